@@ -1,0 +1,186 @@
+"""The doors through which the core reaches the world: time, chance and the disk.
+
+Owns the protocols and the values they speak in. The core is handed objects that satisfy them; `runtime` implements
+them on the operating system and `sim` in memory, and one contract test (`tests/contracts/`) runs on both. Nothing here
+does anything.
+
+What is durable when (the promise of `Disk` and `File`, which the log relies on and the simulated disk breaks
+whenever it is allowed to):
+
+| call                                  | durable after                                        |
+|---------------------------------------|------------------------------------------------------|
+| `File.write`, `File.resize`           | `File.sync` of any handle on the same file           |
+| a file made by `Disk.open`, `make_dir`| `Disk.sync_dir` of the folder that holds the name    |
+| `rename`                              | `Disk.sync_dir` of both folders; always all or nothing |
+| `remove`, `remove_dir`                | `Disk.sync_dir` of the folder that held the name     |
+
+Until then a crash may keep, drop, reorder or tear it: a write may be there in part, later writes may be there without
+earlier ones, a file may have its new size and zeros for content. A file whose content was synced but whose name was
+not may be gone. After an `OSError` from `sync`, what was written since the last good `sync` must be taken as lost.
+
+Failures are `OSError` with an `errno` (EIO, ENOSPC, EROFS, EACCES, EMFILE, ...), as the operating system reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes that a write takes without copying them."""
+
+OpenMode = Literal["read", "write", "create"]
+"""How `Disk.open` opens: an existing file to read; an existing file to read and write; the same, made if missing."""
+
+
+class Clock(Protocol):
+    """Time as the core is told it."""
+
+    def now_ms(self) -> int:
+        """Milliseconds on a clock that never goes back, from an arbitrary start: for timers and deadlines."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC: for timestamps in records. May jump either way."""
+        ...
+
+
+class Random(Protocol):
+    """Chance as the core is told it: seeded in a simulation, from the operating system otherwise."""
+
+    def below(self, limit: int) -> int:
+        """A whole number in [0, limit), all equally likely. limit: >= 1."""
+        ...
+
+    def token(self, size: int) -> bytes:
+        """`size` random bytes, fit for ids that must not repeat."""
+        ...
+
+
+class Entry(NamedTuple):
+    """One name in a folder."""
+
+    name: str
+    size: int  # bytes; 0 for a folder
+    modified_ms: int  # wall clock
+    is_dir: bool
+
+
+class File(Protocol):
+    """An open file, addressed by position: there is no cursor.
+
+    `read` and `sync` may be called from any thread, everything else only by the thread that owns the log. A handle
+    stays good when its file is renamed or removed, so whoever holds one (a region on its way to a socket, an fsync
+    on the pool) needs no lock: it is closed by `close` or when its last holder lets go of it.
+    """
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only where the file ends."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Put all the buffers, one behind the other, at `position`, making the file longer as needed.
+
+        Raises OSError; then any part of the bytes may have been written, and the size may have grown. A hole left
+        before `position` reads as zeros.
+        """
+        ...
+
+    def resize(self, size: int) -> None:
+        """Cut the file to `size` bytes, or lengthen it with zeros (which take no space until written)."""
+        ...
+
+    def sync(self) -> None:
+        """Return once content and size are durable (the name is `Disk.sync_dir`'s business). May take long."""
+        ...
+
+    def map(self) -> memoryview:
+        """The whole file as read-only memory; later writes inside its present size show through.
+
+        Good until anyone resizes the file: then drop it and map again. An empty file maps to an empty view.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the descriptor; idempotent. Maps made before stay good. Makes nothing durable."""
+        ...
+
+
+class Region:
+    """A stretch of an open file on its way out, standing for its bytes without holding them.
+
+    `len(region)` is its length in bytes. The runtime sends it with sendfile; whoever keeps it keeps the file open.
+    """
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """The bytes themselves: for conversion and tests, not for the way to a socket."""
+        return self.file.read(self.position, self.size)
+
+    def __repr__(self) -> str:
+        return f"Region({self.file!r}, position={self.position}, size={self.size})"
+
+
+class Lock(Protocol):
+    """A folder taken by this process."""
+
+    def release(self) -> None:
+        """Let others take it; idempotent. A process that dies releases its locks."""
+        ...
+
+
+class Disk(Protocol):
+    """Files by path. Paths are absolute, with `/` between names."""
+
+    def open(self, path: str, mode: OpenMode) -> File:
+        """Open a file. Raises FileNotFoundError (also when the folder of a new file is missing) and other OSErrors."""
+        ...
+
+    def list(self, path: str) -> list[Entry]:
+        """What is in a folder, in no order; [] if empty. Raises FileNotFoundError, NotADirectoryError."""
+        ...
+
+    def stat(self, path: str) -> Entry | None:
+        """One file or folder, or None where there is none."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or folder another name, atomically; a file already at `new` is replaced."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Take a file's name away. Raises FileNotFoundError."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Make a folder; its parent must exist. Raises FileExistsError."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Take an empty folder away. Raises OSError (ENOTEMPTY) if it is not."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return once the names in this folder (not the content of its files) are durable. Any thread."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take a lock file, made if missing, until released. Raises BlockingIOError if another holds it."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Space left to us on the volume that holds `path`."""
+        ...

@@ -1,0 +1,39 @@
+"""Time and chance from the operating system: the real `Clock` and `Random` ports. For whoever composes a broker."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+
+class SystemClock:
+    """The machine's two clocks, satisfying `kbroker.ports.Clock`."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Milliseconds that never go back, from an arbitrary start."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+
+class SystemRandom:
+    """Chance that nobody can predict, satisfying `kbroker.ports.Random`."""
+
+    __slots__ = ("_below",)
+
+    def __init__(self) -> None:
+        self._below = random.SystemRandom().randrange
+
+    def below(self, limit: int) -> int:
+        """A whole number in [0, limit), all equally likely."""
+        assert limit >= 1, limit
+        return self._below(limit)
+
+    def token(self, size: int) -> bytes:
+        """`size` bytes from the operating system's generator."""
+        return os.urandom(size)
