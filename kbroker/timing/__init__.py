@@ -1,0 +1,6 @@
+"""Waiting without a clock: timers that come back when due, and operations parked until a key moves."""
+
+from kbroker.timing.purgatory import Parked, Purgatory
+from kbroker.timing.wheel import Timer, TimingWheel
+
+__all__ = ["Parked", "Purgatory", "Timer", "TimingWheel"]

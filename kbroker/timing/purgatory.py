@@ -1,0 +1,104 @@
+"""Operations that cannot be answered yet: parked under the keys that may complete them, until one does or time is up.
+
+Core parks a fetch under its partitions, a produce under the partitions whose high watermark it waits for, and so on.
+When a key moved, the owner of that fact calls `check`; when time moved, `expire`. Both return the operations that are
+over, each operation once in its life, and the caller answers them. Nothing here knows what an operation is, answers
+one, or reads a clock.
+
+Kafka's purgatory leaves finished operations in the watch lists of their other keys and sweeps all lists now and then
+(`*.purgatory.purge.interval.requests`). Here a watch list is a dict, so leaving it is one deletion a key, done at
+once: no sweep, no memory kept by what is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from kbroker.timing.wheel import Timer, TimingWheel
+
+Key = TypeVar("Key", bound=Hashable)
+Operation = TypeVar("Operation")
+
+
+class Parked(Generic[Key, Operation]):
+    """One parked operation: the receipt with which it can be taken out by hand."""
+
+    __slots__ = ("_timer", "keys", "operation")
+
+    def __init__(self, operation: Operation, keys: tuple[Key, ...]) -> None:
+        self.operation = operation
+        self.keys = keys
+        self._timer: Timer[Parked[Key, Operation]] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """False once it was completed, expired or cancelled."""
+        return self._timer is not None
+
+
+class Purgatory(Generic[Key, Operation]):
+    """Parked operations by key and by deadline."""
+
+    __slots__ = ("_watchers", "_wheel")
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._wheel: TimingWheel[Parked[Key, Operation]] = TimingWheel(now_ms)
+        self._watchers: dict[Key, dict[Parked[Key, Operation], None]] = {}
+
+    def __len__(self) -> int:
+        """How many operations wait."""
+        return len(self._wheel)
+
+    def watched_keys(self) -> int:
+        """How many keys have an operation waiting under them."""
+        return len(self._watchers)
+
+    def park(self, operation: Operation, keys: Iterable[Key], deadline_ms: int) -> Parked[Key, Operation]:
+        """Keep an operation until a check of one of its keys says it is ready, or until its deadline.
+
+        The caller has just found it not ready: a single thread owns the state, so nothing can have moved in between.
+        """
+        parked = Parked(operation, tuple(dict.fromkeys(keys)))
+        for key in parked.keys:
+            self._watchers.setdefault(key, {})[parked] = None
+        parked._timer = self._wheel.add(deadline_ms, parked)
+        return parked
+
+    def check(self, key: Key, ready: Callable[[Operation], bool]) -> list[Operation]:
+        """Complete the operations under `key` for which `ready` holds, oldest first, and return them."""
+        watching = self._watchers.get(key)
+        if watching is None:
+            return []
+        done = [parked for parked in watching if ready(parked.operation)]
+        for parked in done:
+            self.cancel(parked)
+        return [parked.operation for parked in done]
+
+    def cancel(self, parked: Parked[Key, Operation]) -> bool:
+        """Take an operation out (its connection closed, or the caller answers it): true if it still waited."""
+        timer, parked._timer = parked._timer, None
+        if timer is None:
+            return False
+        self._wheel.cancel(timer)
+        self._forget(parked)
+        return True
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `expire` next; None when nothing waits."""
+        return self._wheel.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> list[Operation]:
+        """Move time on and return the operations whose deadline has passed, by deadline."""
+        expired = [timer.payload for timer in self._wheel.advance(now_ms)]
+        for parked in expired:
+            parked._timer = None
+            self._forget(parked)
+        return [parked.operation for parked in expired]
+
+    def _forget(self, parked: Parked[Key, Operation]) -> None:
+        for key in parked.keys:
+            watching = self._watchers[key]
+            del watching[parked]
+            if not watching:
+                del self._watchers[key]

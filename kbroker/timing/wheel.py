@@ -1,0 +1,167 @@
+"""Hierarchical timing wheels: very many timers, most of them cancelled, each operation at a constant price.
+
+The owner of time (core, a coordinator, the simulator) adds and cancels timers, asks `next_deadline_ms` how long it may
+sleep, and calls `advance` with the time it is; what is due comes back as a list. Nothing here reads a clock, calls
+anybody or ticks: an hour in which nothing is due costs one heap lookup.
+
+Level 0 has 20 buckets of 1 ms, level 1 has 20 of 20 ms, level 2 has 20 of 400 ms, and so on; a level is made when the
+first timer needs it. A timer lies in the lowest level that reaches its deadline. When the bucket of a higher level
+starts, its timers are dealt to the levels below it (demotion), so a deadline is met to the millisecond after at most
+one move a level. The buckets that hold anything are kept in a heap by start: a few hundred of them at most, whatever
+the number of timers. Source: Varghese & Lauck, "Hashed and Hierarchical Timing Wheels", scheme 7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+Payload = TypeVar("Payload")
+
+TICK_MS = 1  # of the lowest level: deadlines are whole milliseconds, so none is rounded
+BUCKETS_PER_LEVEL = 20  # Kafka's choice: five levels reach the 30 minutes of the longest session timeout
+
+NOT_QUEUED = -1
+
+
+class Timer(Generic[Payload]):
+    """A deadline and what its owner wants back then.
+
+    deadline_ms: on the clock of `advance`. pending: false once it came back or was cancelled.
+    """
+
+    __slots__ = ("_bucket", "deadline_ms", "payload")
+
+    def __init__(self, deadline_ms: int, payload: Payload) -> None:
+        self.deadline_ms = deadline_ms
+        self.payload = payload
+        self._bucket: _Bucket[Payload] | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is still going to come back."""
+        return self._bucket is not None
+
+    def __repr__(self) -> str:
+        return f"Timer({self.deadline_ms}, {self.payload!r}{'' if self.pending else ', over'})"
+
+
+class _Bucket(dict[Timer[Payload], None]):
+    """The timers of one slot of one level; a dict, because it forgets any of them at once and keeps their order."""
+
+    __slots__ = ("starts_ms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts_ms = NOT_QUEUED  # the start under which the heap knows it
+
+
+class TimingWheel(Generic[Payload]):
+    """Timers by deadline; time moves only through `advance`, and never back."""
+
+    __slots__ = ("_buckets", "_ends", "_queue", "_size", "_ticks", "now_ms")
+
+    def __init__(self, now_ms: int = 0) -> None:
+        assert now_ms >= 0, now_ms
+        self.now_ms = now_ms
+        self._size = 0
+        self._ticks: list[int] = []  # by level: the width of a bucket
+        self._ends: list[int] = []  # by level: the first deadline out of its reach; rises with the level
+        self._buckets: list[list[_Bucket[Payload]]] = []
+        self._queue: list[tuple[int, int]] = []  # (start, -level) of buckets in use; a higher level is dealt first
+        self._add_level()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, deadline_ms: int, payload: Payload) -> Timer[Payload]:
+        """Set a timer; `advance` returns it at or after its deadline. One that is due already comes back at once."""
+        timer = Timer(deadline_ms, payload)
+        self._place(timer)
+        self._size += 1
+        return timer
+
+    def cancel(self, timer: Timer[Payload]) -> bool:
+        """Take a timer back: true if it was pending. Its memory is free at once; no other timer is looked at."""
+        bucket = timer._bucket
+        if bucket is None:
+            return False
+        del bucket[timer]
+        timer._bucket = None
+        self._size -= 1
+        return True
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `advance` next: the start of the earliest bucket in use, None without timers.
+
+        Never later than the earliest deadline. Earlier only when timers are to be demoted then.
+        """
+        queue = self._queue
+        while queue:
+            starts_ms, level = queue[0]
+            bucket = self._bucket_at(-level, starts_ms)
+            if bucket:
+                return starts_ms
+            heappop(queue)
+            bucket.starts_ms = NOT_QUEUED
+        return None
+
+    def advance(self, now_ms: int) -> list[Timer[Payload]]:
+        """Move time on and return what is due, by deadline; within one millisecond in a fixed order."""
+        assert now_ms >= self.now_ms, f"time went back from {self.now_ms} to {now_ms}"
+        expired: list[Timer[Payload]] = []
+        queue = self._queue
+        while queue and queue[0][0] <= now_ms:
+            starts_ms, level = heappop(queue)
+            bucket = self._bucket_at(-level, starts_ms)
+            bucket.starts_ms = NOT_QUEUED
+            self._move_to(starts_ms)
+            timers = list(bucket)
+            bucket.clear()
+            if level:
+                for timer in timers:
+                    self._place(timer)
+            else:
+                for timer in timers:
+                    timer._bucket = None
+                expired += timers
+        self._move_to(now_ms)
+        self._size -= len(expired)
+        assert self._size >= 0, self._size
+        return expired
+
+    def _place(self, timer: Timer[Payload]) -> None:
+        deadline_ms = timer.deadline_ms
+        if deadline_ms < self.now_ms:
+            deadline_ms = self.now_ms  # overdue: lies in the slot of this very millisecond
+        level = bisect_right(self._ends, deadline_ms)
+        while level == len(self._ends):
+            self._add_level()
+            level = bisect_right(self._ends, deadline_ms)
+        slot = deadline_ms // self._ticks[level]
+        bucket = self._buckets[level][slot % BUCKETS_PER_LEVEL]
+        if bucket.starts_ms == NOT_QUEUED:
+            bucket.starts_ms = slot * self._ticks[level]
+            heappush(self._queue, (bucket.starts_ms, -level))
+        bucket[timer] = None
+        timer._bucket = bucket
+
+    def _bucket_at(self, level: int, starts_ms: int) -> _Bucket[Payload]:
+        bucket = self._buckets[level][starts_ms // self._ticks[level] % BUCKETS_PER_LEVEL]
+        assert bucket.starts_ms == starts_ms, f"bucket of {bucket.starts_ms} in the slot of {starts_ms}, level {level}"
+        return bucket
+
+    def _move_to(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        for level, tick_ms in enumerate(self._ticks):
+            end_ms = (now_ms // tick_ms + BUCKETS_PER_LEVEL) * tick_ms
+            if self._ends[level] == end_ms:
+                return  # a higher level's slot cannot have changed either
+            self._ends[level] = end_ms
+
+    def _add_level(self) -> None:
+        tick_ms = TICK_MS * BUCKETS_PER_LEVEL ** len(self._ticks)
+        self._ticks.append(tick_ms)
+        self._ends.append((self.now_ms // tick_ms + BUCKETS_PER_LEVEL) * tick_ms)
+        self._buckets.append([_Bucket() for _ in range(BUCKETS_PER_LEVEL)])

@@ -1,0 +1,124 @@
+"""Parked operations: over once, by a key or by time, and forgotten at once."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kbroker.timing.purgatory import Parked, Purgatory
+
+
+def always(_operation: str) -> bool:
+    return True
+
+
+def never(_operation: str) -> bool:
+    return False
+
+
+def test_check_returns_the_operations_that_are_ready_oldest_first() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    for name in ["ready 1", "not yet", "ready 2"]:
+        purgatory.park(name, ["t-0"], 100)
+    assert purgatory.check("t-0", lambda operation: operation.startswith("ready")) == ["ready 1", "ready 2"]
+
+
+def test_check_leaves_other_keys_alone() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("x", ["t-0"], 100)
+    assert purgatory.check("t-1", always) == []
+
+
+def test_operation_under_two_keys_is_over_once() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("x", ["t-0", "t-1"], 100)
+    purgatory.check("t-0", always)
+    assert purgatory.check("t-1", always) == []
+    assert purgatory.expire(1_000) == []
+
+
+def test_operation_that_is_not_ready_expires_at_its_deadline() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("x", ["t-0", "t-1"], 100)
+    assert purgatory.check("t-0", never) == []
+    assert purgatory.expire(99) == []
+    assert purgatory.expire(100) == ["x"]
+
+
+def test_expired_operation_is_not_checked_again() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("x", ["t-0"], 100)
+    purgatory.expire(100)
+    assert purgatory.check("t-0", always) == []
+
+
+def test_cancelled_operation_leaves_every_watch_list() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    parked = purgatory.park("x", ["t-0", "t-1", "t-0"], 100)
+    purgatory.cancel(parked)
+    assert (len(purgatory), purgatory.watched_keys()) == (0, 0)
+
+
+def test_second_cancel_says_that_nothing_waited() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    parked = purgatory.park("x", ["t-0"], 100)
+    assert purgatory.cancel(parked)
+    assert not purgatory.cancel(parked)
+
+
+def test_operation_without_keys_waits_for_its_deadline() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("x", [], 100)
+    assert purgatory.next_deadline_ms() == 100
+    assert purgatory.expire(100) == ["x"]
+
+
+KEYS = st.integers(0, 4)
+
+
+class EveryOperationIsOverOnce(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.purgatory: Purgatory[int, int] = Purgatory()
+        self.waiting: dict[int, Parked[int, int]] = {}
+        self.parked = 0
+
+    @rule(keys=st.lists(KEYS, max_size=4), delay_ms=st.integers(0, 2_000))
+    def park(self, keys: list[int], delay_ms: int) -> None:
+        self.parked += 1
+        self.waiting[self.parked] = self.purgatory.park(self.parked, keys, self.now_ms + delay_ms)
+
+    @rule(key=KEYS, divisor=st.integers(1, 3))
+    def check(self, key: int, divisor: int) -> None:
+        done = self.purgatory.check(key, lambda operation: operation % divisor == 0)
+        wanted = [number for number, parked in self.waiting.items() if key in parked.keys and number % divisor == 0]
+        assert done == wanted
+        self.over(done)
+
+    @rule(delay_ms=st.integers(0, 1_000))
+    def expire(self, delay_ms: int) -> None:
+        self.now_ms += delay_ms
+        self.over(self.purgatory.expire(self.now_ms))
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def cancel(self, choice: random.Random) -> None:
+        if self.waiting:
+            number = choice.choice(sorted(self.waiting))
+            assert self.purgatory.cancel(self.waiting.pop(number))
+
+    def over(self, operations: list[int]) -> None:
+        for operation in operations:
+            assert not self.waiting.pop(operation).waiting
+
+    @invariant()
+    def watches_exactly_what_waits(self) -> None:
+        assert len(self.purgatory) == len(self.waiting)
+        assert self.purgatory.watched_keys() == len({key for parked in self.waiting.values() for key in parked.keys})
+
+
+TestEveryOperationIsOverOnce = EveryOperationIsOverOnce.TestCase
+TestEveryOperationIsOverOnce.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
