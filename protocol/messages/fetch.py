@@ -36,16 +36,28 @@ from protocol.message import (
 class FetchRequest(Message, api=1, versions="0-18", flexible="12+"):
     """Offsets to read from, grouped by topic, with limits on time and size.
 
-    Versions: 0 a message set of format 0. 1 the response gains the throttle time. 2 the client reads format 1
-    (KIP-32). 3 max_bytes; partitions are served in the order given (KIP-74). 4 isolation_level; the client reads
-    format 2 (KIP-98). 5 the follower's log_start_offset (KIP-107). 6 the client knows KAFKA_STORAGE_ERROR
-    (KIP-112). 7 fetch sessions (KIP-227). 8 as 7, throttled after the response instead of before (KIP-219). 9
-    current_leader_epoch fences stale readers (KIP-320). 10 zstd may appear (KIP-110). 11 rack_id, to read from a
-    near replica (KIP-392). 12 flexible (KIP-482); cluster_id; last_fetched_epoch, so that the leader finds where
-    logs diverge (KIP-595). 13 topic ids instead of names (KIP-516). 14 the client knows
-    OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405). 15 replica_state instead of replica_id, with the follower's broker
-    epoch (KIP-903). 16 the response can name the new leader (KIP-951). 17 the follower's log directory (KIP-853).
-    18 the follower's high watermark (KIP-1166). Kafka 4 serves 4 and up.
+    Versions:
+      0   a message set of format 0
+      1   the response gains the throttle time
+      2   the client reads format 1 (KIP-32)
+      3   max_bytes; partitions are served in the order given (KIP-74)
+      4   isolation_level; the client reads format 2 (KIP-98)
+      5   the follower's log_start_offset (KIP-107)
+      6   the client knows KAFKA_STORAGE_ERROR (KIP-112)
+      7   fetch sessions (KIP-227)
+      8   as 7, throttled after the response instead of before (KIP-219)
+      9   current_leader_epoch fences stale readers (KIP-320)
+      10  zstd may appear (KIP-110)
+      11  rack_id, to read from a near replica (KIP-392)
+      12  flexible (KIP-482); cluster_id; last_fetched_epoch, so that the leader finds where logs diverge (KIP-595)
+      13  topic ids instead of names (KIP-516)
+      14  the client knows OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405)
+      15  replica_state instead of replica_id, with the follower's broker epoch (KIP-903)
+      16  the response can name the new leader (KIP-951)
+      17  the follower's log directory (KIP-853)
+      18  the follower's high watermark (KIP-1166)
+
+    Kafka 4 serves 4 and up.
     """
 
     # sent by voters of a metadata quorum; a broker answers INCONSISTENT_CLUSTER_ID if it is not its own
@@ -110,14 +122,25 @@ class ForgottenTopic(Struct):
 class FetchResponse(Message, api=1, versions="0-18", flexible="12+"):
     """Record batches and log bounds, grouped by topic.
 
-    Versions: 1 throttle_time_ms (KIP-13). 2, 3 as 1. 4 last_stable_offset and aborted_transactions (KIP-98). 5
-    log_start_offset (KIP-107). 6 KAFKA_STORAGE_ERROR may appear (KIP-112). 7 error_code and session_id (KIP-227).
-    8, 9 as 7. 10 zstd may appear (KIP-110). 11 preferred_read_replica (KIP-392). 12 flexible (KIP-482);
-    diverging_epoch, current_leader and snapshot_id (KIP-595). 13 topic ids instead of names (KIP-516). 14
-    OFFSET_MOVED_TO_TIERED_STORAGE may appear (KIP-405). 15 as 14. 16 node_endpoints (KIP-951). 17, 18 as 16.
+    Versions:
+      1       throttle_time_ms (KIP-13)
+      2, 3    as 1
+      4       last_stable_offset and aborted_transactions (KIP-98)
+      5       log_start_offset (KIP-107)
+      6       KAFKA_STORAGE_ERROR may appear (KIP-112)
+      7       error_code and session_id (KIP-227)
+      8, 9    as 7
+      10      zstd may appear (KIP-110)
+      11      preferred_read_replica (KIP-392)
+      12      flexible (KIP-482); diverging_epoch, current_leader and snapshot_id (KIP-595)
+      13      topic ids instead of names (KIP-516)
+      14      OFFSET_MOVED_TO_TIERED_STORAGE may appear (KIP-405)
+      15      as 14
+      16      node_endpoints (KIP-951)
+      17, 18  as 16
     """
 
-    # how long the client's quota says it should wait; 0 when within it
+    # how long the quota makes the client wait; 0: within it
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = since(7, default=0, ignorable=True)  # of the exchange as a whole: session errors, mostly
     session_id: Int32 = since(7, default=0)  # 0: no session

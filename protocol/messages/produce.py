@@ -29,14 +29,24 @@ from protocol.message import (
 class ProduceRequest(Message, api=0, versions="0-13", flexible="9+"):
     """Record batches to append, grouped by topic and partition.
 
-    Versions: 0 message sets of format 0. 1 the response gains the throttle time. 2 message sets of format 1
-    (timestamps, KIP-32). 3 transactional_id; batches of format 2, one batch a partition (KIP-98). 4 the client
-    knows KAFKA_STORAGE_ERROR (KIP-112). 5 the response gains the log start offset (KIP-185). 6 as 5, throttled
-    after the response instead of before (KIP-219). 7 zstd is allowed (KIP-110). 8 the response can blame single
-    records (KIP-467). 9 flexible (KIP-482). 10 the response can name the new leader (KIP-951). 11 the client knows
-    TRANSACTION_ABORTABLE (KIP-890). 12 a transactional produce adds its partitions to the transaction by itself,
-    under transaction version 2 (KIP-890). 13 topic ids instead of names (KIP-516). Kafka 4 refuses 0-2 but goes on
-    listing them in ApiVersions, for librdkafka's sake (KAFKA-18659).
+    Versions:
+      0   message sets of format 0
+      1   the response gains the throttle time
+      2   message sets of format 1 (timestamps, KIP-32)
+      3   transactional_id; batches of format 2, one batch a partition (KIP-98)
+      4   the client knows KAFKA_STORAGE_ERROR (KIP-112)
+      5   the response gains the log start offset (KIP-185)
+      6   as 5, throttled after the response instead of before (KIP-219)
+      7   zstd is allowed (KIP-110)
+      8   the response can blame single records (KIP-467)
+      9   flexible (KIP-482)
+      10  the response can name the new leader (KIP-951)
+      11  the client knows TRANSACTION_ABORTABLE (KIP-890)
+      12  a transactional produce adds its partitions to the transaction by itself, under transaction version 2
+          (KIP-890)
+      13  topic ids instead of names (KIP-516)
+
+    Kafka 4 refuses 0-2 but goes on listing them in ApiVersions, for librdkafka's sake (KAFKA-18659).
     """
 
     transactional_id: String | None = since(3, default=None)  # None: not transactional
@@ -63,15 +73,23 @@ class PartitionProduceData(Struct):
 class ProduceResponse(Message, api=0, versions="0-13", flexible="9+"):
     """Where each partition's batch went, or why it did not.
 
-    Versions: 1 throttle_time_ms (KIP-13). 2 log_append_time_ms (KIP-32). 3 as 2. 4 KAFKA_STORAGE_ERROR may appear
-    (KIP-112). 5 log_start_offset, which lets an idempotent producer tell lost state from lost records (KIP-185). 6,
-    7 as 5, but throttled after the response (KIP-219). 8 record_errors and error_message (KIP-467). 9 flexible
-    (KIP-482). 10 current_leader and node_endpoints, so that a client need not refresh its metadata (KIP-951). 11
-    TRANSACTION_ABORTABLE may appear (KIP-890). 12 as 11. 13 topic ids instead of names (KIP-516).
+    Versions:
+      1     throttle_time_ms (KIP-13)
+      2     log_append_time_ms (KIP-32)
+      3     as 2
+      4     KAFKA_STORAGE_ERROR may appear (KIP-112)
+      5     log_start_offset, which lets an idempotent producer tell lost state from lost records (KIP-185)
+      6, 7  as 5, but throttled after the response (KIP-219)
+      8     record_errors and error_message (KIP-467)
+      9     flexible (KIP-482)
+      10    current_leader and node_endpoints, so that a client need not refresh its metadata (KIP-951)
+      11    TRANSACTION_ABORTABLE may appear (KIP-890)
+      12    as 11
+      13    topic ids instead of names (KIP-516)
     """
 
     responses: Array[TopicProduceResponse]
-    # how long the client's quota says it should wait; 0 when within it
+    # how long the quota makes the client wait; 0: within it
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     # addresses of the leaders named in current_leader
     node_endpoints: Array[NodeEndpoint] = tagged(0, since=10, default=[])
