@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 RELEASES = ("3.9.1", "4.3.0")
 _SOURCES = Path(__file__).parent / "java"
 _CACHE = Path(__file__).parents[2] / ".cache" / "judges"
@@ -46,7 +48,15 @@ class Judge:
     def __init__(self, release: str) -> None:
         home = prepare(release)
         self.release = release
-        command = ["java", "-XX:+UseSerialGC", "-Xss2m", "-Xmx768m", "-cp", f"{home / 'classes'}:{home / 'lib'}/*", "Judge"]
+        command = [
+            "java",
+            "-XX:+UseSerialGC",
+            "-Xss2m",
+            "-Xmx768m",
+            "-cp",
+            f"{home / 'classes'}:{home / 'lib'}/*",
+            "Judge",
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def close(self) -> None:
@@ -69,7 +79,7 @@ class Judge:
         return [_bytes_or_error(answer) for answer in self.ask("encode", asked)]
 
     def decode(self, cases: Sequence[tuple[str, int, bytes]]) -> list[tuple[Json, int] | str]:
-        """The tree of (message, version, bytes) each, and how many bytes were left over; a str is the reason why not."""
+        """The tree of (message, version, bytes) each, and how many bytes were left; a str is the reason why not."""
         asked = [{"name": name, "version": version, "bytes": data.hex()} for name, version, data in cases]
         return [a["error"] if "error" in a else (a["value"], a["left"]) for a in self.ask("decode", asked)]
 
@@ -110,6 +120,16 @@ def judge(release: str) -> Judge:
     started = Judge(release)
     atexit.register(started.close)
     return started
+
+
+def require(release: str) -> Judge:
+    """The running judge, for a test: skips it, visibly, where there is no Java; under CI=true that is a failure."""
+    try:
+        return judge(release)
+    except NoJavaError as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"the Java judge is missing: {reason}")
+        pytest.skip(f"no Java judge here: {reason}")
 
 
 def prepare(release: str) -> Path:
