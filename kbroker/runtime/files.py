@@ -1,0 +1,193 @@
+"""The real disk: `kbroker.ports.Disk` and `File` on the operating system's calls, by position and without copies.
+
+Made once by whoever composes a broker. Never retries, never caches a descriptor, never swallows an error: what the
+operating system says reaches the log as OSError.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Sequence
+
+from kbroker.ports import Buffer, Entry, OpenMode
+
+_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY | os.O_CLOEXEC,
+    "write": os.O_RDWR | os.O_CLOEXEC,
+    "create": os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+}
+_MOST_BUFFERS = 1024  # IOV_MAX on Linux: more in one call is EINVAL
+_EXCLUSIVE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: the whole file
+
+pread, pwrite, pwritev = os.pread, os.pwrite, os.pwritev  # looked up once: a produce request makes few other calls
+
+
+class SystemFile:
+    """An open file descriptor, closed when the last holder lets go."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; -1 once closed."""
+        return self.fd
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return os.fstat(self.fd).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes (below 2 GiB) from `position`; fewer only at the end."""
+        return pread(self.fd, size, position)
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """One call to the operating system, unless it takes less than all or there are over 1,024 buffers."""
+        if len(buffers) == 1:
+            data = buffers[0]
+            written = pwrite(self.fd, data, position)
+            if written != len(data):
+                self._write_rest(memoryview(data)[written:], position + written)
+            return
+        for first in range(0, len(buffers), _MOST_BUFFERS):
+            some = buffers[first : first + _MOST_BUFFERS]
+            size = sum(map(len, some))
+            written = pwritev(self.fd, some, position)
+            if written != size:
+                self._write_rest(memoryview(b"".join(some))[written:], position + written)
+            position += size
+
+    def _write_rest(self, rest: memoryview, position: int) -> None:
+        """After a short write: again, until it is all there or the operating system says why not (ENOSPC, mostly)."""
+        while rest:
+            written = pwrite(self.fd, rest, position)
+            rest = rest[written:]
+            position += written
+
+    def resize(self, size: int) -> None:
+        """Cut, or lengthen with a hole."""
+        os.ftruncate(self.fd, size)
+
+    def sync(self) -> None:
+        """fdatasync: content and size, not the time stamps."""
+        os.fdatasync(self.fd)
+
+    def map(self) -> memoryview:
+        """The file in memory, read only; unmapped when the last view of it is dropped."""
+        size = self.size()
+        if size == 0:
+            return memoryview(b"")
+        return memoryview(_map(self.fd, size))
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def __repr__(self) -> str:
+        return f"SystemFile(fd={self.fd})"
+
+
+def _map(fd: int, size: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, access=mmap.ACCESS_READ, trackfd=False)  # otherwise every map holds a descriptor
+    return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+
+
+class SystemLock:
+    """A lock file held by an open file description, so that neither another process nor this one takes it twice."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Not flock(2): Apache's broker takes a POSIX record lock here, and only record locks see one another.
+            # Not a plain record lock either: those do not exclude a second broker in the same process.
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _EXCLUSIVE)
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Close the description, and the lock with it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class SystemDisk:
+    """The file systems of this machine, satisfying `kbroker.ports.Disk`."""
+
+    __slots__ = ()
+
+    def open(self, path: str, mode: OpenMode) -> SystemFile:
+        """One open(2)."""
+        return SystemFile(os.open(path, _FLAGS[mode], 0o644))
+
+    def list(self, path: str) -> list[Entry]:
+        """Names with sizes, links followed; a name that vanishes meanwhile is left out."""
+        entries = []
+        with os.scandir(path) as names:
+            for name in names:
+                try:
+                    status = name.stat()
+                except FileNotFoundError:
+                    continue
+                entries.append(_entry(name.name, status))
+        return entries
+
+    def stat(self, path: str) -> Entry | None:
+        """One name with its size."""
+        try:
+            return _entry(path.rpartition("/")[2], os.stat(path))
+        except FileNotFoundError:
+            return None
+
+    def rename(self, old: str, new: str) -> None:
+        """rename(2): atomic, replacing."""
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        """unlink(2)."""
+        os.unlink(path)
+
+    def make_dir(self, path: str) -> None:
+        """mkdir(2)."""
+        os.mkdir(path, 0o755)
+
+    def remove_dir(self, path: str) -> None:
+        """rmdir(2)."""
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        """fsync of the folder itself."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> SystemLock:
+        """An open-file-description lock, which Apache's broker respects and which respects Apache's."""
+        return SystemLock(path)
+
+    def free_bytes(self, path: str) -> int:
+        """What statvfs leaves to an ordinary user."""
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
+
+
+def _entry(name: str, status: os.stat_result) -> Entry:
+    is_dir = (status.st_mode & 0o170000) == 0o040000
+    return Entry(name, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000, is_dir)
