@@ -1,0 +1,284 @@
+"""The small text files beside the logs, text <-> values, and how they are replaced without ever being half there.
+
+| file | first line | then | one line each |
+|---|---|---|---|
+| recovery-point-, log-start-, replication-, cleaner-offset-checkpoint | 0 | count | `topic partition offset` |
+| leader-epoch-checkpoint | 0 | count | `epoch start_offset` |
+| partition.metadata | `version: 0` | | `topic_id: <base64>` |
+| .kafka_cleanshutdown | JSON: version, brokerEpoch | | |
+
+Called by the log, its manager, verification and the tools. The parsers and formatters are pure; only `replace_file` and
+`read_text` touch a disk, through the port. meta.properties has its own file: metaproperties.py.
+
+Source: Kafka documentation, implementation, "Log"; KIP-101 (leader epochs), KIP-516 (topic ids), KIP-966 (broker epoch
+in the clean-shutdown marker).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, TopicPartition
+from kbroker.ports import Disk
+
+MAX_TEXT_BYTES = 256 * 1024 * 1024
+"""A checkpoint larger than this is no checkpoint: a million partitions with the longest names take 270 MB."""
+
+ZERO_UUID = bytes(16)
+_OFFSET_LINE = re.compile(r"(\S+)\s+([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
+_EPOCH_LINE = re.compile(r"([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+_METADATA_LINE = re.compile(r"(version|topic_id):\s+(\S+)\s*", re.ASCII)
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the first offset written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+class PartitionMetadata(NamedTuple):
+    """What partition.metadata says. topic_id: 16 bytes, never all zero."""
+
+    version: int
+    topic_id: bytes
+
+
+# ---- partitions -> offsets
+
+
+def parse_offsets(text: str) -> dict[TopicPartition, int]:
+    """The offset of each partition in an offset checkpoint; empty for a file that was made and never written.
+
+    Raises NewerFormatError, CorruptFileError (naming the line).
+    """
+    offsets: dict[TopicPartition, int] = {}
+    lines = _entries(text)
+    for number, line in enumerate(lines, start=3):
+        found = _OFFSET_LINE.fullmatch(line)
+        if found is None:
+            raise CorruptFileError(
+                f"expected topic, partition and offset, found {_shown(line)}", where=f"line {number}"
+            )
+        topic, partition, offset = found[1], int(found[2]), int(found[3])
+        if partition > MAX_PARTITION or offset > MAX_OFFSET:
+            raise CorruptFileError(f"a number is out of range in {_shown(line)}", where=f"line {number}")
+        offsets[TopicPartition(topic, partition)] = offset
+    if len(offsets) != len(lines):
+        raise CorruptFileError(f"{len(lines) - len(offsets)} partitions appear more than once")
+    return offsets
+
+
+def format_offsets(offsets: Mapping[tuple[str, int], int]) -> str:
+    """The text of an offset checkpoint."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
+    return f"0\n{len(lines)}\n{''.join(lines)}"
+
+
+# ---- leader epochs
+
+
+def parse_leader_epochs(text: str) -> list[EpochStart]:
+    """The epochs of one partition, ascending in both epoch and start offset.
+
+    Raises NewerFormatError, CorruptFileError (naming the line); the latter also for entries that do not ascend, which
+    no broker writes.
+    """
+    epochs: list[EpochStart] = []
+    for number, line in enumerate(_entries(text), start=3):
+        found = _EPOCH_LINE.fullmatch(line)
+        if found is None:
+            raise CorruptFileError(
+                f"expected an epoch and its start offset, found {_shown(line)}", where=f"line {number}"
+            )
+        entry = EpochStart(int(found[1]), int(found[2]))
+        if entry.epoch > MAX_PARTITION or entry.start_offset > MAX_OFFSET:
+            raise CorruptFileError(f"a number is out of range in {_shown(line)}", where=f"line {number}")
+        if epochs and (entry.epoch <= epochs[-1].epoch or entry.start_offset <= epochs[-1].start_offset):
+            raise CorruptFileError(
+                f"epoch {entry.epoch} from offset {entry.start_offset} follows epoch {epochs[-1].epoch} "
+                f"from offset {epochs[-1].start_offset}",
+                where=f"line {number}",
+            )
+        epochs.append(entry)
+    return epochs
+
+
+def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> str:
+    """The text of a leader-epoch-checkpoint."""
+    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in epochs]
+    return f"0\n{len(lines)}\n{''.join(lines)}"
+
+
+def _entries(text: str) -> list[str]:
+    """The lines behind version and count, after checking both."""
+    lines = text.splitlines()
+    if not lines:
+        return []
+    _check_version(lines[0])
+    if len(lines) == 1:
+        return []
+    count, entries = _number(lines[1], where="line 2"), lines[2:]
+    if count != len(entries):
+        raise CorruptFileError(f"promises {count} entries and holds {len(entries)}", where="line 2")
+    return entries
+
+
+def _check_version(line: str) -> None:
+    version = _number(line, where="line 1")
+    if version > 0:
+        raise NewerFormatError(f"has version {version}, this program knows version 0", where="line 1")
+    if version < 0:
+        raise CorruptFileError(f"has version {version}", where="line 1")
+
+
+def _number(text: str, *, where: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise CorruptFileError(f"expected a number, found {_shown(text)}", where=where)
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    """Foreign text, made fit for one line."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+# ---- topic ids
+
+
+def parse_partition_metadata(text: str) -> PartitionMetadata:
+    """The topic id a partition folder belongs to.
+
+    A newer version is accepted, as Kafka accepts it: the file promises that topic_id stays its second line.
+    Raises CorruptFileError (naming the line).
+    """
+    lines = text.splitlines()
+    version = _metadata_field(lines, 0, "version")
+    if _NUMBER.fullmatch(version) is None or int(version) < 0:
+        raise CorruptFileError(f"expected a version, found {_shown(version)}", where="line 1")
+    topic_id = parse_uuid(_metadata_field(lines, 1, "topic_id"))
+    if topic_id is None or topic_id == ZERO_UUID:
+        raise CorruptFileError(f"expected a topic id, found {_shown(lines[1])}", where="line 2")
+    return PartitionMetadata(int(version), topic_id)
+
+
+def format_partition_metadata(topic_id: bytes) -> str:
+    """The text of partition.metadata."""
+    assert len(topic_id) == 16, len(topic_id)
+    assert topic_id != ZERO_UUID
+    return f"version: 0\ntopic_id: {format_uuid(topic_id)}"
+
+
+def _metadata_field(lines: list[str], index: int, key: str) -> str:
+    found = _METADATA_LINE.fullmatch(lines[index]) if index < len(lines) else None
+    if found is None or found[1] != key:
+        shown = _shown(lines[index]) if index < len(lines) else "the end of the file"
+        raise CorruptFileError(f"expected {key}, found {shown}", where=f"line {index + 1}")
+    return found[2]
+
+
+def parse_uuid(text: str) -> bytes | None:
+    """The 16 bytes of an id in Kafka's spelling (URL-safe base64, padding optional); None if it is none."""
+    if len(text) > 24 or "+" in text or "/" in text:
+        return None
+    try:
+        value = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return value if len(value) == 16 else None
+
+
+def format_uuid(value: bytes) -> str:
+    """An id in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+# ---- the clean-shutdown marker
+
+
+class CleanShutdown(NamedTuple):
+    """What a clean-shutdown marker says: that it is there matters, the rest is a courtesy.
+
+    broker_epoch: of the broker that shut down, None in the empty marker of Kafka before 3.8 and in an unreadable one.
+    checksums: our addition, which Kafka ignores: CRC-32C by file name of the text files beside the marker, so that a
+    bit that changed at rest in one of them is noticed. {} in a marker that Kafka wrote.
+    """
+
+    broker_epoch: int | None
+    checksums: Mapping[str, int]
+
+
+def parse_clean_shutdown(text: str) -> CleanShutdown:
+    """What the marker says; a text that says nothing is still a marker, as for Kafka. Raises nothing."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return CleanShutdown(None, {})
+    if not isinstance(content, dict):
+        return CleanShutdown(None, {})
+    epoch, checksums = content.get("brokerEpoch"), content.get("checksums")
+    if not isinstance(epoch, int) or isinstance(epoch, bool):
+        epoch = None
+    if not isinstance(checksums, dict):
+        checksums = {}
+    return CleanShutdown(epoch, {name: value for name, value in checksums.items() if isinstance(value, int)})
+
+
+def format_clean_shutdown(broker_epoch: int, checksums: Mapping[str, int] | None = None) -> str:
+    """The text of the marker. broker_epoch: -1 if there is none."""
+    content: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
+    if checksums:
+        content["checksums"] = dict(checksums)
+    return json.dumps(content, separators=(",", ":"))
+
+
+# ---- on the disk
+
+
+def replace_file(disk: Disk, folder: str, name: str, content: bytes, *, durable: bool = True) -> None:
+    """Put `content` into the file `name` of `folder` so that a crash leaves either the old file or the new one.
+
+    durable=False skips making the new name durable (the content always is), for files whose loss of one update costs
+    nothing. Raises OSError; then the old file is still there, and perhaps a `.tmp` beside it.
+    """
+    path, temporary = f"{folder}/{name}", f"{folder}/{name}.tmp"
+    file = disk.open(temporary, "create")
+    try:
+        file.resize(0)
+        file.write([content], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if durable:
+        disk.sync_dir(folder)
+
+
+def read_text(disk: Disk, folder: str, name: str) -> str | None:
+    """The text in the file `name` of `folder`, or None where there is none.
+
+    Raises OSError; CorruptFileError if the file cannot be text: far too long, or not UTF-8.
+    """
+    path = f"{folder}/{name}"
+    try:
+        file = disk.open(path, "read")
+    except FileNotFoundError:
+        return None
+    try:
+        size = file.size()
+        if size > MAX_TEXT_BYTES:
+            raise CorruptFileError(f"is {size} bytes long, no such file is", path=path)
+        content = file.read(0, size)
+    finally:
+        file.close()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptFileError("is not text", where=f"position {error.start}", path=path) from None

@@ -1,0 +1,31 @@
+"""What can be wrong with a file: the errors of every reader in this package.
+
+Raised by the parsers, which know no path, and given one by whoever read the file. Each is one line for a person.
+"""
+
+from __future__ import annotations
+
+
+class CorruptFileError(Exception):
+    """A file does not hold what its name promises.
+
+    path: empty until whoever opened the file has filled it in. where: "line 3", "position 4096", or empty.
+    """
+
+    def __init__(self, reason: str, *, where: str = "", path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.where = where
+        self.path = path
+
+    def at(self, path: str) -> CorruptFileError:
+        """The same fault, with the file's path."""
+        self.path = path
+        return self
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.where, self.reason) if part)
+
+
+class NewerFormatError(CorruptFileError):
+    """The file names a version that this program does not know: written by a newer broker, never touched by us."""

@@ -1,0 +1,169 @@
+"""Names on the disk: which folder holds which partition, which file holds which part of which segment.
+
+Used by whoever lists a log directory (log, manager, verify, the tools). Never looks at a disk: text in, values out.
+
+| what | name |
+|---|---|
+| a partition | `topic-partition` |
+| a partition whose deletion is under way | `topic-partition.uuid-delete`, topic cut so that it fits 255 |
+| a copy that is moving between directories | `topic-partition.uuid-future` |
+| a partition nobody claims, moved aside | `topic-partition.uuid-stray`, topic cut likewise |
+| a part of a segment | `00000000000000000042.log`, also .index .timeindex .txnindex .snapshot |
+| ... on its way out, in, or being compacted | the same with .deleted, .swap, .cleaned at the end |
+
+Source: Kafka documentation, implementation, "Log"; KIP-113 (future), KIP-966 era brokers (stray).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, cast
+
+MAX_NAME_LENGTH = 255
+"""Bytes in a file name that every file system of note takes (NAME_MAX)."""
+
+MAX_TOPIC_LENGTH = 249
+"""Kafka's limit: a topic's name, a dash and a five-digit partition still fit MAX_NAME_LENGTH."""
+
+MAX_PARTITION = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+"""The files of a log directory that map partitions to offsets."""
+
+NOT_OURS = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
+"""Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
+indices fetched from tiered storage."""
+
+FolderState = Literal["live", "delete", "future", "stray"]
+SegmentPart = Literal["log", "index", "timeindex", "txnindex", "snapshot"]
+FileState = Literal["live", "deleted", "swap", "cleaned"]
+
+SEGMENT_PARTS: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex", "snapshot")
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LIVE_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})", re.ASCII)
+_OTHER_FOLDER = re.compile(
+    r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\.(?P<unique>[^.\s]+)-(?P<state>delete|future|stray)", re.ASCII
+)
+_SEGMENT_FILE = re.compile(
+    r"(?P<offset>[0-9]{20})\.(?P<part>log|index|timeindex|txnindex|snapshot)(?:\.(?P<state>deleted|swap|cleaned))?",
+    re.ASCII,
+)
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name. Equal to, and hashed like, the plain tuple."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionFolder(NamedTuple):
+    """What a partition folder's name says. `unique` is the random part of all states but live, else empty.
+
+    In the states delete and stray `topic_partition.topic` may be only the beginning of the topic's name.
+    """
+
+    topic_partition: TopicPartition
+    state: FolderState
+    unique: str
+
+
+class SegmentFile(NamedTuple):
+    """What a segment file's name says. For part `snapshot` base_offset is the first offset the snapshot excludes."""
+
+    base_offset: int
+    part: SegmentPart
+    state: FileState
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes `name` for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and neither "." nor ".."."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def topic_name_fault(name: str) -> str | None:
+    """Why `name` cannot be a topic's, in one line without the name; None if it can."""
+    if not name:
+        return "a topic's name is empty"
+    if len(name) > MAX_TOPIC_LENGTH:
+        return f"a topic's name has {len(name)} characters, more than {MAX_TOPIC_LENGTH}"
+    if not is_topic_name(name):
+        return "a topic's name has other characters than a-z A-Z 0-9 . _ -, or is . or .."
+    return None
+
+
+def folder_name(topic_partition: tuple[str, int]) -> str:
+    """The folder of a partition in use."""
+    topic, partition = topic_partition
+    return f"{topic}-{partition}"
+
+
+def folder_name_in_state(topic_partition: tuple[str, int], state: FolderState, unique: str) -> str:
+    """The folder a partition is renamed to.
+
+    unique: 32 hexadecimal digits, drawn by the caller. The topic is cut for delete and stray, whose names nobody needs
+    to map back; a future copy's name must stay whole, so it may be too long for the disk.
+    """
+    assert state != "live", "a partition in use has no unique part"
+    topic, partition = topic_partition
+    tail = f"-{partition}.{unique}-{state}"
+    if state != "future":
+        topic = topic[: MAX_NAME_LENGTH - len(tail)]
+    return topic + tail
+
+
+def parse_folder_name(name: str) -> PartitionFolder | None:
+    """What the folder `name` holds, or None if no Kafka broker would have named one so."""
+    found = _OTHER_FOLDER.fullmatch(name)
+    if found is None:
+        if name.endswith(("-delete", "-future", "-stray")):
+            return None
+        found = _LIVE_FOLDER.fullmatch(name)
+    if found is None:
+        return None
+    fields = found.groupdict()
+    topic, partition = fields["topic"], int(fields["partition"])
+    if partition > MAX_PARTITION or not is_topic_name(topic):
+        return None
+    state = cast(FolderState, fields.get("state", "live"))
+    return PartitionFolder(TopicPartition(topic, partition), state, fields.get("unique", ""))
+
+
+def segment_file_name(base_offset: int, part: SegmentPart, state: FileState = "live") -> str:
+    """The name of one part of the segment that starts at `base_offset`."""
+    assert 0 <= base_offset <= MAX_OFFSET, base_offset
+    name = f"{base_offset:020d}.{part}"
+    return name if state == "live" else f"{name}.{state}"
+
+
+def parse_segment_file_name(name: str) -> SegmentFile | None:
+    """Which segment's which part the file `name` is, or None if it is not a segment's."""
+    found = _SEGMENT_FILE.fullmatch(name)
+    if found is None:
+        return None
+    base_offset = int(found["offset"])
+    if base_offset > MAX_OFFSET:
+        return None
+    return SegmentFile(base_offset, cast(SegmentPart, found["part"]), cast(FileState, found["state"] or "live"))
+
+
+def live_base_offsets(file_names: Iterable[str]) -> list[int]:
+    """Base offsets of the segments in use among a partition folder's files, in ascending order."""
+    files = (parse_segment_file_name(name) for name in file_names)
+    return sorted(f.base_offset for f in files if f is not None and f.part == "log" and f.state == "live")
