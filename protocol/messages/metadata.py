@@ -116,7 +116,7 @@ class DescribeClusterRequest(Message, api=60, versions="0-2", flexible="0+"):
     """Asks for the brokers, or for the controllers, of the cluster.
 
     Versions:
-      0  (KIP-700), flexible from the start
+      0  introduced by KIP-700, flexible from the start
       1  endpoint_type (KIP-919)
       2  include_fenced_brokers (KIP-1073)
     """
@@ -160,7 +160,7 @@ class DescribeTopicPartitionsRequest(Message, api=75, versions="0", flexible="0+
     """Asks for a page of partitions of some topics, or of all.
 
     Versions:
-      0  (KIP-966), flexible from the start
+      0  introduced by KIP-966, flexible from the start
     """
 
     topics: Array[TopicRequest]  # empty: all
@@ -186,7 +186,7 @@ class DescribeTopicPartitionsResponse(Message, api=75, versions="0", flexible="0
     """A page of partitions, grouped by topic, and where the next one starts.
 
     Versions:
-      0  (KIP-966), flexible from the start
+      0  introduced by KIP-966, flexible from the start
     """
 
     throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it

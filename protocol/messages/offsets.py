@@ -171,7 +171,7 @@ class DeleteRecordsRequest(Message, api=21, versions="0-2", flexible="2+"):
     """Asks to give up all records below an offset.
 
     Versions:
-      0  (KIP-107)
+      0  introduced by KIP-107
       1  as 0, throttled after the response instead of before (KIP-219)
       2  flexible (KIP-482)
     """
@@ -198,7 +198,7 @@ class DeleteRecordsResponse(Message, api=21, versions="0-2", flexible="2+"):
     """Where each partition starts now.
 
     Versions:
-      0  (KIP-107)
+      0  introduced by KIP-107
       1  as 0, throttled after the response (KIP-219)
       2  flexible (KIP-482)
     """
