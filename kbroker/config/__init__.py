@@ -1,0 +1,50 @@
+"""Configuration: what may be set (broker, topic), where it is written (sources, listeners), what counts (resolve)."""
+
+from kbroker.config.broker import BrokerConfig
+from kbroker.config.listeners import Listener, Listeners, resolve_listeners
+from kbroker.config.resolve import (
+    ONE_BROKER,
+    BrokerLayers,
+    Entry,
+    Source,
+    Synonym,
+    check_broker,
+    check_topic,
+    describe_all_brokers,
+    describe_broker,
+    describe_topic,
+    resolve_broker,
+    resolve_topic,
+    warnings,
+)
+from kbroker.config.settings import ConfigType, Dynamic, Setting
+from kbroker.config.sources import ConfigError, Given, parse_properties, static_values
+from kbroker.config.topic import TopicConfig
+
+__all__ = [
+    "ONE_BROKER",
+    "BrokerConfig",
+    "BrokerLayers",
+    "ConfigError",
+    "ConfigType",
+    "Dynamic",
+    "Entry",
+    "Given",
+    "Listener",
+    "Listeners",
+    "Setting",
+    "Source",
+    "Synonym",
+    "TopicConfig",
+    "check_broker",
+    "check_topic",
+    "describe_all_brokers",
+    "describe_broker",
+    "describe_topic",
+    "parse_properties",
+    "resolve_broker",
+    "resolve_listeners",
+    "resolve_topic",
+    "static_values",
+    "warnings",
+]

@@ -1,0 +1,558 @@
+"""Every key of server.properties that this broker honours, and those it accepts because stock files carry them.
+
+Read by the composition root and by whoever needs a value (`config.num_partitions`); described to clients by
+DescribeConfigs. Defaults are those of Apache Kafka 3.9.1 in ZooKeeper mode, of 4.3.0 where 3.9.1 has no such key. A key
+with `unused` is shown and checked, and named once in a warning at start when somebody set it.
+"""
+
+from __future__ import annotations
+
+from kbroker.config.settings import (
+    CLUSTER_WIDE,
+    DOUBLE_MAX,
+    INT_MAX,
+    LONG_MAX,
+    PER_BROKER,
+    Boolean,
+    Check,
+    Class,
+    Double,
+    Int,
+    List,
+    Long,
+    Password,
+    Settings,
+    Short,
+    String,
+    at_least,
+    between,
+    each_of,
+    matching,
+    one_of,
+    setting,
+)
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+
+ONE_THREAD = "one thread serves all connections and another pool the disks"
+NO_SWEEP = "finished operations leave the watch lists at once"
+NO_REPLICAS = "there is no replication between brokers yet"
+NO_CLEANER = "there is no log compaction yet"
+NO_TRANSACTIONS = "there are no transactions yet"
+NO_ZOOKEEPER = "there is no cluster on ZooKeeper yet"
+NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
+NO_SECURITY = "there is no TLS, SASL or access control yet"
+NO_METRICS_PLUGINS = "Java metrics plugins cannot be loaded"
+ALWAYS_V2 = "v2 batches are written whatever it says, as Apache Kafka 3.9 does"
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVELS = Check("1 to 9, or -1 for zlib's choice", lambda level: level == -1 or 1 <= level <= 9)
+VERSIONS = matching(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a Kafka version such as 3.9")
+
+
+class BrokerConfig(Settings):
+    """The broker's settings, resolved."""
+
+    # --- identity and addresses
+    broker_id: Int = setting(
+        -1,
+        at_least(-1),
+        fallbacks=(("node.id", 1),),
+        doc="Number of this broker in its cluster; -1 takes it from meta.properties, or picks one.",
+    )
+    node_id: Int = setting(-1, at_least(-1), doc="The newer name of broker.id; if both are set they must agree.")
+    broker_id_generation_enable: Boolean = setting(True, doc="Whether broker.id -1 picks a number by itself.")
+    reserved_broker_max_id: Int = setting(
+        1000,
+        at_least(0),
+        doc="Numbers picked by the broker itself lie above this, so that none collides with a set one.",
+    )
+    broker_rack: String | None = setting(
+        None, doc="Where the broker stands; replicas of a partition are spread over racks."
+    )
+    listeners: String = setting(
+        "PLAINTEXT://:9092",
+        doc="Where to listen: NAME://host:port, comma-separated; no host is every interface, port 0 any free one.",
+    )
+    advertised_listeners: String | None = setting(
+        None,
+        dynamic=PER_BROKER,
+        doc="The addresses that clients are told, by listener name; without it those of listeners.",
+    )
+    listener_security_protocol_map: String = setting(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        doc="Which security protocol each listener name speaks: NAME:PROTOCOL, comma-separated.",
+    )
+    inter_broker_listener_name: String | None = setting(
+        None, doc="The listener over which brokers speak to each other; else the one of security.inter.broker.protocol."
+    )
+    security_inter_broker_protocol: String = setting(
+        "PLAINTEXT", one_of(*SECURITY_PROTOCOLS), doc="The security protocol between brokers, if no listener is named."
+    )
+    control_plane_listener_name: String | None = setting(
+        None, doc="A listener of its own for requests of the controller, so that they never queue behind data."
+    )
+
+    # --- connections
+    connections_max_idle_ms: Long = setting(600_000, doc="A connection without requests for this long is closed.")
+    max_connections: Int = setting(
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Most connections at once over all listeners."
+    )
+    max_connections_per_ip: Int = setting(
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Most connections at once from one address."
+    )
+    max_connections_per_ip_overrides: String = setting(
+        "",
+        matching(r"(\s*[^,]+:[0-9]+\s*(,\s*[^,]+:[0-9]+\s*)*)?", "address:count, comma-separated"),
+        dynamic=CLUSTER_WIDE,
+        doc="Other limits than max.connections.per.ip for some addresses: address:count, comma-separated.",
+    )
+    max_connection_creation_rate: Int = setting(
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Most new connections a second."
+    )
+    socket_request_max_bytes: Int = setting(
+        104_857_600, at_least(1), doc="Largest request; a connection that announces a larger one is closed."
+    )
+    socket_send_buffer_bytes: Int = setting(102_400, at_least(-1), doc="SO_SNDBUF of connections; -1 is the system's.")
+    socket_receive_buffer_bytes: Int = setting(
+        102_400, at_least(-1), doc="SO_RCVBUF of connections; -1 is the system's."
+    )
+    socket_listen_backlog_size: Int = setting(50, at_least(1), doc="Connections that may wait to be accepted.")
+    queued_max_requests: Int = setting(
+        500, at_least(1), doc="Requests in flight over all connections before sockets are left unread."
+    )
+    queued_max_request_bytes: Long = setting(
+        -1, doc="Bytes of requests in flight over all connections before sockets are left unread; -1 for no such bound."
+    )
+    request_timeout_ms: Int = setting(30_000, doc="How long a request to another broker may take.")
+
+    # --- topics
+    auto_create_topics_enable: Boolean = setting(True, doc="Whether asking for an unknown topic creates it.")
+    delete_topic_enable: Boolean = setting(True, doc="Whether topics may be deleted.")
+    num_partitions: Int = setting(1, at_least(1), doc="Partitions of a topic created without a number.")
+    default_replication_factor: Int = setting(1, doc="Replicas of a topic created without a number.")
+    min_insync_replicas: Int = setting(
+        1, at_least(1), dynamic=CLUSTER_WIDE, doc="Replicas that must be in sync for a write with acks=all."
+    )
+    unclean_leader_election_enable: Boolean = setting(
+        False,
+        dynamic=CLUSTER_WIDE,
+        doc="Whether a replica that is behind may lead when no other is left; loses records.",
+    )
+    message_max_bytes: Int = setting(1_048_588, at_least(0), dynamic=CLUSTER_WIDE, doc="Largest batch of records.")
+    compression_type: String = setting(
+        "producer", COMPRESSION_TYPES, dynamic=CLUSTER_WIDE, doc="Codec in the log; producer keeps what arrives."
+    )
+    compression_gzip_level: Int = setting(
+        -1,
+        GZIP_LEVELS,
+        dynamic=CLUSTER_WIDE,
+        doc="Level of gzip where the broker compresses: 1 to 9, or -1 for zlib's choice.",
+    )
+    compression_lz4_level: Int = setting(
+        9, between(1, 17), dynamic=CLUSTER_WIDE, doc="Level of lz4 where the broker compresses."
+    )
+    compression_zstd_level: Int = setting(
+        3, between(-131_072, 22), dynamic=CLUSTER_WIDE, doc="Level of zstd where the broker compresses."
+    )
+    max_request_partition_size_limit: Int = setting(
+        2000, at_least(1), doc="Most partitions in one answer to DescribeTopicPartitions."
+    )
+
+    # --- log
+    log_dir: String = setting("/tmp/kafka-logs", doc="The directory of the logs, where log.dirs is not set.")
+    log_dirs: List = setting(
+        None, fallbacks=(("log.dir", 1),), doc="The directories of the logs; a new partition goes to the emptiest."
+    )
+    log_dir_failure_timeout_ms: Long = setting(
+        30_000, at_least(1), unused=NO_KRAFT, doc="How long a broker lives that cannot report a failed directory."
+    )
+    log_segment_bytes: Int = setting(
+        1_073_741_824, at_least(14), dynamic=CLUSTER_WIDE, doc="Size at which a segment is full."
+    )
+    log_roll_ms: Long = setting(
+        None, fallbacks=(("log.roll.hours", HOUR_MS),), dynamic=CLUSTER_WIDE, doc="Age at which a segment is closed."
+    )
+    log_roll_hours: Int = setting(168, at_least(1), doc="log.roll.ms in hours.")
+    log_roll_jitter_ms: Long = setting(
+        None,
+        fallbacks=(("log.roll.jitter.hours", HOUR_MS),),
+        dynamic=CLUSTER_WIDE,
+        doc="Most that a segment's age limit is shortened by chance, so that segments do not all roll at once.",
+    )
+    log_roll_jitter_hours: Int = setting(0, at_least(0), doc="log.roll.jitter.ms in hours.")
+    log_retention_bytes: Long = setting(
+        -1, dynamic=CLUSTER_WIDE, doc="Size of a partition above which old segments are deleted; -1 for no bound."
+    )
+    log_retention_ms: Long = setting(
+        None,
+        fallbacks=(("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
+        dynamic=CLUSTER_WIDE,
+        doc="Age at which records are deleted; -1 keeps them for ever.",
+    )
+    log_retention_minutes: Int | None = setting(None, doc="log.retention.ms in minutes.")
+    log_retention_hours: Int = setting(168, doc="log.retention.ms in hours.")
+    log_retention_check_interval_ms: Long = setting(
+        300_000, at_least(1), doc="How often logs are looked through for segments to delete."
+    )
+    log_cleanup_policy: List = setting(
+        ("delete",),
+        each_of("compact", "delete"),
+        dynamic=CLUSTER_WIDE,
+        doc="delete drops old segments, compact keeps the last record of each key; both may be given.",
+    )
+    log_index_size_max_bytes: Int = setting(
+        10_485_760, at_least(4), dynamic=CLUSTER_WIDE, doc="Space set aside for the index of the active segment."
+    )
+    log_index_interval_bytes: Int = setting(
+        4096, at_least(0), dynamic=CLUSTER_WIDE, doc="Bytes of log between two entries of an index."
+    )
+    log_flush_interval_messages: Long = setting(
+        LONG_MAX, at_least(1), dynamic=CLUSTER_WIDE, doc="Records in a partition after which it is synced to disk."
+    )
+    log_flush_interval_ms: Long = setting(
+        None,
+        fallbacks=(("log.flush.scheduler.interval.ms", 1),),
+        dynamic=CLUSTER_WIDE,
+        doc="Longest that a record stays unsynced.",
+    )
+    log_flush_scheduler_interval_ms: Long = setting(
+        LONG_MAX, doc="How often logs are looked through for overdue syncs."
+    )
+    log_flush_offset_checkpoint_interval_ms: Int = setting(
+        60_000, at_least(0), doc="How often recovery points are written down."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: Int = setting(
+        60_000, at_least(0), doc="How often log start offsets are written down."
+    )
+    log_segment_delete_delay_ms: Long = setting(
+        60_000, at_least(0), dynamic=CLUSTER_WIDE, doc="How long a deleted segment's files remain, for readers inside."
+    )
+    log_initial_task_delay_ms: Long = setting(
+        30_000, at_least(0), internal=True, doc="How long after the start the log's periodic work begins."
+    )
+    log_preallocate: Boolean = setting(
+        False, dynamic=CLUSTER_WIDE, doc="Whether a new segment's file gets its whole size at once."
+    )
+    log_message_timestamp_type: String = setting(
+        "CreateTime",
+        one_of("CreateTime", "LogAppendTime"),
+        dynamic=CLUSTER_WIDE,
+        doc="Whether a record's timestamp is its producer's or the time of its append.",
+    )
+    log_message_timestamp_before_max_ms: Long = setting(
+        LONG_MAX,
+        at_least(0),
+        fallbacks=(("log.message.timestamp.difference.max.ms", 1),),
+        dynamic=CLUSTER_WIDE,
+        doc="Most that a producer's timestamp may lie behind the broker's clock.",
+    )
+    log_message_timestamp_after_max_ms: Long = setting(
+        LONG_MAX,
+        at_least(0),
+        fallbacks=(("log.message.timestamp.difference.max.ms", 1),),
+        dynamic=CLUSTER_WIDE,
+        doc="Most that a producer's timestamp may lie ahead of the broker's clock.",
+    )
+    log_message_timestamp_difference_max_ms: Long = setting(
+        LONG_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Older name of both timestamp limits, before and after."
+    )
+    log_message_format_version: String = setting(
+        "3.0-IV1", VERSIONS, unused=ALWAYS_V2, doc="Version of Kafka whose format the log is to have."
+    )
+    log_message_downconversion_enable: Boolean = setting(
+        True, dynamic=CLUSTER_WIDE, doc="Whether clients too old for v2 batches are served converted ones."
+    )
+    num_recovery_threads_per_data_dir: Int = setting(
+        1, at_least(1), dynamic=CLUSTER_WIDE, doc="Partitions of one directory recovered at the same time."
+    )
+
+    # --- fetch
+    fetch_max_bytes: Int = setting(57_671_680, at_least(1024), doc="Most bytes in one answer to Fetch.")
+    max_incremental_fetch_session_cache_slots: Int = setting(
+        1000, at_least(0), doc="Fetch sessions kept; beyond it the least used gives way."
+    )
+
+    # --- groups
+    group_min_session_timeout_ms: Int = setting(6000, doc="Shortest session timeout that a group's member may ask for.")
+    group_max_session_timeout_ms: Int = setting(
+        1_800_000, doc="Longest session timeout that a group's member may ask for."
+    )
+    group_initial_rebalance_delay_ms: Int = setting(
+        3000, doc="How long an empty group waits for more members before its first generation."
+    )
+    group_max_size: Int = setting(INT_MAX, at_least(1), doc="Most members in one group.")
+    offset_metadata_max_bytes: Int = setting(4096, doc="Longest text that may be committed beside an offset.")
+    offsets_topic_num_partitions: Int = setting(50, at_least(1), doc="Partitions of __consumer_offsets when created.")
+    offsets_topic_replication_factor: Short = setting(
+        3, at_least(1), doc="Replicas of __consumer_offsets when created."
+    )
+    offsets_topic_segment_bytes: Int = setting(104_857_600, at_least(1), doc="Segment size of __consumer_offsets.")
+    offsets_topic_compression_codec: Int = setting(
+        0, between(0, 4), doc="Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."
+    )
+    offsets_load_buffer_size: Int = setting(
+        5_242_880, at_least(1), doc="Bytes of __consumer_offsets read at a time when groups are loaded."
+    )
+    offsets_retention_minutes: Int = setting(
+        10_080, at_least(1), doc="How long offsets outlive the last member of their group, or their topic's last use."
+    )
+    offsets_retention_check_interval_ms: Long = setting(
+        600_000, at_least(1), doc="How often groups are looked through for offsets to forget."
+    )
+    offsets_commit_timeout_ms: Int = setting(
+        5000, at_least(1), doc="How long a commit or a group's record may wait for its replicas."
+    )
+    offsets_commit_required_acks: Short = setting(
+        -1, between(-1, -1), doc="Acknowledgement that a commit waits for; only all replicas (-1)."
+    )
+
+    # --- producers and transactions
+    producer_id_expiration_ms: Int = setting(
+        86_400_000,
+        at_least(1),
+        dynamic=CLUSTER_WIDE,
+        doc="How long a silent producer's sequence numbers are remembered.",
+    )
+    producer_id_expiration_check_interval_ms: Int = setting(
+        600_000, at_least(1), internal=True, doc="How often silent producers are looked for."
+    )
+    transactional_id_expiration_ms: Int = setting(
+        604_800_000, at_least(1), unused=NO_TRANSACTIONS, doc="How long an unused transactional id is remembered."
+    )
+    transaction_max_timeout_ms: Int = setting(
+        900_000, at_least(1), unused=NO_TRANSACTIONS, doc="Longest timeout that a transaction may ask for."
+    )
+    transaction_partition_verification_enable: Boolean = setting(
+        True,
+        dynamic=CLUSTER_WIDE,
+        unused=NO_TRANSACTIONS,
+        doc="Whether a transactional write is checked with its coordinator first.",
+    )
+    transaction_state_log_num_partitions: Int = setting(
+        50, at_least(1), unused=NO_TRANSACTIONS, doc="Partitions of __transaction_state when created."
+    )
+    transaction_state_log_replication_factor: Short = setting(
+        3, at_least(1), unused=NO_TRANSACTIONS, doc="Replicas of __transaction_state when created."
+    )
+    transaction_state_log_min_isr: Int = setting(
+        2, at_least(1), unused=NO_TRANSACTIONS, doc="min.insync.replicas of __transaction_state."
+    )
+    transaction_state_log_segment_bytes: Int = setting(
+        104_857_600, at_least(1), unused=NO_TRANSACTIONS, doc="Segment size of __transaction_state."
+    )
+    transaction_state_log_load_buffer_size: Int = setting(
+        5_242_880, at_least(1), unused=NO_TRANSACTIONS, doc="Bytes of __transaction_state read at a time when loading."
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: Int = setting(
+        10_000, at_least(1), unused=NO_TRANSACTIONS, doc="How often overdue transactions are looked for."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: Int = setting(
+        3_600_000, at_least(1), unused=NO_TRANSACTIONS, doc="How often unused transactional ids are looked for."
+    )
+
+    # --- replication and control
+    replica_lag_time_max_ms: Long = setting(
+        30_000, unused=NO_REPLICAS, doc="A follower that has not caught up for this long leaves the in-sync replicas."
+    )
+    replica_fetch_min_bytes: Int = setting(1, unused=NO_REPLICAS, doc="Least bytes that a follower's fetch waits for.")
+    replica_fetch_max_bytes: Int = setting(
+        1_048_576, at_least(0), unused=NO_REPLICAS, doc="Bytes a follower asks for per partition."
+    )
+    replica_fetch_response_max_bytes: Int = setting(
+        10_485_760, at_least(0), unused=NO_REPLICAS, doc="Bytes a follower asks for in one fetch."
+    )
+    replica_fetch_wait_max_ms: Int = setting(500, unused=NO_REPLICAS, doc="How long a follower's fetch may wait.")
+    replica_fetch_backoff_ms: Int = setting(
+        1000, at_least(0), unused=NO_REPLICAS, doc="How long a partition that failed is left out of fetches."
+    )
+    replica_socket_timeout_ms: Int = setting(30_000, unused=NO_REPLICAS, doc="How long a follower waits for an answer.")
+    replica_socket_receive_buffer_bytes: Int = setting(
+        65_536, unused=NO_REPLICAS, doc="SO_RCVBUF of a follower's socket."
+    )
+    replica_high_watermark_checkpoint_interval_ms: Long = setting(
+        5000, doc="How often high watermarks are written down."
+    )
+    replica_selector_class: String | None = setting(
+        None, unused=NO_REPLICAS, doc="Rule by which consumers are sent to a nearer replica."
+    )
+    num_replica_fetchers: Int = setting(
+        1, dynamic=CLUSTER_WIDE, unused=NO_REPLICAS, doc="Connections over which a follower fetches from one leader."
+    )
+    controlled_shutdown_enable: Boolean = setting(
+        True, unused=NO_REPLICAS, doc="Whether a stopping broker hands its leaders over first."
+    )
+    controlled_shutdown_max_retries: Int = setting(3, unused=NO_REPLICAS, doc="Tries at handing leaders over.")
+    controlled_shutdown_retry_backoff_ms: Long = setting(
+        5000, unused=NO_REPLICAS, doc="Pause between two tries at handing leaders over."
+    )
+    controller_socket_timeout_ms: Int = setting(
+        30_000, unused=NO_REPLICAS, doc="How long the controller waits for a broker's answer."
+    )
+    auto_leader_rebalance_enable: Boolean = setting(
+        True, unused=NO_REPLICAS, doc="Whether leadership goes back to the preferred replicas by itself."
+    )
+    leader_imbalance_check_interval_seconds: Long = setting(
+        300, at_least(1), unused=NO_REPLICAS, doc="How often preferred leadership is looked at."
+    )
+    leader_imbalance_per_broker_percentage: Int = setting(
+        10, unused=NO_REPLICAS, doc="Share of a broker's partitions led elsewhere above which leaders are moved."
+    )
+    inter_broker_protocol_version: String = setting(
+        "3.9-IV0", VERSIONS, unused=NO_REPLICAS, doc="Version that brokers speak among themselves."
+    )
+    leader_replication_throttled_rate: Long = setting(
+        LONG_MAX,
+        at_least(0),
+        dynamic=PER_BROKER,
+        internal=True,
+        unused=NO_REPLICAS,
+        doc="Throttle of a leader, bytes/s.",
+    )
+    follower_replication_throttled_rate: Long = setting(
+        LONG_MAX,
+        at_least(0),
+        dynamic=PER_BROKER,
+        internal=True,
+        unused=NO_REPLICAS,
+        doc="Throttle of followers, bytes/s.",
+    )
+    zookeeper_connect: String | None = setting(
+        None, unused=NO_ZOOKEEPER, doc="The ensemble: host:port, comma-separated, and a path under which all nodes lie."
+    )
+    zookeeper_session_timeout_ms: Int = setting(
+        18_000, unused=NO_ZOOKEEPER, doc="Silence after which the ensemble takes the broker for dead."
+    )
+    zookeeper_connection_timeout_ms: Int | None = setting(
+        None, unused=NO_ZOOKEEPER, doc="How long a first connection to the ensemble may take."
+    )
+    zookeeper_max_in_flight_requests: Int = setting(
+        10, at_least(1), unused=NO_ZOOKEEPER, doc="Requests sent to the ensemble before its answers are awaited."
+    )
+
+    # --- compaction
+    log_cleaner_enable: Boolean = setting(True, unused=NO_CLEANER, doc="Whether compaction runs.")
+    log_cleaner_threads: Int = setting(
+        1, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Logs compacted at the same time."
+    )
+    log_cleaner_backoff_ms: Long = setting(
+        15_000, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Pause when there was nothing to compact."
+    )
+    log_cleaner_dedupe_buffer_size: Long = setting(
+        134_217_728, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Memory for the keys of a compaction."
+    )
+    log_cleaner_io_buffer_size: Int = setting(
+        524_288, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Memory for reading and writing segments."
+    )
+    log_cleaner_io_buffer_load_factor: Double = setting(
+        0.9, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="How full the table of keys may get."
+    )
+    log_cleaner_io_max_bytes_per_second: Double = setting(
+        DOUBLE_MAX, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Most bytes a second that compaction reads and writes."
+    )
+    log_cleaner_delete_retention_ms: Long = setting(
+        86_400_000,
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+        unused=NO_CLEANER,
+        doc="How long a deleted key's tombstone stays.",
+    )
+    log_cleaner_min_compaction_lag_ms: Long = setting(
+        0, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Age below which a record is left alone."
+    )
+    log_cleaner_max_compaction_lag_ms: Long = setting(
+        LONG_MAX, at_least(1), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Age at which a record must be compacted."
+    )
+    log_cleaner_min_cleanable_ratio: Double = setting(
+        0.5, between(0, 1), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Uncompacted share of a log that starts work."
+    )
+
+    # --- accepted: Java's threads, sweeps, plugins
+    num_network_threads: Int = setting(
+        3, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for the network."
+    )
+    num_io_threads: Int = setting(8, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for requests.")
+    background_threads: Int = setting(
+        10, at_least(1), dynamic=CLUSTER_WIDE, unused=ONE_THREAD, doc="Threads for other work."
+    )
+    fetch_purgatory_purge_interval_requests: Int = setting(1000, unused=NO_SWEEP, doc="Sweep of parked fetches.")
+    producer_purgatory_purge_interval_requests: Int = setting(1000, unused=NO_SWEEP, doc="Sweep of parked produces.")
+    delete_records_purgatory_purge_interval_requests: Int = setting(1, unused=NO_SWEEP, doc="Sweep of parked deletes.")
+    metric_reporters: List = setting(
+        (), dynamic=CLUSTER_WIDE, unused=NO_METRICS_PLUGINS, doc="Classes that are told of metrics."
+    )
+    process_roles: List = setting((), each_of("broker", "controller"), unused=NO_KRAFT, doc="Roles in a KRaft cluster.")
+    controller_listener_names: List = setting(
+        (), doc="Listeners of a KRaft controller: left out of listeners, as there is no such controller here."
+    )
+    controller_quorum_voters: List = setting((), unused=NO_KRAFT, doc="Members of a KRaft quorum.")
+    controller_quorum_bootstrap_servers: List = setting((), unused=NO_KRAFT, doc="Addresses of a KRaft quorum.")
+    authorizer_class_name: String = setting(
+        "", one_of(""), doc="Class that decides who may do what; must be empty, as access control is not there yet."
+    )
+    create_topic_policy_class_name: Class | None = setting(
+        None, one_of(""), doc="Class that checks new topics; cannot be loaded, so it must not be set."
+    )
+    alter_config_policy_class_name: Class | None = setting(
+        None, one_of(""), doc="Class that checks changed configs; cannot be loaded, so it must not be set."
+    )
+    sasl_jaas_config: Password | None = setting(None, unused=NO_SECURITY, doc="Login of the broker.")
+
+
+# Keys of Apache's broker for parts that this broker does not have; named once at start, not shown to clients.
+FOREIGN_PREFIXES = (
+    "sasl.", "ssl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
+    "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
+    "password.encoder.", "delegation.token.", "quota.", "replication.quota.", "alter.log.dirs.", "controller.quota.",
+    "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
+)  # fmt: skip
+FOREIGN_KEYS = frozenset((
+    "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
+    "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
+    "client.quota.callback.class", "config.providers", "connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms", "cordoned.log.dirs", "early.start.listeners", "eligible.leader.replicas.enable",
+    "follower.fetch.last.tiered.offset.enable", "initial.broker.registration.timeout.ms",
+    "num.replica.alter.log.dirs.threads", "principal.builder.class", "security.providers",
+    "server.max.startup.time.ms", "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
+    "transaction.two.phase.commit.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+    "unstable.feature.versions.enable", "controller.performance.always.log.threshold.ms",
+    "controller.performance.sample.period.ms", "cluster.id",
+))  # fmt: skip
+
+
+def contradictions(config: BrokerConfig) -> list[str]:
+    """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9."""
+    rules = [
+        (
+            config.node_id in (-1, config.broker_id),
+            f"node.id={config.node_id}: allowed: the value of broker.id ({config.broker_id})",
+        ),
+        (config.log_roll_ms >= 1, f"log.roll.ms={config.log_roll_ms}: allowed: at least 1"),
+        (config.log_roll_jitter_ms >= 0, f"log.roll.jitter.ms={config.log_roll_jitter_ms}: allowed: at least 0"),
+        (
+            config.log_retention_ms >= 1 or config.log_retention_ms == -1,
+            f"log.retention.ms={config.log_retention_ms}: allowed: -1 (for ever) or at least 1",
+        ),
+        (any(config.log_dirs), "log.dirs=: allowed: at least one directory"),
+        (
+            config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,
+            f"queued.max.request.bytes={config.queued_max_request_bytes}: allowed: -1, or at least "
+            f"socket.request.max.bytes ({config.socket_request_max_bytes})",
+        ),
+        (
+            config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
+            "max.connections.per.ip=0: allowed: above 0, or 0 with max.connections.per.ip.overrides",
+        ),
+        (
+            config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
+            f"group.min.session.timeout.ms={config.group_min_session_timeout_ms}: allowed: at most "
+            f"group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
+        ),
+        (
+            config.replica_fetch_wait_max_ms <= min(config.replica_socket_timeout_ms, config.replica_lag_time_max_ms),
+            f"replica.fetch.wait.max.ms={config.replica_fetch_wait_max_ms}: allowed: at most replica.socket.timeout.ms "
+            f"({config.replica_socket_timeout_ms}) and replica.lag.time.max.ms ({config.replica_lag_time_max_ms})",
+        ),
+    ]
+    return [line for holds, line in rules if not holds]

@@ -1,0 +1,25 @@
+"""The limits of our own: what Kafka leaves unbounded and this broker does not, each with its reason.
+
+Limits that a user may set are settings (broker.py); these are not, because nobody has had a reason to change them.
+"""
+
+from __future__ import annotations
+
+# A client pipelines at most a handful (max.in.flight.requests.per.connection is 5); beyond this its socket is not read.
+REQUESTS_IN_FLIGHT_PER_CONNECTION = 64
+
+# Bytes waiting for a reader that is slower than its questions; file regions count nothing, they are not in memory.
+ANSWER_BYTES_PER_CONNECTION = 16 * 1024 * 1024
+
+# Turns of one connection before the others get theirs: a fast sender must not starve a hundred slow ones.
+REQUESTS_PER_LOOP_TURN = 16
+
+# Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
+PARKED_OPERATIONS = 200_000
+
+# Member ids handed out (MEMBER_ID_REQUIRED) and not used yet, per group: each lives a session timeout, so a client that
+# asks and never comes back, in a loop, would fill memory. Kafka has no bound here.
+PENDING_MEMBERS_PER_GROUP = 10_000
+
+# Assignors in one JoinGroup: clients name one to four; every member of a group multiplies them.
+PROTOCOLS_PER_MEMBER = 100

@@ -1,0 +1,296 @@
+"""From what was written in many places to one value a key, and back: which value counts, and why.
+
+`BrokerLayers` holds the raw values by source. The composition root makes one with the static values, metadata puts the
+dynamic ones in as they change, and everyone else gets the resolved BrokerConfig and TopicConfig. DescribeConfigs asks
+here for entries, AlterConfigs and CreateTopics ask here whether a change is legal. Values only; nothing is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from kbroker.config import broker, topic
+from kbroker.config.broker import BrokerConfig
+from kbroker.config.settings import ConfigType, Dynamic, Setting, Value
+from kbroker.config.sources import ConfigError, Given
+from kbroker.config.topic import TopicConfig
+
+
+class Source(Enum):
+    """Where a value comes from, strongest first. Source: KIP-226."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    ONE_BROKER_CONFIG = -4  # ours: what a broker without a cluster assumes; weaker than anything set by somebody
+    DEFAULT_CONFIG = 5
+
+    @property
+    def wire(self) -> int:
+        """Its number in DescribeConfigs; a one-broker value shows as static, clients know no better word."""
+        return abs(self.value)
+
+
+# What Kafka's defaults get wrong for a broker that is alone; set by the composition root, only then.
+ONE_BROKER: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",  # nobody else is starting up; 3 s in every test is 3 s too many
+    "offsets.topic.replication.factor": "1",  # as many as there are brokers
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One value that was set, or is the default, for an entry: under which key, and where."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of DescribeConfigs.
+
+    value: None if there is none, or it is sensitive. synonyms: the one that counts comes first.
+    """
+
+    name: str
+    value: str | None
+    source: Source
+    type: ConfigType
+    sensitive: bool
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLayers:
+    """The raw values of a broker by key, a mapping for each source; defaults are not among them.
+
+    dynamic_broker: set for this broker. dynamic_default: set for all brokers. alone: see ONE_BROKER, {} in a cluster.
+    """
+
+    static: Mapping[str, Given] = field(default_factory=dict)
+    alone: Mapping[str, str] = field(default_factory=dict)
+    dynamic_broker: Mapping[str, str] = field(default_factory=dict)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict)
+
+    def with_dynamic(self, *, broker: Mapping[str, str], default: Mapping[str, str]) -> BrokerLayers:
+        """The same static values under other dynamic ones."""
+        return replace(self, dynamic_broker=broker, dynamic_default=default)
+
+    def by_strength(self) -> Iterator[tuple[Source, Mapping[str, str]]]:
+        """Sources from the strongest down to the last above the defaults."""
+        yield Source.DYNAMIC_BROKER_CONFIG, self.dynamic_broker
+        yield Source.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default
+        yield Source.STATIC_BROKER_CONFIG, {key: given.text for key, given in self.static.items()}
+        yield Source.ONE_BROKER_CONFIG, self.alone
+
+
+def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
+    """The broker's settings. Raises: ConfigError with a line for every bad value, then for every contradiction."""
+    texts: dict[str, str] = {}
+    for _, values in reversed(list(layers.by_strength())):
+        texts |= {key: text for key, text in values.items() if key in BrokerConfig.KEYS}
+    explicit = _parse(BrokerConfig.KEYS, texts, {key: given.where for key, given in layers.static.items()})
+    config = BrokerConfig({key: _broker_value(each, explicit) for key, each in BrokerConfig.KEYS.items()})
+    faults = broker.contradictions(config)
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+def resolve_topic(overrides: Mapping[str, str], config: BrokerConfig) -> TopicConfig:
+    """A topic's settings: its overrides over the broker's defaults.
+
+    overrides: by key, as kept in metadata; keys unknown here (of another version, or of Apache's broker) are passed by.
+    Raises: ConfigError.
+    """
+    explicit = _parse(TopicConfig.KEYS, {key: text for key, text in overrides.items() if key in TopicConfig.KEYS}, {})
+    resolved = TopicConfig({key: _topic_value(each, explicit, config) for key, each in TopicConfig.KEYS.items()})
+    faults = topic.contradictions(resolved)
+    if faults:
+        raise ConfigError(faults)
+    return resolved
+
+
+def warnings(static: Mapping[str, Given]) -> list[str]:
+    """A line for every key that will not do what its writer hopes: unknown, or of a part that is not there."""
+    lines = []
+    for key, given in static.items():
+        known = BrokerConfig.KEYS.get(key)
+        if known is not None:
+            if known.unused is not None and _differs(known, given.text):
+                lines.append(f"{key}: has no effect: {known.unused} ({given.where})")
+        elif key in broker.FOREIGN_KEYS or key.startswith(broker.FOREIGN_PREFIXES):
+            lines.append(
+                f"{key}: has no effect: for a part of Apache Kafka that this broker does not have ({given.where})"
+            )
+        else:
+            lines.append(f"{key}: unknown key{_nearest(key, BrokerConfig.KEYS)} ({given.where})")
+    return lines
+
+
+def check_topic(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
+    """Why a topic's overrides cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG."""
+    faults = [_unknown("topic", key, TopicConfig.KEYS) for key in changes if key not in TopicConfig.KEYS]
+    try:
+        resolve_topic(changes, config)
+    except ConfigError as error:
+        faults += error.lines
+    return faults
+
+
+def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker: bool) -> list[str]:
+    """Why dynamic broker values cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG.
+
+    changes: all dynamic values of that level as they are to become. per_broker: for this broker, not for all.
+    Differs from Kafka: unknown keys are refused, as there are no plugins to read them.
+    """
+    faults = []
+    for key in changes:
+        known = BrokerConfig.KEYS.get(key)
+        if known is None:
+            faults.append(_unknown("broker", key, BrokerConfig.KEYS))
+        elif known.dynamic is Dynamic.READ_ONLY:
+            faults.append(f"{key}: read-only; allowed: a change of the broker's file and a restart")
+        elif known.dynamic is Dynamic.PER_BROKER and not per_broker:
+            faults.append(f"{key}: allowed: a value for each broker, not for all")
+    changed = replace(layers, dynamic_broker=changes) if per_broker else replace(layers, dynamic_default=changes)
+    try:
+        resolve_broker(changed)
+    except ConfigError as error:
+        faults += error.lines
+    return faults
+
+
+def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers) -> list[Entry]:
+    """Every setting of a topic. Its synonyms: the override, then what the broker's key and its older names say."""
+    resolved = resolve_topic(overrides, resolve_broker(layers))
+    entries = []
+    for each, value in resolved.items():
+        synonyms = []
+        if each.name in overrides:
+            shown = each.shown(each.parse(overrides[each.name]))
+            synonyms.append(Synonym(each.name, shown, Source.DYNAMIC_TOPIC_CONFIG))
+        if each.broker is not None:
+            synonyms += _broker_synonyms(BrokerConfig.KEYS[each.broker], layers)
+        entries.append(_entry(each, each.shown(value), tuple(synonyms), read_only=False))
+    return entries
+
+
+def describe_broker(layers: BrokerLayers) -> list[Entry]:
+    """Every setting of this broker, as itself: a key without a value shows none even where an older name gives one."""
+    resolve_broker(layers)
+    entries = []
+    for each in BrokerConfig.KEYS.values():
+        synonyms = _broker_synonyms(each, layers)
+        own = [synonym for synonym in synonyms if synonym.name == each.name]
+        if each.internal and own[0].source is Source.DEFAULT_CONFIG:
+            continue
+        # as Kafka: an entry begins with its own key; values of older names alone do not show under the newer one
+        counted = tuple(synonyms[synonyms.index(own[0]) :]) if own else ()
+        value = own[0].value if own else None
+        entries.append(_entry(each, value, counted, read_only=each.dynamic is Dynamic.READ_ONLY))
+    return entries
+
+
+def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
+    """What was set dynamically for all brokers: DescribeConfigs of the broker with the empty name."""
+    entries = []
+    for key, text in layers.dynamic_default.items():
+        each = BrokerConfig.KEYS[key]
+        shown = each.shown(each.parse(text))
+        synonyms = (Synonym(key, shown, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
+        entries.append(_entry(each, shown, synonyms, read_only=each.dynamic is Dynamic.READ_ONLY))
+    return entries
+
+
+def _entry(each: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, read_only: bool) -> Entry:
+    source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+    return Entry(each.name, value, source, each.type, each.sensitive, read_only, synonyms, each.doc)
+
+
+def _broker_synonyms(each: Setting, layers: BrokerLayers) -> list[Synonym]:
+    """Values set for a key, then for its older names, source by source; defaults last."""
+    family = [each, *(BrokerConfig.KEYS[key] for key, _ in each.fallbacks)]
+    found = [
+        Synonym(one.name, one.shown(one.parse(values[one.name])), source)
+        for source, values in layers.by_strength()
+        for one in family
+        if one.name in values
+    ]
+    defaults = [Synonym(one.name, one.shown(one.default), Source.DEFAULT_CONFIG) for one in family]
+    return found + [default for default in defaults if default.value is not None]
+
+
+def _broker_value(each: Setting, explicit: Mapping[str, Value]) -> Value:
+    if each.name in explicit:
+        return explicit[each.name]
+    for key, factor in each.fallbacks:
+        if key in explicit:
+            return _times(explicit[key], factor, as_list=each.type is ConfigType.LIST)
+    if each.default is None:
+        for key, factor in each.fallbacks:
+            default = BrokerConfig.KEYS[key].default
+            if default is not None:
+                return _times(default, factor, as_list=each.type is ConfigType.LIST)
+    return each.default
+
+
+def _topic_value(each: Setting, explicit: Mapping[str, Value], config: BrokerConfig) -> Value:
+    if each.name in explicit:
+        return explicit[each.name]
+    for key, factor in each.fallbacks:
+        if key in explicit:
+            return _times(explicit[key], factor)
+    if each.broker is None:
+        return each.default
+    value: Value = getattr(config, BrokerConfig.KEYS[each.broker].attribute)
+    return value
+
+
+def _times(value: Value, factor: int, *, as_list: bool = False) -> Value:
+    if isinstance(value, str):
+        return (value,) if as_list else value
+    assert isinstance(value, int), value
+    return -1 if value < 0 and factor > 1 else value * factor
+
+
+def _parse(keys: Mapping[str, Setting], texts: Mapping[str, str], where: Mapping[str, str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    faults = []
+    for key, text in texts.items():
+        try:
+            values[key] = keys[key].parse(text)
+        except ValueError:
+            shown = "[hidden]" if keys[key].sensitive else text
+            place = f" ({where[key]})" if key in where else ""
+            faults.append(f"{key}={shown}: allowed: {keys[key].allowed}{place}")
+    if faults:
+        raise ConfigError(faults)
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _differs(each: Setting, text: str) -> bool:
+    try:
+        return each.parse(text) != each.default
+    except ValueError:
+        return True
+
+
+def _unknown(kind: str, key: str, keys: Mapping[str, Setting]) -> str:
+    return f"{key}: unknown {kind} config{_nearest(key, keys)}"
+
+
+def _nearest(key: str, keys: Mapping[str, Setting]) -> str:
+    from difflib import get_close_matches  # only a mistake pays for loading it
+
+    close = get_close_matches(key, [each.name for each in keys.values() if not each.internal], n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,152 @@
+"""Where static values are written: server.properties, KAFKA_* environment variables, --override on the command line.
+
+The composition root reads the file and the environment and hands both in as values; what comes out is one mapping of
+key to `Given`, which says where each value came from, so that a complaint can point there. Nothing here knows which
+keys exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. lines: one a fault, each with key, value and what is allowed."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as written, and where."""
+
+    text: str
+    where: str
+
+
+def static_values(
+    properties: str = "",
+    *,
+    file_name: str = "server.properties",
+    environment: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+) -> dict[str, Given]:
+    """Everything given before the start, by key: --override beats the environment, which beats the file.
+
+    properties: the file's text. environment: all of it; only KAFKA_* is looked at. overrides: `key=value` each.
+    Raises: ConfigError.
+    """
+    given = parse_properties(properties, file_name)
+    given |= from_environment(environment or {})
+    return given | parse_overrides(overrides)
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Given]:
+    """`key=value` arguments. Raises: ConfigError for one without a key or without `=`."""
+    given: dict[str, Given] = {}
+    faults = []
+    for argument in overrides:
+        key, equals, value = argument.partition("=")
+        if not equals or not key.strip():
+            faults.append(f"--override {argument!r}: allowed: key=value")
+        given[key.strip()] = Given(value.strip(), "--override")
+    if faults:
+        raise ConfigError(faults)
+    return given
+
+
+# What the scripts around Apache's broker read for themselves, and what images set for their own use.
+NOT_SETTINGS = frozenset((
+    "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_DATA_DIR", "KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS",
+    "KAFKA_JMX_HOSTNAME", "KAFKA_JMX_PORT", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_OPTS",
+    "KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_CLUSTER_ID",
+))  # fmt: skip
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+    """KAFKA_* variables by key: `_` is a dot, `__` an underscore, `___` a dash.
+
+    KAFKA_ADVERTISED_LISTENERS is advertised.listeners. Source: Apache's and Confluent's Docker images.
+    """
+    given = {}
+    for variable in sorted(environment):
+        if variable.startswith("KAFKA_") and len(variable) > len("KAFKA_") and variable not in NOT_SETTINGS:
+            words = variable.removeprefix("KAFKA_").lower()
+            key = words.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+            given[key] = Given(environment[variable], f"environment variable {variable}")
+    return given
+
+
+def parse_properties(text: str, file_name: str = "server.properties") -> dict[str, Given]:
+    r"""The keys of a Java properties file; a key given twice keeps its last value.
+
+    Comment lines start with # or !; a backslash at the end of a line continues it, leading blanks of the next dropped;
+    key and value are parted by =, : or blanks; \t \n \r \f \uXXXX and backslash before anything else are escapes.
+    Raises: ConfigError for a broken \u escape. Source: java.util.Properties.load.
+    """
+    given = {}
+    for number, line in _logical_lines(text):
+        where = f"{file_name} line {number}"
+        key, value = _split(line)
+        given[_unescape(key, where)] = Given(_unescape(value, where).strip(), where)
+    return given
+
+
+_BLANKS = " \t\f"
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """(number of its first line, content) of every line that says something, continuations joined."""
+    gathered, first, continued = "", 0, False
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for number, raw in enumerate(lines, 1):
+        line = raw.lstrip(_BLANKS)
+        if not continued:
+            gathered, first = "", number
+            if not line or line[0] in "#!":
+                continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        continued = backslashes % 2 == 1
+        gathered += line[:-1] if continued else line
+        if not continued:
+            yield first, gathered
+    if continued and gathered:
+        yield first, gathered
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value of a logical line, both still escaped."""
+    at = 0
+    while at < len(line) and line[at] not in "=:" + _BLANKS:
+        at += 2 if line[at] == "\\" else 1
+    key, rest = line[:at], line[at:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return key, rest
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+    out = []
+    at = 0
+    while at < len(text):
+        if text[at] != "\\":
+            out.append(text[at])
+            at += 1
+        elif text[at + 1 : at + 2] == "u":
+            digits = text[at + 2 : at + 6]
+            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise ConfigError([f"{text!r}: broken escape; allowed: \\u and four hexadecimal digits ({where})"])
+            out.append(chr(int(digits, 16)))
+            at += 6
+        else:
+            out.append(_ESCAPES.get(text[at + 1 : at + 2], text[at + 1 : at + 2]))
+            at += 2
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

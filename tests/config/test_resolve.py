@@ -1,0 +1,248 @@
+"""Which value counts, where it came from, and what may be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kbroker.config import (
+    ONE_BROKER,
+    BrokerConfig,
+    BrokerLayers,
+    ConfigError,
+    Entry,
+    Given,
+    Source,
+    Synonym,
+    check_broker,
+    check_topic,
+    describe_all_brokers,
+    describe_broker,
+    describe_topic,
+    resolve_broker,
+    resolve_topic,
+    warnings,
+)
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+def given(values: Mapping[str, str]) -> dict[str, Given]:
+    return {key: Given(text, "server.properties line 1") for key, text in values.items()}
+
+
+def broker(**static: str) -> BrokerConfig:
+    return resolve_broker(BrokerLayers(static=given({key.replace("_", "."): text for key, text in static.items()})))
+
+
+def entry(entries: list[Entry], name: str) -> Entry:
+    (found,) = [each for each in entries if each.name == name]
+    return found
+
+
+# --- values
+
+
+def test_minutes_beat_hours_and_milliseconds_beat_both() -> None:
+    assert broker(log_retention_hours="2").log_retention_ms == 2 * HOUR_MS
+    assert broker(log_retention_hours="2", log_retention_minutes="3").log_retention_ms == 3 * MINUTE_MS
+    assert broker(log_retention_minutes="3", log_retention_ms="4").log_retention_ms == 4
+
+
+def test_retention_of_minus_one_hour_is_for_ever() -> None:
+    assert broker(log_retention_hours="-1").log_retention_ms == -1
+
+
+def test_log_dirs_default_to_log_dir() -> None:
+    assert broker().log_dirs == ("/tmp/kafka-logs",)
+    assert broker(log_dir="/data").log_dirs == ("/data",)
+    assert broker(log_dir="/data", log_dirs="/a,/b").log_dirs == ("/a", "/b")
+
+
+def test_node_id_is_another_name_of_broker_id() -> None:
+    assert broker(node_id="7").broker_id == 7
+
+
+def test_key_left_empty_is_not_set() -> None:
+    assert broker(broker_rack="").broker_rack is None
+
+
+def test_dynamic_for_one_beats_dynamic_for_all_beats_static_beats_one_broker_beats_default() -> None:
+    key = "message.max.bytes"
+    layers = BrokerLayers()
+    seen = [resolve_broker(layers).message_max_bytes]
+    layers = BrokerLayers(alone={key: "1"})
+    seen.append(resolve_broker(layers).message_max_bytes)
+    layers = BrokerLayers(alone={key: "1"}, static=given({key: "2"}))
+    seen.append(resolve_broker(layers).message_max_bytes)
+    seen.append(resolve_broker(layers.with_dynamic(broker={}, default={key: "3"})).message_max_bytes)
+    seen.append(resolve_broker(layers.with_dynamic(broker={key: "4"}, default={key: "3"})).message_max_bytes)
+    assert seen == [1_048_588, 1, 2, 3, 4]
+
+
+def test_lone_broker_does_not_wait_for_members_nor_ask_for_replicas() -> None:
+    config = resolve_broker(BrokerLayers(alone=ONE_BROKER))
+    assert (config.group_initial_rebalance_delay_ms, config.offsets_topic_replication_factor) == (0, 1)
+
+
+def test_topic_without_override_follows_the_broker() -> None:
+    config = broker(log_retention_hours="1", message_max_bytes="500")
+    topic = resolve_topic({"max.message.bytes": "600"}, config)
+    assert (topic.retention_ms, topic.max_message_bytes) == (HOUR_MS, 600)
+
+
+def test_older_name_sets_both_timestamp_limits() -> None:
+    topic = resolve_topic({"message.timestamp.difference.max.ms": "5"}, broker())
+    assert (topic.message_timestamp_before_max_ms, topic.message_timestamp_after_max_ms) == (5, 5)
+
+
+def test_override_of_a_key_we_do_not_know_is_passed_by() -> None:
+    assert resolve_topic({"confluent.tier.enable": "true"}, broker()).segment_bytes == 1_073_741_824
+
+
+# --- faults
+
+
+def test_every_bad_value_gets_a_line_with_key_value_allowed_and_place() -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker(num_partitions="none", log_cleanup_policy="forget")
+    assert caught.value.lines == [
+        "num.partitions=none: allowed: a 32-bit integer, at least 1 (server.properties line 1)",
+        "log.cleanup.policy=forget: allowed: a comma-separated list, a list of compact, delete "
+        "(server.properties line 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "static",
+    [
+        {"broker.id": "1", "node.id": "2"},
+        {"log.roll.ms": "0"},
+        {"log.retention.ms": "0"},
+        {"log.dirs": ""},
+        {"queued.max.request.bytes": "10"},
+        {"max.connections.per.ip": "0"},
+        {"group.min.session.timeout.ms": "2000000"},
+        {"replica.lag.time.max.ms": "10"},
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(static: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="allowed"):
+        resolve_broker(BrokerLayers(static=given(static)))
+
+
+def test_unknown_key_is_told_the_nearest_known_one() -> None:
+    (line,) = warnings(given({"advertised.listener": "PLAINTEXT://a:1"}))
+    assert line == "advertised.listener: unknown key; did you mean advertised.listeners? (server.properties line 1)"
+
+
+def test_key_without_effect_is_named_once_with_the_reason() -> None:
+    lines = warnings(given({"num.network.threads": "8", "ssl.keystore.location": "/x", "log.dirs": "/data"}))
+    assert [line.split(":")[0] for line in lines] == ["num.network.threads", "ssl.keystore.location"]
+    assert "one thread serves all connections" in lines[0]
+
+
+def test_key_without_effect_at_its_default_is_not_worth_a_line() -> None:
+    assert warnings(given({"num.network.threads": "3"})) == []
+
+
+# --- changes
+
+
+def test_read_only_key_cannot_be_changed_while_running() -> None:
+    (line,) = check_broker({"num.partitions": "3"}, BrokerLayers(), per_broker=True)
+    assert line.startswith("num.partitions: read-only")
+
+
+def test_key_of_one_broker_cannot_be_set_for_all() -> None:
+    change = {"advertised.listeners": "PLAINTEXT://a:1"}
+    assert len(check_broker(change, BrokerLayers(), per_broker=False)) == 1
+    assert check_broker(change, BrokerLayers(), per_broker=True) == []
+
+
+def test_dynamic_value_is_checked_like_a_static_one() -> None:
+    (line,) = check_broker({"message.max.bytes": "-1"}, BrokerLayers(), per_broker=False)
+    assert line == "message.max.bytes=-1: allowed: a 32-bit integer, at least 0"
+
+
+def test_unknown_dynamic_key_is_refused() -> None:
+    (line,) = check_broker({"message.max.byte": "1"}, BrokerLayers(), per_broker=False)
+    assert line == "message.max.byte: unknown broker config; did you mean message.max.bytes?"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"retention.m": "1"}, "retention.m: unknown topic config; did you mean retention.ms?"),
+        ({"retention.ms": "-2"}, "retention.ms=-2: allowed: a 64-bit integer, at least -1"),
+        (
+            {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
+            "min.compaction.lag.ms=5: allowed: at most max.compaction.lag.ms (4)",
+        ),
+    ],
+)
+def test_bad_topic_override_gets_one_line(changes: dict[str, str], line: str) -> None:
+    assert check_topic(changes, broker()) == [line]
+
+
+# --- descriptions
+
+
+def test_topic_value_from_the_broker_names_its_source() -> None:
+    layers = BrokerLayers(static=given({"log.retention.hours": "1"}))
+    found = entry(describe_topic({}, layers), "retention.ms")
+    assert (found.value, found.source) == ("3600000", Source.STATIC_BROKER_CONFIG)
+    assert found.synonyms == (
+        Synonym("log.retention.hours", "1", Source.STATIC_BROKER_CONFIG),
+        Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),
+    )
+
+
+def test_topic_override_comes_first_among_its_synonyms() -> None:
+    layers = BrokerLayers(dynamic_default={"message.max.bytes": "2"})
+    found = entry(describe_topic({"max.message.bytes": "1"}, layers), "max.message.bytes")
+    assert [(each.name, each.value, each.source) for each in found.synonyms] == [
+        ("max.message.bytes", "1", Source.DYNAMIC_TOPIC_CONFIG),
+        ("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("message.max.bytes", "1048588", Source.DEFAULT_CONFIG),
+    ]
+
+
+def test_topic_setting_without_a_broker_key_has_no_synonyms_by_default() -> None:
+    found = entry(describe_topic({}, BrokerLayers()), "leader.replication.throttled.replicas")
+    assert (found.value, found.source, found.synonyms) == ("", Source.DEFAULT_CONFIG, ())
+
+
+def test_broker_key_without_value_shows_none() -> None:
+    found = entry(describe_broker(BrokerLayers()), "log.retention.ms")
+    assert (found.value, found.source, found.read_only) == (None, Source.DEFAULT_CONFIG, False)
+
+
+def test_broker_entry_lists_the_older_names_behind_its_own() -> None:
+    layers = BrokerLayers(static=given({"log.retention.ms": "5", "log.retention.hours": "1"}))
+    found = entry(describe_broker(layers), "log.retention.ms")
+    assert [each.name for each in found.synonyms] == ["log.retention.ms", "log.retention.hours", "log.retention.hours"]
+
+
+def test_one_broker_value_shows_as_static_on_the_wire_and_as_itself_inside() -> None:
+    found = entry(describe_broker(BrokerLayers(alone=ONE_BROKER)), "group.initial.rebalance.delay.ms")
+    assert (found.value, found.source, found.source.wire) == ("0", Source.ONE_BROKER_CONFIG, 4)
+
+
+def test_secret_shows_no_value_anywhere() -> None:
+    layers = BrokerLayers(static=given({"sasl.jaas.config": "hunter2"}))
+    found = entry(describe_broker(layers), "sasl.jaas.config")
+    assert (found.value, found.sensitive, [each.value for each in found.synonyms]) == (None, True, [None])
+
+
+def test_internal_key_shows_only_when_set() -> None:
+    names = {each.name for each in describe_broker(BrokerLayers())}
+    assert "log.initial.task.delay.ms" not in names
+    set_ = BrokerLayers(static=given({"log.initial.task.delay.ms": "1"}))
+    assert entry(describe_broker(set_), "log.initial.task.delay.ms").value == "1"
+
+
+def test_empty_broker_name_lists_what_was_set_for_all() -> None:
+    (found,) = describe_all_brokers(BrokerLayers(dynamic_default={"message.max.bytes": "2"}))
+    assert (found.name, found.value, found.source) == ("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
