@@ -1,0 +1,108 @@
+"""What generated readers and writers call for the rare cases: long lengths, long arrays, unknown tags.
+
+The common case is inlined in the generated code, and everything here may be slow. Any exception sends the caller
+to `explain.py`, so none carries a message.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from protocol.primitives import read_uvarint, read_uvarint_rest, uvarint
+
+MAX_STRING_BYTES = 0x7FFF
+
+
+class Malformed(Exception):  # noqa: N818 - nobody outside ever sees it
+    """Something is wrong with the input; `explain.py` says what."""
+
+
+def long_string(buffer: Any, position: int, first: int) -> tuple[str, int]:
+    """A compact string whose first length byte is 0 or above 127."""
+    if not first:
+        raise Malformed
+    size, position = read_uvarint_rest(buffer, position, first)
+    if not 0 < size <= MAX_STRING_BYTES + 1:
+        raise Malformed
+    end = position + size - 1
+    return str(buffer[position:end], "utf-8"), end
+
+
+def long_string_or_none(buffer: Any, position: int, first: int) -> tuple[str | None, int]:
+    """As `long_string`, and None for 0."""
+    if not first:
+        return None, position
+    size, position = read_uvarint_rest(buffer, position, first)
+    return (None, position) if not size else _string(buffer, position, size)
+
+
+def _string(buffer: Any, position: int, size: int) -> tuple[str, int]:
+    if size > MAX_STRING_BYTES + 1:
+        raise Malformed
+    end = position + size - 1
+    return str(buffer[position:end], "utf-8"), end
+
+
+def long_array(buffer: Any, position: int, count: int, item: Struct) -> tuple[list[Any], int]:
+    """`count` primitives; refused before anything is allocated if the buffer does not hold them."""
+    end = position + count * item.size
+    if count < 0 or end > len(buffer):
+        raise Malformed
+    return [value for (value,) in item.iter_unpack(buffer[position:end])], end
+
+
+def unknown_tags(buffer: Any, position: int, count: int) -> tuple[dict[int, bytes], int]:
+    """The tagged fields of a struct that knows none; `count` is the first byte of their number."""
+    if count > 127:
+        count, position = read_uvarint_rest(buffer, position, count)
+    end = len(buffer)
+    found: dict[int, bytes] = {}
+    for _ in range(count):  # the end of the buffer stops it long before a false count does
+        tag, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        if position + size > end:
+            raise Malformed
+        found[tag] = bytes(buffer[position : position + size])
+        position += size
+    return found, position
+
+
+def tag_section(tags: dict[int, bytes]) -> bytes:
+    """Tagged fields as Kafka writes them: their number, then tag, size and content in the order of the tags."""
+    out = [uvarint(len(tags))]
+    for tag, content in sorted(tags.items()):
+        if not 0 <= tag <= 0x7FFFFFFF:
+            raise Malformed
+        out += (uvarint(tag), uvarint(len(content)), content)
+    return b"".join(out)
+
+
+def length(size: int) -> bytes:
+    """A compact length (size is already one more) of anything but a string."""
+    if size > 0x7FFFFFFF:
+        raise Malformed
+    return uvarint(size)
+
+
+def string_length(size: int) -> bytes:
+    """A compact length (size is already one more) of a string."""
+    if size > MAX_STRING_BYTES + 1:
+        raise Malformed
+    return uvarint(size)
+
+
+def array_of(values: list[Any], prefix: bytes, code: str) -> bytes:
+    """Primitives behind their count; for arrays too long to have a ready-made Struct."""
+    return prefix + Struct(f">{len(values)}{code}").pack(*values) if code != "16s" else prefix + _uuids(values)
+
+
+def _uuids(values: list[bytes]) -> bytes:
+    if any(len(value) != 16 for value in values):
+        raise Malformed
+    return b"".join(values)
+
+
+def size_of(records: Any) -> int:
+    """Bytes in a Records value, whether one buffer or the pieces of one."""
+    return sum(map(len, records)) if isinstance(records, list | tuple) else len(records)

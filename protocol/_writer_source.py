@@ -1,0 +1,287 @@
+"""Generates the writer of one message in one version; see `codec.py` for the idea.
+
+Output is a list of small bytes, joined at the end, or wherever records come in between. Fixed-size fields wait in
+`run` until something of variable length follows, and are then packed together with its first length byte.
+"""
+
+from __future__ import annotations
+
+from protocol import _runtime
+from protocol._source import MANY, Source, packed, packers
+from protocol.explain import explain_write
+from protocol.message import Message, Struct
+from protocol.primitives import uvarint
+from protocol.schema import Field, FieldType, default_struct, fields, fields_at, has_records, is_flexible
+
+
+class WriterSource(Source):
+    """The text of a writer: `write(message) -> parts`."""
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__()
+        self.version = version
+        self.flexible = is_flexible(message, version)
+        self.views = has_records(message, version)
+        self.run: list[tuple[str, str]] = []  # (format, expression) of fixed-size values not written yet
+        self.scope |= {
+            "Malformed": _runtime.Malformed,
+            "join": b"".join,
+            "uvarint": uvarint,
+            "length": _runtime.length,
+            "string_length": _runtime.string_length,
+            "tag_section": _runtime.tag_section,
+            "array_of": _runtime.array_of,
+            "size_of": _runtime.size_of,
+            "explain": lambda value, error: explain_write(value, version, error),
+        }
+        with self.block("def write(o):"):
+            self._body(message)
+
+    def _body(self, message: type[Message]) -> None:
+        self.emit("out = []; w = out.append")
+        if self.views:
+            self.emit("parts = []; part = parts.append")
+        with self.block("try:"):
+            self.struct(message, "o")
+            self.flush()
+            if self.views:
+                with self.block("if out or not parts:"):
+                    self.emit("part(join(out))")
+                self.emit("return parts")
+            else:
+                self.emit("return [join(out)]")
+        with self.block("except Exception as error:"):
+            self.emit("raise explain(o, error)")
+
+    def struct(self, cls: type[Struct], source: str) -> None:
+        """Write the instance in local `source`, after a look at what this version cannot say."""
+        self.refusals(cls, source)
+        for field in fields_at(cls, self.version):
+            if field.tag is None:
+                self.value(field.type, f"{source}.{field.name}", field.nullable_at(self.version))
+        if self.flexible:
+            self.tags(cls, source)
+
+    def refusals(self, cls: type[Struct], source: str) -> None:
+        """One test for all that would be lost or would come out too short."""
+        tests = []
+        for field in fields(cls):
+            place = f"{source}.{field.name}"
+            if not field.present_at(self.version):
+                if not field.ignorable:
+                    tests.append(self.differs(field, place))
+            elif field.type.kind == "uuid" and field.tag is None:
+                tests.append(f"len({place}) != 16")
+        if not self.flexible:
+            tests.append(f"{source}.unknown_tags")
+        if tests:
+            with self.block(f"if {' or '.join(tests)}:"):
+                self.emit("raise Malformed")
+
+    def differs(self, field: Field, place: str) -> str:
+        """A test whether the value is not the default."""
+        value = field.default_value()
+        if field.type.struct is not None and value is not None:
+            shared = self.constant(default_struct(field.type.struct), "default")
+            return f"({place} is not {shared} and {place} != {shared})"
+        if value is None:
+            return f"{place} is not None"
+        if isinstance(value, list):
+            return f"{place} != []"
+        return f"{place} != {self.literal(value)}"
+
+    def value(self, kind: FieldType, place: str, nullable: bool) -> None:
+        """Write one value."""
+        if kind.struct is not None:
+            self.inner_struct(kind.struct, place, nullable)
+        elif kind.kind == "array":
+            self.array(kind, place, nullable)
+        elif kind.wire is not None and kind.wire.size:
+            self.run.append((kind.wire.format, place))
+        elif kind.kind == "records":
+            self.records(place, nullable)
+        else:
+            self.text_or_bytes(kind.kind, place, nullable)
+
+    def inner_struct(self, cls: type[Struct], place: str, nullable: bool) -> None:
+        """A struct as a field: behind an int8 that is -1 for null, if it may be null."""
+        inner = self.name("o")
+        self.emit(f"{inner} = {place}")
+        if not nullable:
+            self.struct(cls, inner)
+            return
+        self.flush()
+        with self.block(f"if {inner} is None:"):
+            self.emit("w(b'\\xff')")
+        with self.block("else:"):
+            self.run.append(("b", "1"))
+            self.struct(cls, inner)
+            self.flush()
+
+    def text_or_bytes(self, kind: str, place: str, nullable: bool) -> None:
+        """A string or bytes behind its length."""
+        size = self.name("n")
+        content = f"{place}.encode()" if kind == "string" else place
+        more = " + 1" if self.flexible else ""
+        if nullable:
+            self.emit(f"e = {place}")
+            with self.block("if e is None:"):
+                self.emit(f"e = b''; {size} = {0 if self.flexible else -1}")
+            with self.block("else:"):
+                if kind == "string":
+                    self.emit("e = e.encode()")
+                self.emit(f"{size} = len(e){more}")
+        else:
+            self.emit(f"e = {content}", f"{size} = len(e){more}")
+        self.flush_length(size, "string_length" if kind == "string" else "length", "h" if kind == "string" else "i")
+        self.emit("w(e)")
+
+    def records(self, place: str, nullable: bool) -> None:
+        """Records: what was written so far becomes a part, the records follow as they are."""
+        size, given = self.name("n"), self.name("r")
+        self.emit(f"{given} = {place}")
+        if nullable:
+            self.emit(f"{size} = {'0' if self.flexible else '-1'} if {given} is None else size_of({given})", "")
+            if self.flexible:
+                self.emit(f"if {given} is not None: {size} += 1")
+        else:
+            self.emit(f"{size} = size_of({given}){' + 1' if self.flexible else ''}")
+        self.flush_length(size, "length", "i")
+        with self.block(f"if {given}:"):
+            self.emit("part(join(out)); out.clear()")
+            with self.block(f"if type({given}) is list or type({given}) is tuple:"):
+                self.emit(f"parts.extend({given})")
+            with self.block("else:"):
+                self.emit(f"part({given})")
+
+    def array(self, kind: FieldType, place: str, nullable: bool) -> None:
+        """A count, then the elements."""
+        element = kind.element
+        assert element is not None
+        if element.wire is not None and element.wire.size:
+            self.primitives(element, place, nullable)
+            return
+        items, count = self.name("items"), self.name("n")
+        self.emit(f"{items} = {place}")
+        more = " + 1" if self.flexible else ""
+        if nullable:
+            null = 0 if self.flexible else -1
+            with self.block(f"if {items} is None:"):
+                self.emit(f"{items} = (); {count} = {null}")
+            with self.block("else:"):
+                self.emit(f"{count} = len({items}){more}")
+        else:
+            self.emit(f"{count} = len({items}){more}")
+        self.flush_length(count, "length", "i")
+        item = self.name("o")
+        with self.block(f"for {item} in {items}:"):
+            if element.struct is not None:
+                self.struct(element.struct, item)
+            else:
+                self.value(element, item, nullable=False)
+            self.flush()
+
+    def primitives(self, element: FieldType, place: str, nullable: bool) -> None:
+        """An array of fixed-size primitives: one pack for count and elements."""
+        assert element.wire is not None
+        self.flush()
+        code = element.wire.format
+        items, count = self.name("items"), self.name("n")
+        self.emit(f"{items} = {place}")
+        opening = "if"
+        if nullable:
+            with self.block(f"if {items} is None:"):
+                self.emit("w(b'\\0')" if self.flexible else "w(b'\\xff\\xff\\xff\\xff')")
+            opening = "elif"
+        many = self.constant(packers("B" if self.flexible else "i", code), "many_" + element.wire.name)
+        prefix = f"length({count} + 1)" if self.flexible else f"{self.form('i')}({count})"
+        number = f"{count} + 1" if self.flexible else count
+        test = f"({count} := len({items})) < {MANY}"
+        if code == "16s":  # a Struct would pad or cut an id of the wrong length
+            test = f"({count} := len({items})) < 0"
+        with self.block(f"{opening} {test}:"):
+            self.emit(f"w({many}[{count}]({number}, *{items}))")
+        with self.block("else:"):
+            self.emit(f"w(array_of({items}, {prefix}, {code!r}))")
+
+    def tags(self, cls: type[Struct], source: str) -> None:
+        """The tagged fields at the end of a struct: mostly none, so anything else is out of line."""
+        known = [field for field in fields_at(cls, self.version) if field.tag is not None]
+        tests = [self.tag_differs(field, f"{source}.{field.name}") for field in known]
+        some = " or ".join([*tests, f"{source}.unknown_tags"])
+        section = f"{self.tag_writer(cls, known)}({source})" if known else f"tag_section({source}.unknown_tags)"
+        waiting = list(self.run)
+        with self.block(f"if {some}:"):
+            self.flush()
+            self.emit(f"w({section})")
+        with self.block("else:"):
+            self.run = [*waiting, ("x", "")]
+            self.flush()
+
+    def tag_differs(self, field: Field, place: str) -> str:
+        """A quick test whether the value may have to be written: it may err on the side of yes."""
+        value = field.default_value()
+        if field.type.struct is not None and value is not None:
+            return f"{place} is not {self.constant(value, 'default')}"
+        return self.differs(field, place)
+
+    def tag_writer(self, cls: type[Struct], known: list[Field]) -> str:
+        """A function that returns the tag section of an instance of `cls`; its name."""
+        function = self.name("tags")
+        outer, self.run = self.run, []
+        with self.function(f"def {function}(o):"):
+            self.emit("found = dict(o.unknown_tags) if o.unknown_tags else {}")
+            for field in fields(cls):
+                if field.tag is not None:
+                    with self.block(f"if {field.tag} in found:"):
+                        self.emit("raise Malformed")
+            for field in known:
+                value = self.name("v")
+                self.emit(f"{value} = o.{field.name}")
+                with self.block(f"if {self.differs(field, value)}:"):
+                    self.emit("out = []; w = out.append")
+                    if field.type.kind == "uuid":
+                        self.emit(f"if len({value}) != 16: raise Malformed")
+                    nullable = field.type.struct is None and field.nullable_at(self.version)
+                    self.value(field.type, value, nullable)
+                    self.flush()
+                    self.emit(f"found[{field.tag}] = join(out)")
+            self.emit("return tag_section(found)")
+        self.run = outer
+        return function
+
+    def flush_length(self, size: str, helper: str, code: str) -> None:
+        """Write what waits, and a length: one byte of a compact one in the same pack if it fits, mostly."""
+        if not self.flexible:
+            self.run.append((code, size))
+            self.flush()
+            return
+        if not self.run:
+            self.emit(f"w({helper}({size}))")
+            return
+        with self.block(f"if {size} < 128:"):
+            waiting = list(self.run)
+            self.run.append(("B", size))
+            self.flush()
+        with self.block("else:"):
+            self.run = waiting
+            self.flush()
+            self.emit(f"w({helper}({size}))")
+
+    def flush(self) -> None:
+        """Write what waits as one pack."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        if codes == "x":
+            self.emit("w(b'\\0')")
+        else:
+            values = ", ".join(value for _, value in self.run if value)
+            self.emit(f"w({self.form(codes)}({values}))")
+        self.run = []
+
+    def form(self, codes: str) -> str:
+        """The name of a bound `pack`."""
+        name = "pack_" + codes.replace("?", "t")
+        self.scope.setdefault(name, packed(codes).pack)
+        return name
