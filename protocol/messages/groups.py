@@ -1,5 +1,7 @@
-"""FindCoordinator (key 10), and classic groups: JoinGroup (11), SyncGroup (14), Heartbeat (12), LeaveGroup (13),
-DescribeGroups (15), ListGroups (16), DeleteGroups (42).
+"""Classic groups, whose members agree among themselves who reads what; and how to find a coordinator.
+
+FindCoordinator (key 10), JoinGroup (11), SyncGroup (14), Heartbeat (12), LeaveGroup (13), DescribeGroups (15),
+ListGroups (16), DeleteGroups (42).
 
 Any broker answers FindCoordinator and, for itself, ListGroups; the rest go to the coordinator of the group: the
 leader of the partition of __consumer_offsets that the group id hashes to. A classic group agrees in rounds,

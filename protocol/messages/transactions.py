@@ -1,6 +1,7 @@
-"""InitProducerId (key 22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28),
-WriteTxnMarkers (27), and the views DescribeProducers (61), DescribeTransactions (65), ListTransactions (66):
-exactly-once (KIP-98).
+"""Exactly once: producer ids, transactions (KIP-98), and what tools see of them.
+
+InitProducerId (key 22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28),
+WriteTxnMarkers (27); the views DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 
 A producer asks for an id and an epoch; sequence numbers under them let brokers drop duplicates. With a
 transactional id it asks its transaction coordinator, the leader of the partition of __transaction_state that the
@@ -26,8 +27,7 @@ class InitProducerIdRequest(Message, api=22, versions="0-6", flexible="2+"):
       3  producer_id and producer_epoch: a producer may recover by raising its own epoch (KIP-360)
       4  the client knows PRODUCER_FENCED (KIP-588)
       5  the client knows TRANSACTION_ABORTABLE (KIP-890)
-      6  enable2_pc and keep_prepared_txn, two-phase commit (KIP-939); unstable in Kafka 4.3, which does not offer
-         it
+      6  enable2_pc and keep_prepared_txn, two-phase commit (KIP-939); unstable in Kafka 4.3
     """
 
     transactional_id: String | None  # None: idempotent only, any broker answers
