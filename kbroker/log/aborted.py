@@ -1,0 +1,118 @@
+"""The aborted transactions of a segment: what read_committed consumers are told to skip.
+
+Owns the `.txnindex` file, which exists only where a transaction was aborted. Called by the segment. One entry for each
+transaction whose abort marker lies in the segment, in the order of the markers:
+
+    0  2  version, 0
+    2  8  producer_id
+   10  8  first_offset        of the transaction
+   18  8  last_offset         of the marker
+   26  8  last_stable_offset  right after the marker: no entry behind this one matters to reads below it
+
+Source: KIP-98; Kafka documentation, implementation, "Log".
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.folder import Folder
+
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records are in the log and must not be handed out."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def parse_aborted(content: bytes) -> list[AbortedTransaction]:
+    """The entries of a `.txnindex` file; a torn last one is left out.
+
+    Raises NewerFormatError, CorruptFileError (naming the position).
+    """
+    entries = []
+    for position in range(0, len(content) - _ENTRY.size + 1, _ENTRY.size):
+        version, *fields = _ENTRY.unpack_from(content, position)
+        if version > _VERSION:
+            raise NewerFormatError(f"has version {version}, this program knows 0", where=f"position {position}")
+        entry = AbortedTransaction(*fields)
+        if version < 0 or not 0 <= entry.first_offset <= entry.last_offset:
+            raise CorruptFileError(f"no aborted transaction: {entry}", where=f"position {position}")
+        entries.append(entry)
+    return entries
+
+
+class AbortedIndex:
+    """The `.txnindex` of one segment, read on first use and kept."""
+
+    __slots__ = ("_base_offset", "_entries", "_folder")
+
+    def __init__(self, folder: Folder, base_offset: int) -> None:
+        self._folder = folder
+        self._base_offset = base_offset
+        self._entries: list[AbortedTransaction] | None = None
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, in the order of their markers. Raises CorruptFileError."""
+        if self._entries is None:
+            try:
+                file = self._folder.open(self._base_offset, "txnindex", "read")
+            except FileNotFoundError:
+                self._entries = []
+                return self._entries
+            try:
+                self._entries = parse_aborted(file.read(0, file.size()))
+            except CorruptFileError as error:
+                raise error.at(self._folder.file_path(self._base_offset, "txnindex")) from None
+            finally:
+                file.close()
+        return self._entries
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add the transaction that a marker just appended has aborted."""
+        entries = self.entries()
+        assert not entries or entry.last_offset > entries[-1].last_offset, (entry, entries[-1])
+        file = self._folder.open(self._base_offset, "txnindex", "create")
+        try:
+            file.write([_ENTRY.pack(_VERSION, *entry)], len(entries) * _ENTRY.size)
+        finally:
+            file.close()
+        entries.append(entry)
+
+    def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
+        """Add those that overlap [start_offset, end_offset) to `found`; whether no later segment can have more."""
+        for entry in self.entries():
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return True
+        return False
+
+    def keep_below(self, offset: int) -> None:
+        """Forget the transactions whose marker is at or after `offset`."""
+        entries = self.entries()
+        kept = [entry for entry in entries if entry.last_offset < offset]
+        if len(kept) == len(entries):
+            return
+        self._resize(len(kept))
+        self._entries = kept
+
+    def clear(self) -> None:
+        """Forget all of them, whatever the file holds."""
+        self._resize(0)
+        self._entries = []
+
+    def _resize(self, count: int) -> None:
+        file = self._folder.open(self._base_offset, "txnindex", "create")
+        try:
+            file.resize(count * _ENTRY.size)
+        finally:
+            file.close()

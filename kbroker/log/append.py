@@ -1,0 +1,350 @@
+"""From the batches of a request to what an append will do: checks, offsets, timestamps; one plan, one write.
+
+`plan_as_leader` and `plan_as_follower` are called by the log before anything is written. They touch no file and no
+state of the log: what they change is the request's own buffer (base offset, leader epoch, now and then the timestamp
+and with it the checksum), in place. A refused request may leave a stamped buffer behind, which nobody reads again.
+
+The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, UnifiedLog of 3.9).
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
+from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
+from kbroker.ports import Buffer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    HeaderTuple,
+    assign,
+    set_max_timestamp,
+    unpack_header,
+)
+
+_CODECS = 5  # none, gzip, snappy, lz4, zstd
+
+
+class UnexpectedOffsetError(KafkaError):
+    """A leader's batch begins before the end of the log.
+
+    first_offset: where the batch begins. A follower whose log is empty starts again there: its leader's log start
+    offset may lie within a batch (DeleteRecords).
+    """
+
+    def __init__(self, first_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the leader sent offset {first_offset}, the log ends at {log_end_offset}"
+        )
+        self.first_offset = first_offset
+
+
+class AppendPlan:
+    """What an append will write, or has written.
+
+    first_offset, last_offset: of the records, as the producer is answered. buffers: to be written one behind the other,
+    `size` bytes together. batches: (header, base_offset, max_timestamp) of each, the latter two as written.
+    max_timestamp: largest of all, -1 if none has one, in the batch that ends with max_timestamp_offset.
+    append_time_ms: the timestamp that the log gave the records, -1 if they keep their own.
+    duplicate: the batch that this one repeats; then nothing is to be written, and the offsets are that batch's.
+    needs_flush: set by the log once written: it rolled, or flush.messages have come together.
+    """
+
+    __slots__ = (
+        "append_time_ms",
+        "batches",
+        "buffers",
+        "duplicate",
+        "first_offset",
+        "last_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "needs_flush",
+        "size",
+    )
+
+    def __init__(
+        self,
+        batches: list[tuple[HeaderTuple, int, int]],
+        buffers: list[Buffer],
+        size: int,
+        *,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        max_timestamp_offset: int,
+    ) -> None:
+        self.batches = batches
+        self.buffers = buffers
+        self.size = size
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.append_time_ms = NO_TIMESTAMP
+        self.duplicate: BatchSpan | None = None
+        self.needs_flush = False
+
+    def __repr__(self) -> str:
+        kind = "AppendPlan" if self.duplicate is None else "AppendPlan, duplicate,"
+        return f"<{kind} offsets {self.first_offset} to {self.last_offset}, {self.size} bytes>"
+
+
+def plan_as_leader(
+    records: memoryview,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    producers: Producers,
+    now_ms: int,
+    origin: Origin = Origin.CLIENT,
+) -> AppendPlan:
+    """Check one v2 batch of a producer or coordinator, and stamp it with offset, leader epoch and timestamp.
+
+    records: writable; bytes behind the batch that are no whole batch are ignored. now_ms: wall clock.
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT (v0 and v1: convert first), UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
+    """
+    given = len(records)
+    if given < HEADER_SIZE or records[16] != MAGIC:
+        raise _unreadable(records)
+    header: HeaderTuple = unpack_header(records, 0)
+    base_offset, length, _, _, crc, attributes, delta, _, max_timestamp, producer_id, _, sequence, count = header
+    size = length + LENGTH_OVERHEAD
+    if size > given or size < HEADER_SIZE:
+        raise _unreadable(records)
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
+    if crc32c(records[ATTRIBUTES_AT:size]) != crc:
+        raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum {crc:#010x} stored, not that of the batch")
+    if given != size:
+        records = _only_batch(records, size)
+    if origin is Origin.CLIENT and (
+        base_offset or count <= 0 or delta != count - 1 or attributes & CONTROL or (producer_id >= 0 > sequence)
+    ):
+        raise _not_a_clients(header)
+
+    max_timestamp = _check_timestamps(header, config, now_ms)
+    if producer_id >= 0:
+        if attributes & CONTROL:
+            producers.check_marker(header, marker_of(records, header))
+        else:
+            repeated = producers.check(header, origin)
+            if repeated is not None:
+                return _duplicate(repeated, config)
+    if size > config.segment_bytes:
+        raise _longer_than_segment(size, config)
+
+    assign(records, 0, next_offset, length, leader_epoch)
+    if max_timestamp != header[8] or attributes & LOG_APPEND_TIME or config.log_append_time:
+        set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
+    last_offset = next_offset + delta
+    plan = AppendPlan(
+        [(header, next_offset, max_timestamp)],
+        [records],
+        size,
+        first_offset=next_offset,
+        last_offset=last_offset,
+        max_timestamp=max_timestamp,
+        max_timestamp_offset=last_offset,
+    )
+    if config.log_append_time:
+        plan.append_time_ms = now_ms
+    return plan
+
+
+def _check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
+    """The batch's largest timestamp as it is to be written."""
+    claims_append_time, max_timestamp = header[5] & LOG_APPEND_TIME, header[8]
+    if config.log_append_time:
+        if claims_append_time:
+            raise _refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not say that a timestamp is LogAppendTime")
+        return now_ms
+    if claims_append_time and max_timestamp == NO_TIMESTAMP:
+        raise _refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not say that a timestamp is LogAppendTime")
+    if config.message_timestamp_before_max_ms != NEVER or config.message_timestamp_after_max_ms != NEVER:
+        for timestamp in (max_timestamp,):
+            if timestamp != NO_TIMESTAMP and not (
+                -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms
+            ):
+                raise _refused(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"timestamp {timestamp} is not within [{now_ms - config.message_timestamp_before_max_ms}, "
+                    f"{now_ms + config.message_timestamp_after_max_ms}]",
+                )
+    return max_timestamp
+
+
+def _only_batch(records: memoryview, size: int) -> memoryview:
+    """The first batch, if what follows it is no other whole batch."""
+    following = header_at(records, size)
+    if following is not None and size + following[1] + LENGTH_OVERHEAD <= len(records):
+        raise _refused(ErrorCode.INVALID_RECORD, "more than one batch for one partition in one request")
+    return records[:size]
+
+
+def _duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
+    plan = AppendPlan(
+        [],
+        [],
+        0,
+        first_offset=repeated.first_offset,
+        last_offset=repeated.last_offset,
+        max_timestamp=repeated.timestamp,
+        max_timestamp_offset=repeated.last_offset,
+    )
+    plan.duplicate = repeated
+    if config.log_append_time:
+        plan.append_time_ms = repeated.timestamp
+    return plan
+
+
+# ---- follower
+
+
+def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig) -> AppendPlan | None:
+    """Check the batches of a leader's answer; they keep their offsets and epochs. None if there is no whole batch.
+
+    records: a batch that the answer cut off at its end is left out.
+    Raises KafkaError: CORRUPT_MESSAGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD if offsets do not ascend;
+    UnexpectedOffsetError if the first one is below next_offset.
+    """
+    batches: list[tuple[HeaderTuple, int, int]] = []
+    position, end, last_offset = 0, len(records), next_offset - 1
+    max_timestamp, max_timestamp_offset = NO_TIMESTAMP, -1
+    while end - position >= SMALLEST_BYTES:
+        header = header_at(records, position)
+        if header is None:
+            if _cut_off(records, position):
+                break
+            raise _unreadable(records[position:])
+        if position + header[1] + LENGTH_OVERHEAD > end:
+            break
+        if not is_intact(records, position, header):
+            raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {header[0]} does not hold")
+        if header[0] <= last_offset:
+            raise _out_of_order(header[0], last_offset, first=not batches)
+        last_offset = header[0] + header[6]
+        if header[8] > max_timestamp:
+            max_timestamp, max_timestamp_offset = header[8], last_offset
+        batches.append((header, header[0], header[8]))
+        position += header[1] + LENGTH_OVERHEAD
+    if not batches:
+        return None
+    if position > config.segment_bytes:
+        raise _longer_than_segment(position, config)
+    return AppendPlan(
+        batches,
+        [records if position == end else records[:position]],
+        position,
+        first_offset=batches[0][1],
+        last_offset=last_offset,
+        max_timestamp=max_timestamp,
+        max_timestamp_offset=max_timestamp_offset,
+    )
+
+
+def _cut_off(records: memoryview, position: int) -> bool:
+    """Whether a header is missing only because the buffer ends within it."""
+    left = len(records) - position
+    return left < HEADER_SIZE and records[position + 16] == MAGIC
+
+
+def _out_of_order(offset: int, last_offset: int, *, first: bool) -> KafkaError:
+    if first:
+        return UnexpectedOffsetError(offset, last_offset + 1)
+    return KafkaError(ErrorCode.INVALID_RECORD, f"offset {offset} follows offset {last_offset}")
+
+
+# ---- markers
+
+
+def marker_of(batch: memoryview, header: HeaderTuple) -> Marker:
+    """The end-of-transaction marker in a control batch. Raises KafkaError INVALID_RECORD if there is none.
+
+    The record's key is version (2 bytes) and type (2: 0 abort, 1 commit), its value version (2) and coordinator epoch
+    (4). Source: KIP-98.
+    """
+    data = bytes(batch[HEADER_SIZE : header[1] + LENGTH_OVERHEAD])
+    try:
+        _, at = _varint(data, 0)
+        delta, at = _varint(data, at + 1)
+        _, at = _varint(data, at)
+        key_size, at = _varint(data, at)
+        kind = int.from_bytes(data[at + 2 : at + 4], "big")
+        value_size, at = _varint(data, at + key_size)
+        epoch = int.from_bytes(data[at + 2 : at + 6], "big", signed=True)
+    except IndexError:
+        key_size, value_size, kind = 0, 0, -1
+    if key_size < 4 or value_size < 6 or kind not in (0, 1):
+        raise _refused(ErrorCode.INVALID_RECORD, f"control batch at offset {header[0]} is no end of a transaction")
+    timestamp = header[8] if header[5] & LOG_APPEND_TIME else header[7] + delta
+    return Marker(kind == 1, epoch, timestamp)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+# ---- refusals
+
+
+def _refused(code: ErrorCode, reason: str) -> KafkaError:
+    return KafkaError(code, reason)
+
+
+def _too_large(size: int, config: LogConfig) -> KafkaError:
+    return _refused(
+        ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
+    )
+
+
+def _longer_than_segment(size: int, config: LogConfig) -> KafkaError:
+    return _refused(
+        ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes of batches, segment.bytes is {config.segment_bytes}"
+    )
+
+
+def _unreadable(records: memoryview) -> KafkaError:
+    """Why the bytes are no v2 batch; only called once that is known."""
+    if len(records) < SMALLEST_BYTES:
+        return _refused(ErrorCode.INVALID_RECORD, f"{len(records)} bytes hold no batch")
+    magic = records[16]
+    if magic < MAGIC and header_at(records, 0) is not None:
+        return _refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"messages of format v{magic}, not a batch")
+    if magic > MAGIC:
+        return _refused(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is not 0, 1 or 2")
+    return _refused(ErrorCode.CORRUPT_MESSAGE, "the batch's length does not fit its bytes")
+
+
+def _not_a_clients(header: HeaderTuple) -> KafkaError:
+    """Which rule for producers' batches is broken; only called once one is."""
+    base_offset, delta, sequence, count = header[0], header[6], header[11], header[12]
+    if base_offset:
+        reason = f"base offset {base_offset}, a producer sends 0"
+    elif count <= 0:
+        reason = f"a batch of {count} records"
+    elif delta != count - 1:
+        reason = f"{count} records and a last offset delta of {delta}"
+    elif header[5] & CONTROL:
+        reason = "a producer may not write control records"
+    else:
+        reason = f"sequence {sequence} of producer {header[9]}"
+    return _refused(ErrorCode.INVALID_RECORD, reason)

@@ -1,0 +1,51 @@
+"""What a topic's settings mean to its logs: one value, shared by all partitions of the topic.
+
+Built by `kbroker.config` from server.properties and topic settings (names there: dots for underscores), replaced as a
+whole when a setting changes, read by every file of this package. Checks nothing: whoever builds it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+NEVER = 2**63 - 1
+"""What Kafka writes for "no limit" where -1 is not taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of a log, defaults as in Apache Kafka 3.9. Sizes in bytes, times in ms."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
+    retention_ms: int = 7 * 24 * 3600 * 1000  # -1: forever
+    retention_bytes: int = -1  # -1: any size
+    flush_messages: int = NEVER  # appended offsets after which the log asks to be flushed
+    flush_ms: int = NEVER
+    max_message_bytes: int = 1_048_588  # of one batch, as stored
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    message_timestamp_before_max_ms: int = NEVER
+    message_timestamp_after_max_ms: int = NEVER
+    cleanup_policy: frozenset[str] = frozenset({"delete"})  # of "delete" and "compact"
+    compression_type: str = "producer"  # or a codec's name: none, gzip, snappy, lz4, zstd
+    compression_level: int | None = None  # of that codec; None: its own default
+    preallocate: bool = False
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER
+    min_cleanable_dirty_ratio: float = 0.5
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    compact: bool = field(init=False, repr=False)
+    delete: bool = field(init=False, repr=False)
+    log_append_time: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
+        object.__setattr__(self, "log_append_time", self.message_timestamp_type == "LogAppendTime")

@@ -1,0 +1,80 @@
+"""A partition's folder, and the bound on how many files of all folders are open at once.
+
+Owns paths and descriptors: segments and indices hold a `Folder` and their base offset, never a path, so that renaming
+the folder is one assignment and an idle segment costs no string. Called by everything in this package that opens files.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from kbroker.log.names import SegmentPart
+from kbroker.ports import Disk, File, OpenMode
+
+
+class Opened(Protocol):
+    """Something that holds a descriptor and can get it again when it needs it."""
+
+    touched: bool
+
+    def let_go(self) -> None:
+        """Close, or leave to its last holder, what was opened."""
+        ...
+
+
+class OpenFiles:
+    """At most `limit` descriptors held by idle owners; the ones not used lately go first.
+
+    The second-chance algorithm: being used costs an owner one assignment (`touched = True`), not a place in a list.
+    A descriptor that a region on its way out or an fsync still holds outlives this bound, but not its holder.
+    """
+
+    __slots__ = ("_owners", "limit")
+
+    def __init__(self, limit: int = 4096) -> None:
+        assert limit >= 2, limit
+        self.limit = limit
+        self._owners: deque[Opened] = deque()
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def opened(self, owner: Opened) -> None:
+        """Count a descriptor of `owner`, and make room for it."""
+        owners = self._owners
+        owner.touched = True
+        owners.append(owner)
+        while len(owners) > self.limit:
+            oldest = owners.popleft()
+            if oldest.touched and oldest is not owner:
+                oldest.touched = False
+                owners.append(oldest)
+            else:
+                oldest.let_go()
+
+    def closed(self, owner: Opened) -> None:
+        """Forget a descriptor that its owner gave up by itself; rare, and linear in what is open."""
+        try:
+            self._owners.remove(owner)
+        except ValueError:
+            return
+
+
+class Folder:
+    """The folder of one partition on one disk."""
+
+    __slots__ = ("disk", "open_files", "path")
+
+    def __init__(self, disk: Disk, path: str, open_files: OpenFiles) -> None:
+        self.disk = disk
+        self.path = path
+        self.open_files = open_files
+
+    def file_path(self, base_offset: int, part: SegmentPart, suffix: str = "") -> str:
+        """Path of one part of a segment. suffix: "" or ".deleted", ".swap", ".cleaned"."""
+        return f"{self.path}/{base_offset:020d}.{part}{suffix}"
+
+    def open(self, base_offset: int, part: SegmentPart, mode: OpenMode) -> File:
+        """Open one part of a segment."""
+        return self.disk.open(f"{self.path}/{base_offset:020d}.{part}", mode)

@@ -1,0 +1,106 @@
+"""What a log asks to have done elsewhere: making files durable, and taking them away.
+
+Values made by the log's thread, run on the disk pool (or at once, in a test), reported back to the log's thread. A job
+holds everything it needs; while it runs it touches no log. Its `run` raises OSError, which takes the log directory
+offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kbroker.log.checkpoints import replace_file
+from kbroker.log.names import LEADER_EPOCHS
+from kbroker.ports import Disk, File
+
+
+class FlushJob:
+    """Make everything below `offset` durable: files, names in the folder, leader epochs.
+
+    `run` on any thread, then `Log.flushed(job)` on the log's own, which moves the recovery point. A folder that was
+    renamed meanwhile is being deleted: then there is nothing to make durable.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_epochs_text",
+        "_files",
+        "_folder",
+        "_names_changed",
+        "epochs_version",
+        "offset",
+        "truncations",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        offset: int,
+        *,
+        files: Sequence[File],
+        epochs: tuple[int, str] | None,
+        names_changed: bool,
+        truncations: int,
+    ) -> None:
+        """epochs: version and text of the leader epochs, None if the file says the same. truncations: how often the
+        log had been cut back when this was made; if it has been again, what was flushed may be gone.
+        """
+        self._disk = disk
+        self._folder = folder
+        self._files = files
+        self._epochs_text = epochs[1] if epochs else None
+        self._names_changed = names_changed
+        self.epochs_version = epochs[0] if epochs else None
+        self.offset = offset
+        self.truncations = truncations
+
+    def run(self) -> None:
+        """Return once it is all durable. Raises OSError."""
+        for file in self._files:
+            file.sync()
+        try:
+            if self._epochs_text is not None:
+                replace_file(self._disk, self._folder, LEADER_EPOCHS, self._epochs_text.encode())
+            elif self._names_changed:
+                self._disk.sync_dir(self._folder)
+        except FileNotFoundError:
+            if self._disk.stat(self._folder) is not None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"FlushJob({self._folder!r}, offset={self.offset}, files={len(self._files)})"
+
+
+class DeleteJob(NamedTuple):
+    """Files that nobody will ask for again, to be removed after `delay_ms`; with `folder`, that as well, and at last.
+
+    Whatever is not removed because the process ends before is found by its suffix at the next start.
+    """
+
+    disk: Disk
+    paths: list[str]
+    delay_ms: int
+    folder: str | None = None
+
+    def run(self) -> None:
+        """Remove what is still there. Raises OSError."""
+        paths = list(self.paths)
+        try:
+            if self.folder is not None:
+                paths += [f"{self.folder}/{entry.name}" for entry in self.disk.list(self.folder)]
+            for path in paths:
+                remove_if_there(self.disk, path)
+            if self.folder is not None:
+                self.disk.remove_dir(self.folder)
+        except FileNotFoundError:
+            return
+
+
+def remove_if_there(disk: Disk, path: str) -> None:
+    """Remove a file that may be gone already."""
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        return

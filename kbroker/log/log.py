@@ -1,0 +1,669 @@
+"""The log of one partition: appends, reads, rolls, cuts, and forgets.
+
+Owns the segments in order, the offsets that bound them, leader epochs and producers. Called by `replica/partition.py`
+for data and by the manager for housekeeping; opened by `recovery.open_log`. One thread owns it. Never waits until
+something is durable but where it says so: what must be fsynced comes out as a `FlushJob`, what must be removed as a
+`DeleteJob`. The order of offsets, always:
+
+    log_start_offset <= high_watermark <= log_end_offset,  recovery_point <= log_end_offset
+
+Errors: KafkaError for what a request asks wrongly, OSError from the disk, which takes the directory offline.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from kbroker.log.aborted import AbortedTransaction
+from kbroker.log.append import AppendPlan, marker_of, plan_as_follower, plan_as_leader
+from kbroker.log.checkpoints import format_leader_epochs, replace_file
+from kbroker.log.config import LogConfig
+from kbroker.log.epochs import EpochEnd, LeaderEpochs
+from kbroker.log.folder import Folder
+from kbroker.log.jobs import DeleteJob, FlushJob
+from kbroker.log.names import LEADER_EPOCHS, SegmentPart
+from kbroker.log.producers import Origin, Producers
+from kbroker.log.segment import Segment
+from kbroker.log.snapshots import Snapshots
+from kbroker.ports import Random, Region
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+
+_base_offset = attrgetter("base_offset")
+_SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
+_MARKS = 16  # positions remembered between reads; a fetch that goes on where one ended looks nothing up
+
+
+class Fetched(NamedTuple):
+    """What a read found.
+
+    region: the batches, from the one that holds the offset; None if there is nothing, or too little room. size_wanted:
+    bytes of the first batch, if it had no room and the caller did not want it whole; else 0. aborted: the aborted
+    transactions that overlap it, None unless asked for.
+    """
+
+    region: Region | None
+    size_wanted: int = 0
+    aborted: list[AbortedTransaction] | None = None
+
+
+NOTHING = Fetched(None)
+
+
+class Log:
+    """One partition's log. Made by `recovery.open_log`.
+
+    log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
+    durable. last_flush_ms: monotonic, when the recovery point last reached the end.
+    """
+
+    __slots__ = (
+        "_flushing",
+        "_marks",
+        "_names_changed",
+        "_random",
+        "_saved_epochs",
+        "_tail_offset",
+        "_tail_position",
+        "_truncations",
+        "config",
+        "epochs",
+        "folder",
+        "high_watermark",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+    )
+
+    def __init__(
+        self,
+        folder: Folder,
+        config: LogConfig,
+        segments: list[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        snapshots: Snapshots,
+        random: Random,
+        names_changed: bool,
+    ) -> None:
+        assert segments, folder.path
+        self.folder = folder
+        self.config = config
+        self.segments = segments
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = log_start_offset
+        self.recovery_point = recovery_point
+        self.epochs = epochs
+        self.producers = producers
+        self.snapshots = snapshots
+        self.last_flush_ms = 0
+        self._random = random
+        self._names_changed = names_changed
+        self._saved_epochs = 0  # as loaded
+        self._truncations = 0
+        self._flushing: FlushJob | None = None
+        self._tail_offset = -1  # where the last append starts, in the active segment
+        self._tail_position = 0
+        self._marks: dict[int, tuple[Segment, int]] | None = None  # offset -> where it is
+
+    def __repr__(self) -> str:
+        return f"Log({self.folder.path!r}, {self.log_start_offset} to {self.log_end_offset})"
+
+    @property
+    def active(self) -> Segment:
+        """The segment that appends go to."""
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches in all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # ---- append
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, wall_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendPlan:
+        """Append one batch, giving it the next offsets and this leader epoch; a duplicate is answered, not appended.
+
+        records: a writable view of one batch, v2; it is stamped in place. wall_ms: for LogAppendTime and limits.
+        Raises KafkaError as `append.plan_as_leader`; OSError.
+        """
+        plan = plan_as_leader(
+            records,
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            config=self.config,
+            producers=self.producers,
+            now_ms=wall_ms,
+            origin=origin,
+        )
+        if plan.duplicate is None:
+            if leader_epoch != self.epochs.latest and leader_epoch >= 0:
+                self.epochs.assign(leader_epoch, plan.first_offset)
+            self._append(plan, wall_ms)
+        return plan
+
+    def append_as_follower(self, records: memoryview, wall_ms: int) -> AppendPlan | None:
+        """Append what a leader sent, with its offsets and epochs; None if there was no whole batch in it.
+
+        Raises KafkaError as `append.plan_as_follower`; OSError.
+        """
+        plan = plan_as_follower(records, next_offset=self.log_end_offset, config=self.config)
+        if plan is not None:
+            for header, base_offset, _ in plan.batches:
+                if header[2] != self.epochs.latest and header[2] >= 0:
+                    self.epochs.assign(header[2], base_offset)
+            self._append(plan, wall_ms)
+        return plan
+
+    def _append(self, plan: AppendPlan, wall_ms: int) -> None:
+        """Write a plan, and take note of what it wrote."""
+        segment = self.segments[-1]
+        if segment.must_roll(plan.size, plan.last_offset, plan.max_timestamp, wall_ms):
+            segment = self.roll(wall_ms, plan.first_offset)
+            plan.needs_flush = True
+        position = segment.size
+        segment.append(
+            plan.buffers,
+            plan.size,
+            last_offset=plan.last_offset,
+            max_timestamp=plan.max_timestamp,
+            max_timestamp_offset=plan.max_timestamp_offset,
+            batches=plan.batches,
+        )
+        self._tail_offset, self._tail_position = plan.first_offset, position
+        end_offset = self.log_end_offset = plan.last_offset + 1
+        producers = self.producers
+        at = 0
+        for header, base_offset, max_timestamp in plan.batches:
+            if header[9] >= 0:
+                if header[5] & CONTROL:
+                    self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
+                else:
+                    producers.update(header, base_offset, max_timestamp)
+            at += header[1] + LENGTH_OVERHEAD
+        producers.end_offset = end_offset
+        if end_offset - self.recovery_point >= self.config.flush_messages:
+            plan.needs_flush = True
+
+    def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
+        completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
+        if completed is None:
+            return
+        if completed.is_aborted:
+            self._names_changed = True
+            self.active.note_aborted().append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    self.producers.last_stable_offset_after(completed),
+                )
+            )
+        self.producers.forget_completed(completed)
+
+    def roll(self, wall_ms: int, next_offset: int = 0) -> Segment:
+        """Close the active segment and start another at the end of the log, or at next_offset if that is greater."""
+        base_offset = max(next_offset, self.log_end_offset)
+        active = self.segments[-1]
+        if active.base_offset == base_offset:
+            assert not active.size, active
+            return active  # its indices have no room at all: another one would have none either
+        active.finish()
+        self.producers.end_offset = base_offset
+        self.snapshots.take(self.producers)
+        segment = Segment.create(
+            self.folder, base_offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
+        )
+        self.segments.append(segment)
+        self._names_changed = True
+        self._forget_places()  # the end of the log is elsewhere now
+        return segment
+
+    # ---- read
+
+    def read(
+        self, offset: int, max_bytes: int, bound: int, *, whole_first_batch: bool = True, with_aborted: bool = False
+    ) -> Fetched:
+        """The batches from the one that holds `offset` on, below `bound`, of one segment, about max_bytes of them.
+
+        bound: an offset; the high watermark for consumers, last_stable_offset for read_committed ones, log_end_offset
+        for replicas. whole_first_batch: a first batch larger than max_bytes is given all the same; otherwise no region
+        comes back. The region may end within a batch. Raises KafkaError OFFSET_OUT_OF_RANGE; OSError.
+        """
+        end_offset = self.log_end_offset
+        if offset > end_offset or offset < self.log_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset}, the log has {self.log_start_offset} to {end_offset}",
+            )
+        if bound > end_offset:
+            bound = end_offset
+        if offset >= bound:
+            return Fetched(None, 0, []) if with_aborted else NOTHING
+        place = self._locate(offset)
+        if place is None:
+            return Fetched(None, 0, []) if with_aborted else NOTHING
+        segment, position = place
+        available = self._end_within(segment, bound) - position
+        size = available
+        if available > max_bytes:
+            first = segment.find(offset)
+            assert first is not None, (segment, offset)
+            if first[1] > max_bytes and not whole_first_batch:
+                return Fetched(None, first[1], [] if with_aborted else None)
+            size = min(available, max(max_bytes, first[1]))
+        if size <= 0:
+            return Fetched(None, 0, []) if with_aborted else NOTHING
+        aborted = self._aborted(segment, offset, position + size) if with_aborted else None
+        return Fetched(Region(segment.file, position, size), 0, aborted)
+
+    def available_bytes(self, offset: int, bound: int) -> int:
+        """About how many bytes a read from `offset` to `bound` would find: what a parked fetch waits for.
+
+        Exact within a segment; 0 if the offset is out of range. Never reads records.
+        """
+        bound = min(bound, self.log_end_offset)
+        if not self.log_start_offset <= offset < bound:
+            return 0
+        place = self._locate(offset)
+        return 0 if place is None else max(0, self._end_within(place[0], bound) - place[1])
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """The segment and position of the batch that holds `offset`, or of the next one; None behind the last."""
+        segments = self.segments
+        if offset == self._tail_offset:
+            return segments[-1], self._tail_position
+        marks = self._marks
+        if marks is not None:
+            place = marks.get(offset)
+            if place is not None:
+                return place
+        at = bisect_right(segments, offset, key=_base_offset) - 1
+        for later in range(max(at, 0), len(segments)):
+            found = segments[later].find(offset)
+            if found is not None:
+                return self._mark(offset, segments[later], found[0])
+        return None
+
+    def _mark(self, offset: int, segment: Segment, position: int) -> tuple[Segment, int]:
+        """Remember where an offset is, for the next read from it or up to it."""
+        marks = self._marks
+        if marks is None or len(marks) >= _MARKS:
+            marks = self._marks = {}
+        place = marks[offset] = (segment, position)
+        return place
+
+    def _end_within(self, segment: Segment, bound: int) -> int:
+        """Where in this segment the batches below `bound` end."""
+        active = self.segments[-1]
+        if bound >= self.log_end_offset:
+            if segment is active:
+                marks = self._marks  # where the next read starts, if nobody gets there before
+                if marks is None or bound not in marks:
+                    self._mark(bound, segment, segment.size)
+            return segment.size
+        if segment is not active and bound >= active.base_offset:
+            return segment.size
+        place = self._locate(bound)
+        return place[1] if place is not None and place[0] is segment else segment.size
+
+    def _forget_places(self) -> None:
+        """Segments went away or were cut: nothing remembered may point there."""
+        self._marks = None
+        self._tail_offset = -1
+
+    def _aborted(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
+        """The aborted transactions among the records of a read. end_position: where it ends in its segment."""
+        at = self.segments.index(segment)
+        end_offset = segment.offsets.position_above(end_position)
+        if end_offset is None:
+            end_offset = self.segments[at + 1].base_offset if segment is not self.segments[-1] else self.log_end_offset
+        found: list[AbortedTransaction] = []
+        for later in self.segments[at:]:
+            if later.aborted is not None and later.aborted.collect(offset, end_offset, found):
+                break
+        return found
+
+    def last_offset_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch, or the largest known one below it, ends; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # ---- bounds
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided and replicated."""
+        first_unstable = self.producers.first_unstable_offset
+        if first_unstable is None:
+            return self.high_watermark
+        return min(self.high_watermark, max(first_unstable, self.log_start_offset))
+
+    def set_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, held within the log; returns where it is now."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+        self.producers.high_watermark_moved(self.high_watermark)
+        return self.high_watermark
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Forget what lies below `offset` (DeleteRecords, or a leader's log start); whether that changed anything.
+
+        Files go at the next `delete_old_segments`. Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.log_start_moved(offset)
+        return True
+
+    # ---- cut
+
+    def truncate_to(self, offset: int, wall_ms: int) -> DeleteJob | None:
+        """Cut all records from `offset` on (and the batch that holds it), for a follower whose log went astray.
+
+        If the recovery point fell, the caller makes its checkpoint durable before anything more is appended: recovery
+        trusts what lies below it. Waits for the folder's names to be durable where segments go. Raises OSError.
+        """
+        assert offset >= 0, offset
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return None
+        if offset < self.segments[0].base_offset:
+            return self.truncate_fully(offset, wall_ms)
+        removed = self._remove_behind(offset)
+        self.active.truncate_to(offset, wall_ms)
+        self._cut(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self._reload_producers(wall_ms)
+        self.high_watermark = min(self.high_watermark, offset)
+        return removed
+
+    def _remove_behind(self, offset: int) -> DeleteJob | None:
+        """Take away the segments that start behind `offset`, the last one first, so that a crash leaves no hole."""
+        paths: list[str] = []
+        while len(self.segments) > 1 and self.segments[-1].base_offset > offset:
+            paths += self._set_aside(self.segments.pop())
+        if paths:
+            self.folder.disk.sync_dir(self.folder.path)
+        return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms) if paths else None
+
+    def _cut(self, offset: int) -> None:
+        """Everything from `offset` on is gone, and the next record gets it."""
+        self._truncations += 1
+        self._forget_places()
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+
+    def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> DeleteJob:
+        """Drop everything and start again, empty, at `offset`. log_start_offset: if it is not `offset`.
+
+        The caller makes the recovery-point and log-start checkpoints durable before anything more is appended. Waits
+        for the folder's names to be durable. Raises OSError.
+        """
+        assert offset >= 0, offset
+        paths: list[str] = []
+        while self.segments:
+            paths += self._set_aside(self.segments.pop())
+        for snapshot in self.snapshots.offsets[:]:
+            self.snapshots.remove(snapshot)
+        self.folder.disk.sync_dir(self.folder.path)
+        self.segments.append(
+            Segment.create(
+                self.folder, offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
+            )
+        )
+        self._names_changed = True
+        self._cut(offset)
+        self.epochs.clear()
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.producers.clear(offset)
+        self.high_watermark = max(self.log_start_offset, min(self.high_watermark, offset))
+        return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
+
+    def _reload_producers(self, wall_ms: int) -> None:
+        """After a cut: the producers as they were at the new end of the log."""
+        producers, snapshots, end_offset = self.producers, self.snapshots, self.log_end_offset
+        had_any = len(producers) > 0
+        snapshots.keep_within(self.log_start_offset, end_offset)
+        if not had_any:
+            producers.clear(end_offset)
+        else:
+            snapshots.load_latest(producers, self.log_start_offset, wall_ms, self.config.producer_id_expiration_ms)
+            replay_producers(self.segments, producers, end_offset)
+        producers.high_watermark_moved(self.high_watermark)
+
+    # ---- forget
+
+    def delete_old_segments(self, wall_ms: int) -> list[DeleteJob]:
+        """Drop segments below the log start, and, with policy delete, those too many or too old. Raises OSError.
+
+        Never one that reaches the high watermark or beyond. The caller checkpoints the log start offsets by and by.
+        """
+        jobs = [self._delete_while(lambda _, following: following is not None and following <= self.log_start_offset)]
+        config = self.config
+        if config.delete and config.retention_bytes >= 0:
+            surplus = self.size - config.retention_bytes
+
+            def too_many(segment: Segment, following: int | None) -> bool:
+                nonlocal surplus
+                surplus -= segment.size
+                return surplus >= 0
+
+            if surplus >= 0:
+                jobs.append(self._delete_while(too_many, wall_ms))
+        if config.delete and config.retention_ms >= 0:
+            jobs.append(
+                self._delete_while(
+                    lambda segment, _: wall_ms - segment.largest_timestamp > config.retention_ms, wall_ms
+                )
+            )
+        return [job for job in jobs if job is not None]
+
+    def _delete_while(
+        self, is_due: Callable[[Segment, int | None], bool], wall_ms: int | None = None
+    ) -> DeleteJob | None:
+        """Drop segments from the oldest on, as long as `is_due(segment, base offset of the next)` and all is committed.
+
+        wall_ms: None if the active segment never is due.
+        """
+        count = 0
+        for at, segment in enumerate(self.segments):
+            following = self.segments[at + 1].base_offset if at + 1 < len(self.segments) else None
+            if following is None and (not segment.size or wall_ms is None):
+                break
+            end = self.log_end_offset if following is None else following
+            if self.high_watermark < end or not is_due(segment, following):
+                break
+            count += 1
+        if not count:
+            return None
+        if count == len(self.segments):
+            assert wall_ms is not None
+            self.roll(wall_ms)
+        removed, self.segments[:count] = self.segments[:count], []
+        self._forget_places()
+        self.advance_log_start(self.segments[0].base_offset)
+        self._names_changed = True
+        paths: list[str] = []
+        for segment in removed:
+            paths += self._set_aside(segment)
+        return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
+
+    def _set_aside(self, segment: Segment) -> list[str]:
+        """Rename a segment's files to .deleted, its snapshot's too; their new paths."""
+        segment.close()
+        disk, folder, base_offset = self.folder.disk, self.folder, segment.base_offset
+        paths = []
+        parts = _SEGMENT_FILES if segment.aborted is not None else _SEGMENT_FILES[:3]
+        if base_offset in self.snapshots.offsets:
+            self.snapshots.offsets.remove(base_offset)
+            parts = (*parts, "snapshot")
+        for part in parts:
+            aside = folder.file_path(base_offset, part, ".deleted")
+            try:
+                disk.rename(folder.file_path(base_offset, part), aside)
+            except FileNotFoundError:
+                continue  # an index that somebody removed: the segment goes all the same
+            paths.append(aside)
+        return paths
+
+    def expire_producers(self, wall_ms: int) -> int:
+        """Forget producers that have been silent for producer.id.expiration.ms; tells how many."""
+        return self.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+
+    def move_to(self, path: str) -> None:
+        """Rename the folder: the first step of deleting a partition, or of putting a future copy in its place.
+
+        The caller syncs the parent folder. Open files stay good.
+        """
+        self.folder.disk.rename(self.folder.path, path)
+        self.folder.path = path
+
+    def delete(self) -> DeleteJob:
+        """Give up all files; the job removes the folder with everything in it. Only after `move_to`."""
+        self.close_files()
+        return DeleteJob(self.folder.disk, [], self.config.file_delete_delay_ms, self.folder.path)
+
+    # ---- flush
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether flush.messages or flush.ms ask for a flush. now_ms: monotonic."""
+        unflushed = self.log_end_offset - self.recovery_point
+        return unflushed >= self.config.flush_messages or (
+            unflushed > 0 and now_ms - self.last_flush_ms >= self.config.flush_ms
+        )
+
+    def start_flush(self, *, rolled_only: bool = False) -> FlushJob | None:
+        """The job that makes the log durable; None if it is, or if a job is under way.
+
+        Its end is told by `flushed` or `flush_failed`.
+        rolled_only: leave the active segment out, as after a roll.
+        """
+        offset = self.active.base_offset if rolled_only else self.log_end_offset
+        epochs_changed = self.epochs.version != self._saved_epochs
+        if self._flushing is not None or (offset <= self.recovery_point and not epochs_changed):
+            return None
+        offset = max(offset, self.recovery_point)
+        files = []
+        first = bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1
+        for segment in self.segments[max(first, 0) :]:
+            if segment.base_offset < offset or (segment.base_offset == offset and not rolled_only):
+                files += segment.files_to_sync()
+        files += self.snapshots.to_sync(self.recovery_point - 1, offset)
+        epochs = (self.epochs.version, format_leader_epochs(self.epochs.entries())) if epochs_changed else None
+        self._flushing = FlushJob(
+            self.folder.disk,
+            self.folder.path,
+            offset,
+            files=files,
+            epochs=epochs,
+            names_changed=self._names_changed,
+            truncations=self._truncations,
+        )
+        self._names_changed = False
+        return self._flushing
+
+    def flushed(self, job: FlushJob, now_ms: int) -> int:
+        """A flush came back: move the recovery point; returns it. now_ms: monotonic."""
+        assert job is self._flushing, (job, self._flushing)
+        self._flushing = None
+        if job.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, job.offset)
+        if job.epochs_version is not None:
+            self._saved_epochs = job.epochs_version
+        if self.recovery_point >= self.log_end_offset:
+            self.last_flush_ms = now_ms
+        assert self.recovery_point <= self.log_end_offset, (self.recovery_point, self.log_end_offset)
+        return self.recovery_point
+
+    def flush_failed(self, job: FlushJob) -> None:
+        """A flush came back with an error: the directory goes offline, nothing here may be trusted to be durable."""
+        assert job is self._flushing, (job, self._flushing)
+        self._flushing = None
+        self._names_changed = True
+
+    # ---- end
+
+    def close(self) -> None:
+        """Make everything durable and exact, for a clean stop; waits for the disk. Not while a flush is under way."""
+        assert self._flushing is None, self._flushing
+        self.producers.end_offset = self.log_end_offset
+        if self.log_end_offset > (self.snapshots.latest or 0):
+            self.snapshots.take(self.producers)
+            self._names_changed = True
+        active = self.active
+        if active.size or active.offsets.count:
+            active.finish()
+        job = self.start_flush()
+        if job is not None:
+            job.run()
+            self.flushed(job, 0)
+        elif self._names_changed:
+            self.folder.disk.sync_dir(self.folder.path)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Give all descriptors back without writing anything: after a failure, or after `close`."""
+        for segment in self.segments:
+            segment.close()
+
+    def save_epochs(self) -> None:
+        """Write the leader epochs now, durably; waits for the disk. For tools and tests: flushes do it otherwise."""
+        text = format_leader_epochs(self.epochs.entries())
+        replace_file(self.folder.disk, self.folder.path, LEADER_EPOCHS, text.encode())
+        self._saved_epochs = self.epochs.version
+
+
+def draw_jitter(config: LogConfig, random: Random) -> int:
+    """How much earlier than segment.ms a segment rolls, so that many do not roll at once."""
+    most = min(config.segment_jitter_ms, config.segment_ms)
+    return random.below(most) if most > 0 else 0
+
+
+def replay_producers(segments: list[Segment], producers: Producers, end_offset: int) -> None:
+    """Bring the producers from their own end up to end_offset, from the batches' headers."""
+    for segment in segments:
+        following = segment.base_offset
+        if following > end_offset:
+            break
+        start = segment.offsets.lookup(producers.end_offset)[1] if producers.end_offset > segment.base_offset else 0
+        for position, header in segment.batches_from(start):
+            if header[0] < producers.end_offset:
+                continue
+            if header[0] >= end_offset:
+                break
+            replay_batch(segment, producers, position, header)
+    producers.end_offset = max(producers.end_offset, end_offset)
+
+
+def replay_batch(segment: Segment, producers: Producers, position: int, header: HeaderTuple) -> None:
+    """Apply one batch that the log has already."""
+    if header[9] >= 0:
+        if header[5] & CONTROL:
+            batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
+            if header[12] > 0:  # compaction may have emptied it
+                completed = producers.end_transaction(header, header[0], marker_of(batch, header))
+                if completed is not None:
+                    producers.forget_completed(completed)
+        else:
+            producers.update(header, header[0], header[8])
+    producers.end_offset = header[0] + header[6] + 1

@@ -1,0 +1,359 @@
+"""What a log remembers of each idempotent or transactional producer, so that nothing is appended twice or out of turn.
+
+Owns the entries in memory and their `.snapshot` format; the log decides when a snapshot is written and when entries
+expire. `check` is asked before an append and changes nothing; `update` is told after the write. The rules:
+
+- A batch whose sequence range is one of the producer's last five was appended before: it is answered, not appended.
+- Otherwise its first sequence must follow the last one (0 follows 2^31-1). An unknown producer may start anywhere.
+- A smaller epoch than the last seen is a zombie's; a larger one starts again at sequence 0.
+- While a producer has an open transaction, all it writes must be transactional.
+
+    .snapshot   0  2  version, 1
+                2  4  CRC-32C of everything behind it
+                6  4  number of entries
+               10  48 each: producer_id 8, epoch 2, last_sequence 4, last_offset 8, offset_delta 4, timestamp 8,
+                   coordinator_epoch 4, current_txn_first_offset 8 (-1: no open transaction)
+
+Source: KIP-98, KIP-360; Kafka documentation, "Message delivery semantics".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
+
+BATCHES_KEPT = 5
+"""Kafka's max.in.flight.requests.per.connection for idempotent producers: a retry is never older than this."""
+
+NONE = -1
+_VERSION = 1
+_SNAPSHOT_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+
+
+class Origin(IntEnum):
+    """Who appends, which decides what is checked."""
+
+    CLIENT = 0  # everything
+    COORDINATOR = 1  # epochs, not sequences: coordinators write what has no sequence
+    REPLICATION = 2  # nothing: the leader has checked
+
+
+class BatchSpan(NamedTuple):
+    """One of a producer's last batches: what a duplicate of it is answered with."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker has ended. last_offset: the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class Marker(NamedTuple):
+    """The content of an end-of-transaction control record."""
+
+    is_commit: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+class ProducerEntry:
+    """The state of one producer on one partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
+
+    def __init__(self, epoch: int = NONE, coordinator_epoch: int = NONE, last_timestamp: int = NONE) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp  # of the last batch or marker, ms; entries expire by it
+        self.txn_first_offset = NONE
+        self.batches: list[BatchSpan] = []  # oldest first
+
+    def duplicate_of(self, epoch: int, base_sequence: int, last_offset_delta: int) -> BatchSpan | None:
+        """The kept batch with exactly this sequence range, if any."""
+        if epoch != self.epoch:
+            return None
+        last_sequence = (base_sequence + last_offset_delta) & LARGEST_SEQUENCE
+        for batch in self.batches:
+            if batch[0] == last_sequence and batch[2] == last_offset_delta:
+                return batch
+        return None
+
+    def add(self, epoch: int, span: BatchSpan) -> None:
+        """Remember an appended batch."""
+        batches = self.batches
+        if epoch != self.epoch:
+            batches.clear()
+            self.epoch = epoch
+        elif len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(span)
+        self.last_timestamp = span[3]
+
+
+class Producers:
+    """All producers of one log.
+
+    end_offset: everything below it is in here. A snapshot taken now is named by it.
+    """
+
+    __slots__ = ("_ended", "_entries", "_ongoing", "end_offset")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id; ascending
+        self._ended: dict[int, int] = {}  # first offset -> marker's offset, until the high watermark passes that
+        self.end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """One producer's entry."""
+        return self._entries.get(producer_id)
+
+    def items(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """Producer ids and entries, for DescribeProducers and snapshots."""
+        return self._entries.items()
+
+    # ---- before an append
+
+    def check(self, header: HeaderTuple, origin: Origin) -> BatchSpan | None:
+        """Whether a data batch may be appended; the batch it repeats, if it is a duplicate.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        producer_id, epoch, base_sequence = header[9], header[10], header[11]
+        entry = self._entries.get(producer_id)
+        if entry is None or origin is Origin.REPLICATION:
+            return None
+        if origin is Origin.CLIENT:
+            duplicate = entry.duplicate_of(epoch, base_sequence, header[6])
+            if duplicate is not None:
+                return duplicate
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} epoch {epoch}, last seen {entry.epoch}"
+            )
+        if origin is Origin.CLIENT:
+            _check_sequence(producer_id, entry, epoch, base_sequence)
+        if entry.txn_first_offset != NONE and not header[5] & TRANSACTIONAL:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open, the batch is in none"
+            )
+        return None
+
+    def check_marker(self, header: HeaderTuple, marker: Marker) -> None:
+        """Whether an end-of-transaction marker may be appended by a coordinator.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(header[9])
+        if entry is None:
+            return
+        if header[10] < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {header[9]} epoch {header[10]}, last seen {entry.epoch}"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch}, last seen {entry.coordinator_epoch}",
+            )
+
+    # ---- after an append
+
+    def update(self, header: HeaderTuple, base_offset: int, max_timestamp: int) -> None:
+        """Remember an appended data batch. base_offset, max_timestamp: as written, which the header need not say."""
+        producer_id, epoch, base_sequence, delta = header[9], header[10], header[11], header[6]
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry()
+        last_sequence = (base_sequence + delta) & LARGEST_SEQUENCE if base_sequence >= 0 else NONE
+        entry.add(epoch, BatchSpan(last_sequence, base_offset + delta, delta, max_timestamp))
+        if header[5] & TRANSACTIONAL and entry.txn_first_offset == NONE:
+            entry.txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+
+    def end_transaction(self, header: HeaderTuple, base_offset: int, marker: Marker) -> CompletedTransaction | None:
+        """Apply an appended marker; the transaction that it ended, None if that had written nothing here."""
+        assert header[5] & CONTROL, header
+        producer_id, epoch = header[9], header[10]
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry()
+        if epoch != entry.epoch:
+            entry.batches.clear()
+            entry.epoch = epoch
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = marker.timestamp
+        first_offset, entry.txn_first_offset = entry.txn_first_offset, NONE
+        if first_offset == NONE:
+            return None
+        return CompletedTransaction(producer_id, first_offset, base_offset, not marker.is_commit)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once `completed` no longer holds it back: what the aborted index records."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def forget_completed(self, completed: CompletedTransaction) -> None:
+        """The transaction is over; it stays unstable until the high watermark is past its marker."""
+        del self._ongoing[completed.first_offset]
+        self._ended[completed.first_offset] = completed.last_offset
+
+    # ---- stability
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction starts that is open, or ended by a marker that is not committed yet."""
+        first = next(iter(self._ongoing), None)
+        if self._ended:
+            ended = min(self._ended)
+            return ended if first is None else min(first, ended)
+        return first
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Markers below it are committed: their transactions hold nothing back any more."""
+        if self._ended:
+            self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
+
+    def oldest_open_transaction(self) -> tuple[int, int] | None:
+        """Producer id and last timestamp of the transaction open for longest; for DescribeProducers and alarms."""
+        producer_id = next(iter(self._ongoing.values()), None)
+        return None if producer_id is None else (producer_id, self._entries[producer_id].last_timestamp)
+
+    # ---- forgetting
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for so long and have no open transaction; tells how many.
+
+        now_ms: wall clock, as the timestamps are.
+        """
+        gone = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.txn_first_offset == NONE and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._entries[producer_id]
+        return len(gone)
+
+    def clear(self, end_offset: int) -> None:
+        """Forget everything; the next batch is at `end_offset`."""
+        self._entries.clear()
+        self._ongoing.clear()
+        self._ended.clear()
+        self.end_offset = end_offset
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """What lies below is gone, its ended transactions with it."""
+        self.high_watermark_moved(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    # ---- snapshots
+
+    def snapshot(self) -> bytes:
+        """The content of a snapshot file."""
+        rows = b"".join(_packed(producer_id, entry) for producer_id, entry in self._entries.items())
+        behind_crc = len(self._entries).to_bytes(4, "big") + rows
+        return _SNAPSHOT_HEAD.pack(_VERSION, crc32c(behind_crc), len(self._entries)) + rows
+
+    def load(self, content: bytes, end_offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Replace everything by a snapshot's entries, without those that have expired.
+
+        Raises CorruptFileError, NewerFormatError; then nothing has changed.
+        """
+        loaded = parse_snapshot(content)
+        self.clear(end_offset)
+        for producer_id, entry in sorted(loaded, key=lambda item: item[1].txn_first_offset):
+            if entry.txn_first_offset != NONE:
+                self._ongoing[entry.txn_first_offset] = producer_id
+            elif now_ms - entry.last_timestamp >= expiration_ms:
+                continue
+            self._entries[producer_id] = entry
+
+
+def _check_sequence(producer_id: int, entry: ProducerEntry, epoch: int, base_sequence: int) -> None:
+    """Whether a batch comes next in its producer's sequence."""
+    if epoch != entry.epoch:
+        if base_sequence != 0 and entry.epoch != NONE:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} starts its epoch {epoch} with sequence {base_sequence}",
+            )
+        return
+    last = entry.batches[-1][0] if entry.batches else NONE
+    if base_sequence != last + 1 and not (base_sequence == 0 and last == LARGEST_SEQUENCE):
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} epoch {epoch} sent sequence {base_sequence}, last was {last}",
+        )
+
+
+def _packed(producer_id: int, entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else BatchSpan(NONE, NONE, 0, NONE)
+    return _ENTRY.pack(
+        producer_id,
+        entry.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.txn_first_offset,
+    )
+
+
+def parse_snapshot(content: bytes) -> list[tuple[int, ProducerEntry]]:
+    """Producer ids and entries of a snapshot file, each entry with its last batch only.
+
+    Raises CorruptFileError (sizes or checksum), NewerFormatError.
+    """
+    try:
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(content, 0)
+    except StructError:
+        raise CorruptFileError(f"is {len(content)} bytes long, shorter than a snapshot's head") from None
+    if version > _VERSION:
+        raise NewerFormatError(f"has version {version}, this program knows version {_VERSION}")
+    if version != _VERSION:
+        raise CorruptFileError(f"has version {version}")
+    computed = crc32c(memoryview(content)[6:])
+    if computed != crc:
+        raise CorruptFileError(f"checksum {crc:#010x} stored, {computed:#010x} computed")
+    if len(content) != _SNAPSHOT_HEAD.size + count * _ENTRY.size:
+        raise CorruptFileError(f"promises {count} entries in {len(content)} bytes")
+    return [_unpacked(row) for row in _ENTRY.iter_unpack(memoryview(content)[_SNAPSHOT_HEAD.size :])]
+
+
+def _unpacked(row: tuple[int, ...]) -> tuple[int, ProducerEntry]:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first_offset = row
+    entry = ProducerEntry(epoch, coordinator_epoch, timestamp)
+    entry.txn_first_offset = txn_first_offset if txn_first_offset >= 0 else NONE
+    if last_offset >= 0:
+        entry.batches.append(BatchSpan(last_sequence, last_offset, delta, timestamp))
+    return producer_id, entry

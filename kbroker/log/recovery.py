@@ -1,0 +1,377 @@
+"""Opening a log: what is in its folder, and after an unclean stop, how much of it is whole.
+
+`open_log` is called by the manager, once per partition at start and when a partition is made. After a clean stop
+nothing is scanned: the end of the log is read from the last batches behind the last index entry. After an unclean stop
+everything from the segment of the recovery point on is read, checksums included; the first batch that is torn, out of
+order or of an older leader epoch than the one before it ends the log. What lies below the recovery point is trusted.
+
+A crash at any point of this leaves a folder that the next recovery brings to the same end.
+
+Source: Kafka documentation, implementation, "Log", "Recovery"; KAFKA-6264 and KIP-98 for the rest of the files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from kbroker.log.aborted import AbortedTransaction
+from kbroker.log.append import marker_of
+from kbroker.log.checkpoints import parse_leader_epochs, read_text
+from kbroker.log.config import LogConfig
+from kbroker.log.epochs import LeaderEpochs
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.folder import Folder, OpenFiles
+from kbroker.log.index import MAX_RELATIVE_OFFSET
+from kbroker.log.jobs import remove_if_there
+from kbroker.log.log import Log, draw_jitter, replay_producers
+from kbroker.log.names import LEADER_EPOCHS, SegmentFile, SegmentPart, parse_segment_file_name
+from kbroker.log.producers import Producers
+from kbroker.log.scan import headers, intact_batches
+from kbroker.log.segment import Segment
+from kbroker.log.snapshots import Snapshots
+from kbroker.ports import Disk, Entry, Random
+from protocol.errors import KafkaError
+from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+
+_base_offset = attrgetter("base_offset")
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the recovery of one log is: segments and bytes read, of how many."""
+
+    segments_done: int
+    segments: int
+    bytes_done: int
+    bytes: int
+
+
+def open_log(
+    disk: Disk,
+    path: str,
+    config: LogConfig,
+    *,
+    open_files: OpenFiles,
+    random: Random,
+    wall_ms: int,
+    clean: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    progress: Callable[[RecoveryProgress], None] | None = None,
+) -> Log:
+    """The log in an existing folder, which may be empty.
+
+    clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset: from the checkpoints, 0
+    where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean stop makes it
+    read. Raises OSError; NewerFormatError for a file that a newer broker has written.
+    """
+    folder = Folder(disk, path, open_files)
+    found = _tidy(folder)
+    segments = _load_segments(folder, found, config, wall_ms)
+    snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
+    producers = Producers()
+    epochs = _load_epochs(folder, segments) if found.has_epochs else LeaderEpochs()
+    if segments and not clean:
+        recovery = _Recovery(config, segments, epochs, producers, snapshots)
+        recovery.run(recovery_point, log_start_offset, wall_ms, progress)
+    log_end_offset = segments[-1].next_offset() if segments else -1
+    if log_end_offset < log_start_offset:
+        _remove_segments(folder, segments)  # nothing there, or so little that what the checkpoint says was lost
+        epochs.clear()
+        producers.clear(log_start_offset)
+        snapshots.keep_within(log_start_offset, -1)
+        log_end_offset = log_start_offset
+        jitter_ms = draw_jitter(config, random)
+        segments.append(Segment.create(folder, log_start_offset, config, now_ms=wall_ms, jitter_ms=jitter_ms))
+        clean = False
+    segments[-1].jitter_ms = draw_jitter(config, random)
+    segments[-1].close()  # an idle log holds no descriptor
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    epochs.truncate_from_end(log_end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    if clean:
+        _load_producers(segments, producers, snapshots, log_start_offset, log_end_offset, config, wall_ms)
+    return Log(
+        folder,
+        config,
+        segments,
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+        recovery_point=log_end_offset if clean else min(recovery_point, log_end_offset),
+        epochs=epochs,
+        producers=producers,
+        snapshots=snapshots,
+        random=random,
+        names_changed=not clean,
+    )
+
+
+# ---- what is in the folder
+
+
+class _Found(NamedTuple):
+    """The files that matter: parts of segments by base offset (snapshots by theirs), and whether there are epochs."""
+
+    parts: dict[int, dict[SegmentPart, Entry]]
+    has_epochs: bool
+
+
+def _tidy(folder: Folder) -> _Found:
+    """Finish what a crash interrupted (deletions, the cleaner's swaps) and say what there is."""
+    listed = folder.disk.list(folder.path)
+    found, unfinished = _sort(listed)
+    if unfinished:
+        _finish_swaps(folder, found, unfinished)
+        found, _ = _sort(folder.disk.list(folder.path))
+    return found
+
+
+def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]]]:
+    """Files in use, and files that are on their way in or out."""
+    parts: dict[int, dict[SegmentPart, Entry]] = {}
+    unfinished = []
+    has_epochs = False
+    for entry in listed:
+        file = parse_segment_file_name(entry.name)
+        if file is None:
+            has_epochs = has_epochs or entry.name == LEADER_EPOCHS
+        elif file.state == "live":
+            parts.setdefault(file.base_offset, {})[file.part] = entry
+        else:
+            unfinished.append((entry, file))
+    return _Found(parts, has_epochs), unfinished
+
+
+def _finish_swaps(folder: Folder, found: _Found, unfinished: list[tuple[Entry, SegmentFile]]) -> None:
+    """Remove what was deleted or half cleaned; put in place what was cleaned, in place of what it replaces.
+
+    A swap at or behind the first half-cleaned segment belongs to a split that never finished: it goes as well.
+    """
+    first_cleaned = min((file.base_offset for _, file in unfinished if file.state == "cleaned"), default=None)
+    swaps = []
+    for entry, file in unfinished:
+        if file.state == "swap" and (first_cleaned is None or file.base_offset < first_cleaned):
+            swaps.append((entry, file))
+        else:
+            remove_if_there(folder.disk, f"{folder.path}/{entry.name}")
+    logs = [(entry, file) for entry, file in swaps if file.part == "log"]
+    if logs:
+        low = min(file.base_offset for _, file in logs)
+        high = max(_end_of_swap(folder, entry, file) for entry, file in logs)
+        for base_offset, parts in found.parts.items():
+            if low <= base_offset < high:
+                for entry in parts.values():
+                    remove_if_there(folder.disk, f"{folder.path}/{entry.name}")
+    for entry, _ in swaps:
+        path = f"{folder.path}/{entry.name}"
+        folder.disk.rename(path, path.removesuffix(".swap"))
+    folder.disk.sync_dir(folder.path)
+
+
+def _end_of_swap(folder: Folder, entry: Entry, file: SegmentFile) -> int:
+    handle = folder.disk.open(f"{folder.path}/{entry.name}", "read")
+    try:
+        end = file.base_offset
+        for _, header in headers(handle, 0, entry.size):
+            end = header[0] + header[6] + 1
+        return end
+    finally:
+        handle.close()
+
+
+def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: int) -> list[Segment]:
+    """The segments in order; indices without a log are removed, missing ones of a log with batches made anew."""
+    segments = []
+    for base_offset in sorted(found.parts):
+        parts = found.parts[base_offset]
+        log = parts.get("log")
+        if log is None:
+            for part, entry in parts.items():
+                if part != "snapshot":
+                    remove_if_there(folder.disk, f"{folder.path}/{entry.name}")
+            continue
+        index, times = parts.get("index"), parts.get("timeindex")
+        segment = Segment(
+            folder,
+            base_offset,
+            config,
+            created_ms=wall_ms,
+            size=log.size,
+            index_bytes=(index.size if index else 0, times.size if times else 0),
+            modified_ms=log.modified_ms,
+            has_aborted="txnindex" in parts,
+        )
+        if index is None or times is None:
+            segment.rebuild_indices()
+        segments.append(segment)
+    return segments
+
+
+def _load_epochs(folder: Folder, segments: list[Segment]) -> LeaderEpochs:
+    """The leader epochs as the file has them; from the batches, if it cannot be read."""
+    path = f"{folder.path}/{LEADER_EPOCHS}"
+    try:
+        text = read_text(folder.disk, folder.path, LEADER_EPOCHS)
+        return LeaderEpochs(parse_leader_epochs(text or ""))
+    except NewerFormatError as error:
+        raise error.at(path) from None
+    except CorruptFileError:
+        epochs = LeaderEpochs()
+    for segment in segments:
+        for _, header in headers(segment.file, 0, segment.size):
+            if header[2] > epochs.latest:
+                epochs.assign(header[2], header[0])
+    epochs.version += 1  # to be written at the next flush, even if there are none
+    return epochs
+
+
+def _load_producers(
+    segments: list[Segment],
+    producers: Producers,
+    snapshots: Snapshots,
+    log_start_offset: int,
+    log_end_offset: int,
+    config: LogConfig,
+    wall_ms: int,
+) -> None:
+    """After a clean stop: from the newest snapshot, and the batches behind it if it is not the end of the log."""
+    had_any = bool(snapshots.offsets)
+    if had_any:
+        snapshots.remove_strays({segment.base_offset for segment in segments})
+        snapshots.keep_within(log_start_offset, log_end_offset)
+        snapshots.load_latest(producers, log_start_offset, wall_ms, config.producer_id_expiration_ms)
+        if producers.end_offset < log_end_offset:
+            replay_producers(segments, producers, log_end_offset)
+    producers.end_offset = log_end_offset  # without any snapshot there were no producers: no reason to scan
+
+
+def _remove_segments(folder: Folder, segments: list[Segment]) -> None:
+    """Remove segments' files, the last one first, durably: a crash in between leaves no hole."""
+    if not segments:
+        return
+    while segments:
+        segment = segments.pop()
+        segment.close()
+        for part in ("txnindex", "timeindex", "index", "log"):
+            remove_if_there(folder.disk, folder.file_path(segment.base_offset, part))
+    folder.disk.sync_dir(folder.path)
+
+
+# ---- how much of it is whole
+
+
+class _Recovery:
+    """The walk over what may be torn, from the segment of the recovery point to the end."""
+
+    def __init__(
+        self,
+        config: LogConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: Producers,
+        snapshots: Snapshots,
+    ) -> None:
+        self._config = config
+        self._segments = segments
+        self._epochs = epochs
+        self._producers = producers
+        self._snapshots = snapshots
+        self._next_offset = 0  # what the next batch must not lie below
+        self._epoch = -1  # of the last batch
+        self._trusted = 0
+
+    def run(
+        self,
+        recovery_point: int,
+        log_start_offset: int,
+        wall_ms: int,
+        progress: Callable[[RecoveryProgress], None] | None,
+    ) -> None:
+        """Leave in `segments`, their files and everything else only what is whole."""
+        segments, producers, snapshots = self._segments, self._producers, self._snapshots
+        first = max(0, bisect_right(segments, recovery_point, key=_base_offset) - 1)
+        start = self._next_offset = segments[first].base_offset
+        self._trusted = recovery_point
+        self._epochs.truncate_from_end(start)
+        snapshots.remove_strays({segment.base_offset for segment in segments})
+        snapshots.keep_within(-1, start)
+        snapshots.load_latest(producers, log_start_offset, wall_ms, self._config.producer_id_expiration_ms)
+        replay_producers(segments[:first], producers, start)
+        sizes = [segment.size for segment in segments]
+        for at in range(first, len(segments)):
+            whole = not self._is_behind_hole(at, first) and self._recover(segments[at])
+            if progress is not None:
+                done = at + 1 - first
+                progress(RecoveryProgress(done, len(sizes) - first, sum(sizes[first : at + 1]), sum(sizes[first:])))
+            if not whole:
+                behind = segments[at + 1 :] if self._next_offset >= segments[at].base_offset else segments[at:]
+                del segments[len(segments) - len(behind) :]
+                _remove_segments(segments[0].folder, behind)
+                break
+
+    def _is_behind_hole(self, at: int, first: int) -> bool:
+        """Whether batches before this segment were lost, so that it must go as well.
+
+        A compacted log may begin a segment with a gap: only its own broker can tell, and only before the crash.
+        """
+        return at > first and not self._config.compact and self._segments[at].base_offset > self._next_offset
+
+    def _recover(self, segment: Segment) -> bool:
+        """Read a segment, make its indices anew, cut it where it stops making sense; whether it was whole."""
+        size, valid, last_entry = segment.size, 0, 0
+        self._next_offset = max(self._next_offset, segment.base_offset)
+        segment.forget_indices()
+        if segment.aborted is not None:
+            segment.aborted.clear()
+        self._producers.end_offset = max(self._producers.end_offset, segment.base_offset)
+        self._snapshots.take(self._producers)
+        for position, header, batch in intact_batches(segment.file, 0, size):
+            if not self._follows(segment, header) or not self._note_producer(segment, header, batch):
+                break
+            if segment.index_batch(position, header, last_entry):
+                last_entry = position
+            if header[2] >= 0 and header[2] != self._epochs.latest:
+                self._epochs.assign(header[2], header[0])
+            self._next_offset = header[0] + header[6] + 1
+            self._epoch = header[2]
+            valid = position + header[1] + LENGTH_OVERHEAD
+        segment.size = valid
+        if valid < size:
+            segment.file.resize(valid)
+            segment.file.sync()  # or what was cut might come back behind what is appended next
+        segment.finish()
+        return valid == size
+
+    def _follows(self, segment: Segment, header: HeaderTuple) -> bool:
+        """Whether a whole batch can be the next one, and is not a leftover of what was cut before the crash.
+
+        Leftovers are of an older leader epoch than what was written over them. Below the recovery point old brokers may
+        have left epochs out of order: there they are let be.
+        """
+        base_offset = header[0]
+        if base_offset < self._next_offset or base_offset + header[6] - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        return base_offset < self._trusted or header[2] < 0 or header[2] >= self._epoch
+
+    def _note_producer(self, segment: Segment, header: HeaderTuple, batch: memoryview) -> bool:
+        """Bring the producers up to date; whether the batch made sense to them."""
+        producers = self._producers
+        if header[9] >= 0 and header[5] & CONTROL and header[12] > 0:
+            try:
+                marker = marker_of(batch, header)
+            except KafkaError:
+                return False
+            completed = producers.end_transaction(header, header[0], marker)
+            if completed is not None:
+                if completed.is_aborted:
+                    stable = producers.last_stable_offset_after(completed)
+                    segment.note_aborted().append(
+                        AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                    )
+                producers.forget_completed(completed)
+        elif header[9] >= 0 and not header[5] & CONTROL:
+            producers.update(header, header[0], header[8])
+        producers.end_offset = header[0] + header[6] + 1
+        return True

@@ -1,0 +1,410 @@
+"""One stretch of a log: a `.log` file of batches, its indices, and what is known of them.
+
+Called by the log, which owns the order of segments, and by recovery. Opens files on first use and gives descriptors
+back when too many are open. Decides nothing about offsets, producers or retention; makes nothing durable by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from kbroker.log.aborted import AbortedIndex
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import Folder
+from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
+from kbroker.log.scan import CHUNK_BYTES, header_at, headers
+from kbroker.ports import Buffer, File
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
+
+_UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
+_FIND = Struct(">qi4xb6xi").unpack_from  # base_offset, length, magic, last_offset_delta
+_FIND_BYTES = 27
+
+
+class Segment:
+    """Batches with offsets from `base_offset` on, in one file below 2 GiB.
+
+    size: bytes of the file that hold batches. max_timestamp: largest in it, -1 if none has one, reached by the batch
+    that ends with max_timestamp_offset. modified_ms: when the file last changed, wall clock, as far as is known.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_bytes_since_entry",
+        "_file",
+        "_index_bytes",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offsets",
+        "_rolling_timestamp",
+        "_times",
+        "base_offset",
+        "config",
+        "created_ms",
+        "folder",
+        "jitter_ms",
+        "modified_ms",
+        "size",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        folder: Folder,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        size: int = 0,
+        index_bytes: tuple[int, int] = (0, 0),
+        modified_ms: int = 0,
+        has_aborted: bool = False,
+    ) -> None:
+        """index_bytes: present sizes of the .index and the .timeindex file."""
+        self.folder = folder
+        self.base_offset = base_offset
+        self.config = config
+        self.size = size
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.modified_ms = modified_ms
+        self.touched = False
+        self._index_bytes = index_bytes
+        self._file: File | None = None
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._aborted = AbortedIndex(folder, base_offset) if has_aborted else None
+        self._max_timestamp = _UNKNOWN if size else NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._rolling_timestamp = _UNKNOWN if size else NO_TIMESTAMP
+        self._bytes_since_entry = 0
+
+    @classmethod
+    def create(cls, folder: Folder, base_offset: int, config: LogConfig, *, now_ms: int, jitter_ms: int) -> Segment:
+        """A new, empty segment with its three files. now_ms: wall clock."""
+        segment = cls(folder, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms, modified_ms=now_ms)
+        segment._file = folder.open(base_offset, "log", "create")
+        folder.open_files.opened(segment)
+        if config.preallocate:
+            segment._file.resize(config.segment_bytes)
+        folder.open(base_offset, "index", "create").close()
+        folder.open(base_offset, "timeindex", "create").close()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment(base_offset={self.base_offset}, size={self.size})"
+
+    # ---- what belongs to it
+
+    @property
+    def file(self) -> File:
+        """The .log file, opened if it is not."""
+        file = self._file
+        self.touched = True
+        if file is None:
+            file = self._file = self.folder.open(self.base_offset, "log", "write")
+            self.folder.open_files.opened(self)
+        return file
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        """The offset index."""
+        index = self._offsets
+        if index is None:
+            index = self._offsets = OffsetIndex(
+                self.folder, self.base_offset, self.config.segment_index_bytes, self._index_bytes[0]
+            )
+        return index
+
+    @property
+    def times(self) -> TimeIndex:
+        """The time index."""
+        index = self._times
+        if index is None:
+            index = self._times = TimeIndex(
+                self.folder, self.base_offset, self.config.segment_index_bytes, self._index_bytes[1]
+            )
+        return index
+
+    @property
+    def aborted(self) -> AbortedIndex | None:
+        """The aborted transactions, None where none ever was."""
+        return self._aborted
+
+    def let_go(self) -> None:
+        """Give the descriptor back; regions and fsyncs under way keep theirs."""
+        self._file = None
+
+    def close(self) -> None:
+        """Give all descriptors and maps back; an index's newest entries are lost unless written."""
+        if self._file is not None:
+            self._file = None
+            self.folder.open_files.closed(self)
+        for index in (self._offsets, self._times):
+            if index is not None:
+                index._unmap()
+
+    # ---- append
+
+    def append(
+        self,
+        buffers: Sequence[Buffer],
+        size: int,
+        *,
+        last_offset: int,
+        max_timestamp: int,
+        max_timestamp_offset: int,
+        batches: Sequence[tuple[HeaderTuple, int, int]] = (),
+    ) -> None:
+        """Write batches behind the last one, in one call, and index them.
+
+        size: bytes of all buffers. max_timestamp: largest in them, in the batch that ends with max_timestamp_offset.
+        batches: header, base offset and largest timestamp of each; needed only if there are several.
+        Raises OSError; then the segment is as before, as far as its readers can tell.
+        """
+        assert last_offset - self.base_offset <= MAX_RELATIVE_OFFSET, (last_offset, self.base_offset)
+        position = self.size
+        file = self._file or self.file
+        self.touched = True
+        try:
+            file.write(buffers, position)
+        except OSError:
+            self._cut_back(file)
+            raise
+        if not position:
+            self._rolling_timestamp = max_timestamp
+        self.size = position + size
+        if len(batches) > 1:
+            self._index_each(batches, position)
+        else:
+            self._index(last_offset, position, size, max_timestamp, max_timestamp_offset)
+
+    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """Note what was appended at `position`; an entry, if the last one is index.interval.bytes back."""
+        if max_timestamp > self._max_timestamp and max_timestamp > self.max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
+        if self._bytes_since_entry > self.config.index_interval_bytes:
+            if not self.offsets.is_full:
+                self.offsets.append(last_offset, position)
+            if not self.times.is_full:
+                self.times.append_if_later(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
+        """A follower appends many batches at once: without entries between them, lookups would scan them all."""
+        for header, base_offset, max_timestamp in batches:
+            last_offset, size = base_offset + header[6], header[1] + LENGTH_OVERHEAD
+            self._index(last_offset, position, size, max_timestamp, last_offset)
+            position += size
+
+    def _cut_back(self, file: File) -> None:
+        """A write failed half way: leave nothing of it for recovery to find, if the disk still lets us."""
+        try:
+            file.resize(self.size)
+        except OSError:
+            return
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether an append of `size` bytes up to `last_offset` has to go into a new segment. now_ms: wall clock."""
+        config, present = self.config, self.size
+        if present + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if present and self.waited_ms(now_ms, max_timestamp) > config.segment_ms - self.jitter_ms:
+            return True
+        offsets, times = self._offsets, self._times
+        return (offsets is not None and offsets.is_full) or (times is not None and times.is_full)
+
+    def waited_ms(self, now_ms: int, message_timestamp: int) -> int:
+        """How far the log's time has gone since the first batch; the clock's, if that has no timestamp."""
+        first = self.first_timestamp
+        return message_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp, -1 if it has none or there is none."""
+        if self._rolling_timestamp == _UNKNOWN:
+            first = next(headers(self.file, 0, self.size), None)
+            self._rolling_timestamp = NO_TIMESTAMP if first is None else first[1][8]
+        return self._rolling_timestamp
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp in the segment, -1 if none has one."""
+        if self._max_timestamp == _UNKNOWN:
+            self._max_timestamp, self._max_timestamp_offset = self.times.last_timestamp, self.times.last_offset
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the batch that has max_timestamp."""
+        return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the largest timestamp, or when the file last changed if none has one."""
+        largest = self.max_timestamp
+        return largest if largest >= 0 else self.modified_ms
+
+    # ---- find
+
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch that holds `offset`, or the first behind it; None if all lie before.
+
+        Raises OSError; KafkaError CORRUPT_MESSAGE where the file is no sequence of batches.
+        """
+        position = self.offsets.lookup(offset)[1]
+        try:
+            return self._find_from(position, offset, checked=not position)
+        except KafkaError:
+            if not position:
+                raise
+        self.rebuild_indices()  # an entry pointed nowhere: a changed bit, the log itself may be sound
+        return self._find_from(self.offsets.lookup(offset)[1], offset, checked=True)
+
+    def _find_from(self, position: int, offset: int, *, checked: bool) -> tuple[int, int] | None:
+        """`find`, from a batch's position. checked: that no batch behind `offset` is skipped by starting there."""
+        end, file = self.size, self.file
+        data, at = b"", 0
+        if position >= end and not checked:
+            raise self._corrupt(position)
+        while position < end:
+            if len(data) - at < _FIND_BYTES:
+                data, at = file.read(position, min(CHUNK_BYTES, end - position)), 0
+                if len(data) < _FIND_BYTES:
+                    break
+            base_offset, length, magic, delta = _FIND(data, at)
+            if magic != MAGIC:
+                base_offset, length, delta = self._legacy(data, at, position)
+            size = length + LENGTH_OVERHEAD
+            if (size < HEADER_SIZE and magic == MAGIC) or position + size > end or delta < 0:
+                raise self._corrupt(position)
+            if not checked:
+                if base_offset > offset:
+                    raise self._corrupt(position)
+                checked = True
+            if base_offset + delta >= offset:
+                return position, size
+            position += size
+            at += size
+        return None
+
+    def _legacy(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
+        header = header_at(data, at)
+        if header is None:
+            raise self._corrupt(position)
+        return header[0], header[1], header[6]
+
+    def _corrupt(self, position: int) -> KafkaError:
+        path = self.folder.file_path(self.base_offset, "log")
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: position {position}: no batch starts here")
+
+    def batches_from(self, position: int) -> list[tuple[int, HeaderTuple]]:
+        """Positions and headers of all batches from a batch's position on."""
+        return list(headers(self.file, position, self.size))
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, base_offset if there is none."""
+        last: HeaderTuple | None = None
+        for _, header in headers(self.file, self.offsets.lookup(self.offsets.last_offset)[1], self.size):
+            last = header
+        return self.base_offset if last is None else last[0] + last[6] + 1
+
+    def position_for_timestamp(self, timestamp: int, start_offset: int) -> int:
+        """A position at or before the first batch with a timestamp not below `timestamp` and an offset not below
+        `start_offset`. timestamp: ms.
+        """
+        entry_timestamp, entry_offset = self.times.lookup(timestamp)
+        if entry_timestamp >= 0:
+            found = self.find(entry_offset)
+            header = None if found is None else next(headers(self.file, found[0], self.size), (0, None))[1]
+            if header is None or header[8] < entry_timestamp:  # the entry lies: a changed bit
+                self.rebuild_indices()
+                entry_timestamp, entry_offset = self.times.lookup(timestamp)
+        return self.offsets.lookup(max(entry_offset, start_offset))[1]
+
+    # ---- change
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut all batches from `offset` on, and the batch that holds it. now_ms: wall clock."""
+        found = self.find(offset)
+        self.offsets.keep_below(offset)
+        self.times.keep_below(offset)
+        if self._aborted is not None:
+            self._aborted.keep_below(offset)
+        if found is not None:
+            self.file.resize(found[0])
+            self.size = found[0]
+        if not self.size:
+            self.created_ms = now_ms
+            self._rolling_timestamp = NO_TIMESTAMP
+        self._bytes_since_entry = 0
+        self._find_max_timestamp()
+
+    def _find_max_timestamp(self) -> None:
+        """From the last time index entry and the batches behind it."""
+        largest, largest_offset = self.times.last_timestamp, self.times.last_offset
+        for _, header in headers(self.file, self.offsets.lookup(largest_offset)[1], self.size):
+            if header[8] > largest:
+                largest, largest_offset = header[8], header[0] + header[6]
+        self._max_timestamp, self._max_timestamp_offset = largest, largest_offset
+
+    def note_aborted(self) -> AbortedIndex:
+        """The aborted transactions, about to be added to."""
+        if self._aborted is None:
+            self._aborted = AbortedIndex(self.folder, self.base_offset)
+        return self._aborted
+
+    def rebuild_indices(self) -> None:
+        """Make both indices anew from the batches' headers."""
+        self.forget_indices()
+        last_entry = 0
+        for position, header in headers(self.file, 0, self.size):
+            if self.index_batch(position, header, last_entry):
+                last_entry = position
+        self.finish()
+
+    def forget_indices(self) -> None:
+        """Empty both indices, whatever they hold."""
+        self.close()
+        for part in ("index", "timeindex"):
+            file = self.folder.open(self.base_offset, part, "create")
+            file.resize(0)
+            file.close()
+        self._index_bytes = (0, 0)
+        self._offsets = self._times = None
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+
+    def index_batch(self, position: int, header: HeaderTuple, last_entry: int) -> bool:
+        """Note a batch while indices are made anew; whether it got an entry. last_entry: position of the last one."""
+        if header[8] > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = header[8], header[0] + header[6]
+        if position - last_entry <= self.config.index_interval_bytes or self.offsets.is_full or self.times.is_full:
+            return False
+        self.offsets.append(header[0] + header[6], position)
+        self.times.append_if_later(self._max_timestamp, self._max_timestamp_offset)
+        return True
+
+    def finish(self) -> None:
+        """Make the files what they are to stay: the largest timestamp noted, nothing preallocated."""
+        self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset)
+        self.offsets.trim()
+        self.times.trim()
+        if self.config.preallocate and self.file.size() != self.size:
+            self.file.resize(self.size)
+        self._index_bytes = (self.offsets.count * 8, self.times.count * 12)
+
+    def files_to_sync(self) -> list[File]:
+        """Handles on all its files, index entries written: syncing them makes the segment durable."""
+        files = [self.file]
+        for index in (self._offsets, self._times):
+            if index is not None:
+                index.write_tail()
+        files.append(self.folder.open(self.base_offset, "index", "create"))
+        files.append(self.folder.open(self.base_offset, "timeindex", "create"))
+        if self._aborted is not None:
+            files.append(self.folder.open(self.base_offset, "txnindex", "create"))
+        return files

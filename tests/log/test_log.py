@@ -1,0 +1,517 @@
+"""Append, read, roll, cut and forget, on the simulated disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.log import LogConfig, Origin, UnexpectedOffsetError
+from protocol.errors import ErrorCode, KafkaError
+from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, flush, marker, new_disk, offsets_in, open_at
+
+SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
+
+
+def refused(code: ErrorCode) -> object:
+    return pytest.raises(KafkaError, match=code.name)
+
+
+def test_appends_get_consecutive_offsets() -> None:
+    log = open_at(new_disk())
+    spans = [
+        (plan.first_offset, plan.last_offset) for plan in (log.append_as_leader(batch(n), 0, NOW) for n in (1, 3, 2))
+    ]
+    assert spans == [(0, 0), (1, 3), (4, 5)]
+
+
+def test_what_is_read_is_what_was_appended_with_offset_and_epoch() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(2), 7, NOW)
+    log.append_as_leader(batch(2), 7, NOW)
+    assert fetch(log, 2) == bytes(batch(2, base_offset=2, epoch=7))
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    log = open_at(new_disk())
+    for _ in range(3):
+        log.append_as_leader(batch(10), 0, NOW)
+    assert offsets_in(fetch(log, 15)) == [10, 20]
+
+
+def test_a_read_ends_below_the_bound() -> None:
+    log = open_at(new_disk())
+    for _ in range(5):
+        log.append_as_leader(batch(), 0, NOW)
+    assert offsets_in(fetch(log, 1, bound=3)) == [1, 2]
+
+
+def test_a_read_at_the_end_is_empty() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(), 0, NOW)
+    assert fetch(log, 1) == b""
+
+
+@pytest.mark.parametrize("offset", [2, 100])
+def test_a_read_beyond_the_end_is_out_of_range(offset: int) -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(), 0, NOW)
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+        fetch(log, offset)
+
+
+def test_the_first_batch_is_read_whole_though_it_is_too_large() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(size=200), 0, NOW)
+    log.append_as_leader(batch(), 0, NOW)
+    assert fetch(log, 0, max_bytes=10) == bytes(batch(size=200, epoch=0))
+
+
+def test_a_first_batch_without_room_is_announced_where_it_need_not_be_whole() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(size=200), 0, NOW)
+    fetched = log.read(0, 10, 1, whole_first_batch=False)
+    assert (fetched.region, fetched.size_wanted) == (None, len(batch(size=200)))
+
+
+def test_a_read_may_cut_its_last_batch_off() -> None:
+    log = open_at(new_disk())
+    for _ in range(3):
+        log.append_as_leader(batch(), 0, NOW)
+    assert len(fetch(log, 0, max_bytes=len(batch()) + 20)) == len(batch()) + 20
+
+
+def test_every_offset_is_found_across_segments_and_index_entries() -> None:
+    log = open_at(new_disk(), SMALL)
+    for _ in range(100):
+        log.append_as_leader(batch(3), 0, NOW)
+    assert [offsets_in(fetch(log, offset))[0] for offset in range(300)] == [offset // 3 * 3 for offset in range(300)]
+
+
+def test_a_consumer_reads_all_of_it_through_rolls() -> None:
+    log = open_at(new_disk(), SMALL)
+    seen, next_offset = [], 0
+    for _ in range(50):
+        log.append_as_leader(batch(), 0, NOW)
+        found = offsets_in(fetch(log, next_offset))
+        seen += found
+        next_offset = found[-1] + 1
+    assert seen == list(range(50))
+
+
+def test_regions_stay_good_when_the_log_forgets_their_file() -> None:
+    log = open_at(new_disk(), SMALL)
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    region = log.read(0, 1000, 20).region
+    assert region is not None
+    log.set_high_watermark(20)
+    log.advance_log_start(20)
+    for job in log.delete_old_segments(NOW):
+        job.run()
+    assert offsets_in(region.read())[0] == 0
+
+
+# ---- refusals
+
+
+def broken(data: memoryview, at: int) -> memoryview:
+    data[at] ^= 1
+    return data
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (memoryview(bytearray()), ErrorCode.INVALID_RECORD),
+        (broken(batch(), 70), ErrorCode.CORRUPT_MESSAGE),
+        (broken(batch(), 19), ErrorCode.CORRUPT_MESSAGE),
+        (broken(batch(), 11), ErrorCode.CORRUPT_MESSAGE),
+        (broken(batch(), 16), ErrorCode.CORRUPT_MESSAGE),
+        (batch(base_offset=5), ErrorCode.INVALID_RECORD),
+        (batch(0, last_offset_delta=0), ErrorCode.INVALID_RECORD),
+        (batch(2, last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (marker(1, 0, commit=True), ErrorCode.INVALID_RECORD),
+        (batch(producer=(1, 0, -1)), ErrorCode.INVALID_RECORD),
+        (memoryview(bytearray(bytes(batch()) + bytes(batch()))), ErrorCode.INVALID_RECORD),
+        (batch(size=2000), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch(size=1500), ErrorCode.RECORD_LIST_TOO_LARGE),
+        (batch(attributes=8, timestamp=-1), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_bad_batch_is_refused_and_leaves_no_trace(records: memoryview, code: ErrorCode) -> None:
+    log = open_at(new_disk(), LogConfig(max_message_bytes=1800, segment_bytes=1000))
+    with refused(code):
+        log.append_as_leader(records, 0, NOW)
+    assert (log.log_end_offset, log.size, len(log.epochs)) == (0, 0, 0)
+
+
+def test_bytes_behind_the_only_batch_are_left_out() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(memoryview(bytearray(bytes(batch()) + bytes(batch())[:40])), 0, NOW)
+    assert log.size == len(batch())
+
+
+def test_messages_of_old_formats_are_to_be_converted_first() -> None:
+    message = bytearray(b"\0" * 8 + (22).to_bytes(4, "big") + b"\0" * 4 + b"\1" + b"\0" * 9 + b"\xff" * 8)
+    with refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+        open_at(new_disk()).append_as_leader(memoryview(message + bytes(40)), 0, NOW)
+
+
+@pytest.mark.parametrize("timestamp", [NOW - 1001, NOW + 501])
+def test_timestamps_outside_the_limits_are_refused(timestamp: int) -> None:
+    config = LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    with refused(ErrorCode.INVALID_TIMESTAMP):
+        open_at(new_disk(), config).append_as_leader(batch(timestamp=timestamp), 0, NOW)
+
+
+def test_log_append_time_is_stamped_and_the_checksum_follows() -> None:
+    log = open_at(new_disk(), LogConfig(message_timestamp_type="LogAppendTime"))
+    plan = log.append_as_leader(batch(timestamp=5), 3, NOW)
+    expected = batch(timestamp=5, max_timestamp=NOW, attributes=8, epoch=3)
+    assert (plan.append_time_ms, fetch(log, 0)) == (NOW, bytes(expected))
+
+
+# ---- producers
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offsets() -> None:
+    log = open_at(new_disk())
+    for sequence in range(0, 10, 2):
+        log.append_as_leader(batch(2, producer=(9, 0, sequence)), 0, NOW)
+    plan = log.append_as_leader(batch(2, producer=(9, 0, 2)), 0, NOW)
+    assert (plan.first_offset, plan.last_offset, log.log_end_offset) == (2, 3, 10)
+    assert plan.duplicate is not None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "code"),
+    [
+        (1, 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (1, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (2, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_what_is_out_of_turn_is_refused(epoch: int, sequence: int, code: ErrorCode) -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(2, producer=(9, 1, 0)), 0, NOW)
+    with refused(code):
+        log.append_as_leader(batch(1, producer=(9, epoch, sequence)), 0, NOW)
+
+
+def test_coordinators_have_no_sequences() -> None:
+    log = open_at(new_disk())
+    for _ in range(3):
+        log.append_as_leader(batch(producer=(9, 1, -1)), 0, NOW, Origin.COORDINATOR)
+    assert log.log_end_offset == 3
+
+
+def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker_is_committed() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(), 0, NOW)
+    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(batch(), 0, NOW)
+    log.set_high_watermark(3)
+    open_at_1 = log.last_stable_offset
+    log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
+    ended = log.last_stable_offset
+    log.set_high_watermark(4)
+    assert (open_at_1, ended, log.last_stable_offset) == (1, 1, 4)
+
+
+def test_aborted_transactions_are_told_to_readers_that_overlap_them() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
+    log.append_as_leader(batch(), 0, NOW)
+    told = [log.read(offset, 1000, 3, with_aborted=True).aborted for offset in (0, 2)]
+    assert [[entry[:3] for entry in entries or []] for entries in told] == [[(9, 0, 1)], []]
+
+
+# ---- followers
+
+
+def copy_of(*batches: memoryview) -> memoryview:
+    return memoryview(bytearray(b"".join(batches)))
+
+
+def test_a_follower_keeps_offsets_and_epochs() -> None:
+    log = open_at(new_disk())
+    sent = copy_of(batch(2, base_offset=0, epoch=3), batch(2, base_offset=5, epoch=4))
+    log.append_as_follower(sent, NOW)
+    assert fetch(log, 0) == bytes(sent)
+    assert (log.log_end_offset, log.epochs.entries()) == (7, [(3, 0), (4, 5)])
+
+
+def test_a_follower_leaves_out_a_batch_that_was_cut_off() -> None:
+    log = open_at(new_disk())
+    whole = batch(epoch=0)
+    log.append_as_follower(copy_of(whole, batch(base_offset=1, epoch=0)[:50]), NOW)
+    assert fetch(log, 0) == bytes(whole)
+
+
+def test_a_follower_refuses_what_lies_before_its_end() -> None:
+    log = open_at(new_disk())
+    log.append_as_follower(copy_of(batch(3, epoch=0)), NOW)
+    with pytest.raises(UnexpectedOffsetError) as raised:
+        log.append_as_follower(copy_of(batch(base_offset=2, epoch=0)), NOW)
+    assert raised.value.first_offset == 2
+
+
+def test_a_follower_refuses_damage_and_disorder() -> None:
+    log = open_at(new_disk())
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        log.append_as_follower(copy_of(broken(batch(), 65)), NOW)
+    with refused(ErrorCode.INVALID_RECORD):
+        log.append_as_follower(copy_of(batch(base_offset=4), batch(base_offset=4)), NOW)
+
+
+def test_a_large_answer_to_a_follower_is_indexed_between_its_ends() -> None:
+    log = open_at(new_disk(), LogConfig(index_interval_bytes=500))
+    log.append_as_follower(copy_of(*(batch(base_offset=i, epoch=0) for i in range(100))), NOW)
+    assert log.active.offsets.count > 10
+    assert offsets_in(fetch(log, 77))[0] == 77
+
+
+def test_nothing_whole_is_nothing_appended() -> None:
+    log = open_at(new_disk())
+    assert log.append_as_follower(batch()[:60], NOW) is None
+
+
+# ---- roll
+
+
+def test_a_segment_rolls_before_it_is_too_large() -> None:
+    log = open_at(new_disk(), SMALL)
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    assert len(log.segments) == 5
+    assert all(segment.size <= 320 for segment in log.segments)
+
+
+def test_a_segment_rolls_when_a_batch_is_that_much_later_than_its_first() -> None:
+    log = open_at(new_disk(), LogConfig(segment_ms=1000))
+    for timestamp in (NOW, NOW + 1000, NOW + 1001):
+        log.append_as_leader(batch(timestamp=timestamp), 0, NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_jitter_makes_a_segment_roll_earlier() -> None:
+    log = open_at(new_disk(), LogConfig(segment_ms=1000, segment_jitter_ms=1000))
+    jitter = log.active.jitter_ms
+    assert jitter > 0
+    log.append_as_leader(batch(), 0, NOW)
+    log.append_as_leader(batch(timestamp=NOW + 1001 - jitter), 0, NOW)
+    assert len(log.segments) == 2
+
+
+def test_a_segment_rolls_when_an_index_is_full() -> None:
+    log = open_at(new_disk(), LogConfig(segment_index_bytes=60, index_interval_bytes=10))
+    for timestamp in range(20):
+        log.append_as_leader(batch(timestamp=NOW + timestamp), 0, NOW)
+    assert len(log.segments) > 2
+    assert all(segment.times.count <= 5 for segment in log.segments)
+
+
+def test_a_segment_rolls_when_offsets_would_not_fit_its_index() -> None:
+    log = open_at(new_disk())
+    log.append_as_follower(copy_of(batch(epoch=0)), NOW)
+    log.append_as_follower(copy_of(batch(base_offset=2**31, epoch=0)), NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+
+
+def test_a_rolled_segments_indices_are_trimmed_and_end_with_its_largest_timestamp() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL)
+    for timestamp in range(8):
+        log.append_as_leader(batch(timestamp=NOW + timestamp), 0, NOW)
+    sizes = {part: disk.stat(f"{FOLDER}/{0:020d}.{part}").size for part in ("index", "timeindex")}  # type: ignore[union-attr]
+    assert sizes == {"index": 8, "timeindex": 24}
+    assert log.segments[0].times.last_timestamp == NOW + 3
+
+
+# ---- cut
+
+
+def test_truncation_cuts_records_epochs_and_producers() -> None:
+    log = open_at(new_disk(), SMALL)
+    for i in range(20):
+        log.append_as_leader(batch(producer=(9, 0, i)), i // 5, NOW)
+    job = log.truncate_to(12, NOW)
+    assert job is not None
+    assert (log.log_end_offset, all_offsets(log)) == (12, list(range(12)))
+    assert log.epochs.entries() == [(0, 0), (1, 5), (2, 10)]
+    assert log.append_as_leader(batch(producer=(9, 0, 12)), 4, NOW).first_offset == 12
+
+
+def test_truncation_beyond_the_end_changes_nothing() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(), 0, NOW)
+    log.truncate_to(5, NOW)
+    assert log.log_end_offset == 1
+
+
+def test_truncation_before_the_first_segment_starts_again_there() -> None:
+    log = open_at(new_disk(), log_start_offset=100)
+    log.append_as_leader(batch(), 0, NOW)
+    log.truncate_to(50, NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (50, 50, 0)
+
+
+def test_starting_again_drops_everything() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL)
+    for i in range(20):
+        log.append_as_leader(batch(producer=(9, 0, i)), 0, NOW)
+    log.truncate_fully(1000, NOW).run()
+    assert (log.log_start_offset, log.log_end_offset, len(log.producers), len(log.epochs)) == (1000, 1000, 0, 0)
+    assert {path.rpartition("/")[2][:20] for path in disk.paths()} == {f"{1000:020d}"}
+
+
+def test_appends_go_on_where_a_cut_left_off() -> None:
+    log = open_at(new_disk(), SMALL)
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    log.truncate_to(7, NOW)
+    for _ in range(10):
+        log.append_as_leader(batch(), 1, NOW)
+    assert all_offsets(log) == list(range(17))
+
+
+# ---- forget
+
+
+def retained(config: LogConfig, high_watermark: int = 20, wall_ms: int = NOW) -> list[int]:
+    """Base offsets of the segments left of 20 batches, one ms apart, four to a segment."""
+    log = open_at(new_disk(), config)
+    for i in range(20):
+        log.append_as_leader(batch(timestamp=NOW + i), 0, NOW)
+    log.set_high_watermark(high_watermark)
+    log.delete_old_segments(wall_ms)
+    assert log.log_start_offset == log.segments[0].base_offset
+    return [segment.base_offset for segment in log.segments]
+
+
+def test_segments_whose_latest_record_is_too_old_go() -> None:
+    config = LogConfig(segment_bytes=320, retention_ms=1000)
+    assert retained(config, wall_ms=NOW + 1000 + 8) == [8, 12, 16]
+
+
+def test_the_active_segment_goes_too_once_it_is_too_old() -> None:
+    assert retained(LogConfig(segment_bytes=320, retention_ms=1000), wall_ms=NOW + 5000) == [20]
+
+
+def test_the_oldest_segments_go_when_the_log_is_too_large() -> None:
+    size = 20 * len(batch())
+    assert retained(LogConfig(segment_bytes=320, retention_bytes=size - 2 * 4 * len(batch()))) == [8, 12, 16]
+
+
+def test_nothing_goes_above_the_high_watermark() -> None:
+    assert retained(LogConfig(segment_bytes=320, retention_ms=0), high_watermark=9, wall_ms=NOW + 5000) == [8, 12, 16]
+
+
+def test_a_compacted_topic_forgets_nothing_by_age() -> None:
+    config = LogConfig(segment_bytes=320, retention_ms=0, cleanup_policy=frozenset({"compact"}))
+    assert retained(config, wall_ms=NOW + 5000) == [0, 4, 8, 12, 16]
+
+
+def test_deleted_records_are_out_of_range_and_their_segments_go() -> None:
+    log = open_at(new_disk(), SMALL)
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    log.set_high_watermark(20)
+    log.advance_log_start(9)
+    log.delete_old_segments(NOW)
+    assert [segment.base_offset for segment in log.segments] == [8, 12, 16]
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+        fetch(log, 8)
+
+
+def test_records_above_the_high_watermark_cannot_be_deleted() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(), 0, NOW)
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+        log.advance_log_start(1)
+
+
+def test_files_are_set_aside_first_and_removed_by_the_job() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL)
+    for _ in range(8):
+        log.append_as_leader(batch(), 0, NOW)
+    log.set_high_watermark(8)
+    log.advance_log_start(4)
+    (job,) = log.delete_old_segments(NOW)
+    aside = [path for path in disk.paths() if path.endswith(".deleted")]
+    job.run()
+    assert len(aside) == 3
+    assert not [path for path in disk.paths() if "00000000000000000000" in path]
+
+
+def test_a_partition_is_deleted_by_renaming_its_folder() -> None:
+    disk = new_disk()
+    log = open_at(disk)
+    log.append_as_leader(batch(), 0, NOW)
+    region = log.read(0, 1000, 1).region
+    log.move_to("/logs/t-0.abc-delete")
+    log.delete().run()
+    assert disk.list("/logs") == []
+    assert region is not None
+    assert offsets_in(region.read()) == [0]
+
+
+# ---- flush
+
+
+def test_a_flush_moves_the_recovery_point() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(3), 0, NOW)
+    flush(log)
+    assert (log.recovery_point, log.start_flush()) == (3, None)
+
+
+def test_a_flush_of_what_was_cut_meanwhile_counts_for_nothing() -> None:
+    log = open_at(new_disk())
+    for _ in range(3):
+        log.append_as_leader(batch(), 0, NOW)
+    job = log.start_flush()
+    assert job is not None
+    job.run()
+    log.truncate_to(1, NOW)
+    log.append_as_leader(batch(5), 1, NOW)
+    assert log.flushed(job, 0) == 0
+
+
+def test_flushes_are_asked_for_by_count() -> None:
+    log = open_at(new_disk(), LogConfig(flush_messages=3))
+    asked = [log.append_as_leader(batch(), 0, NOW).needs_flush for _ in range(4)]
+    assert asked == [False, False, True, True]
+
+
+def test_flushes_are_asked_for_by_time() -> None:
+    log = open_at(new_disk(), LogConfig(flush_ms=100))
+    log.append_as_leader(batch(), 0, NOW)
+    due = [log.flush_due(99), log.flush_due(100)]
+    flush(log)
+    assert [*due, log.flush_due(1000)] == [False, True, False]
+
+
+def test_a_roll_asks_for_a_flush_of_what_it_closed() -> None:
+    log = open_at(new_disk(), SMALL)
+    asked = [log.append_as_leader(batch(), 0, NOW).needs_flush for _ in range(5)]
+    job = log.start_flush(rolled_only=True)
+    assert job is not None
+    job.run()
+    assert (asked, log.flushed(job, 0)) == ([False] * 4 + [True], 4)
+
+
+# ---- descriptors
+
+
+def test_few_descriptors_are_held_however_many_segments_there_are() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL, limit=5)
+    for _ in range(200):
+        log.append_as_leader(batch(), 0, NOW)
+    for offset in range(0, 200, 3):
+        fetch(log, offset)
+    assert disk.open_files <= 6
