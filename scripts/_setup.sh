@@ -1,5 +1,5 @@
 # Sourced by every script here: goes to the checkout's root and makes its virtual environment in .venv.
-# setup_venv EXTRA... installs the named extras of pyproject.toml, only when pyproject.toml changed since the last time.
+# setup_venv EXTRA... installs the named extras of pyproject.toml, only when what they are made from changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,13 +16,15 @@ find_python() {
 setup_venv() {
   local extras stamp wanted python
   extras=$(IFS=,; echo "$*")
-  wanted="$(cat pyproject.toml hatch_build.py 2>/dev/null | cksum) $extras"
+  wanted="$(cat pyproject.toml hatch_build.py protocol/records/_walker.py | cksum) $extras"
   stamp=".venv/.installed-${extras:-none}"
   if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
     python=$(find_python)
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     echo "installing kbroker${extras:+ with $extras} into .venv ..." >&2
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}"
+    .venv/bin/python -c 'import sys; from protocol.records import walker_kind as k; sys.exit(k() != "compiled")' ||
+      echo "no C compiler found: strict checks of records run interpreted, correct but slower" >&2
     echo "$wanted" > "$stamp"
   fi
   export PATH="$PWD/.venv/bin:$PATH"

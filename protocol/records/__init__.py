@@ -1,8 +1,20 @@
 """Records: v2 batches, legacy message sets, codecs. Bytes in, values and bytes out; no file, no clock.
 
-`batch` is the data path: headers in one unpack, checksums, in-place rewrites. Everything it raises is a `RecordError`.
+- `batch`: the data path. Headers in one unpack, checksums, in-place rewrites; no look at any record.
+- `content`: the records of a batch: checked, parsed, built.
+- `compression`: the codecs. `control_records`: markers. `legacy`: message sets of format v0 and v1.
+
+Import those modules by name; what they share is here. Everything they say about bytes from outside is a `RecordError`.
 """
 
-from protocol.records._errors import Fault, RecordError, TornBatchError
+from protocol.records._errors import RecordError, TornBatchError
+from protocol.records._record import Readable, Record, Writable
 
-__all__ = ["Fault", "RecordError", "TornBatchError"]
+__all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "walker_kind"]
+
+
+def walker_kind() -> str:
+    """How this installation looks at single records: "compiled" or "interpreted" (some hundred times slower)."""
+    from protocol.records._walker import COMPILED
+
+    return "compiled" if COMPILED else "interpreted"

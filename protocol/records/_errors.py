@@ -1,42 +1,33 @@
 """The one error that everything under protocol.records raises about bytes it was handed.
 
-Callers map `fault` to the error code of their answer; its numbers are Kafka's own error codes. What a caller of ours
-does wrong (a negative position, a codec that was never registered on the way out) is an assert or a ValueError instead.
+It is a KafkaError, so what it says reaches the client that sent the bytes without anybody translating it. What a caller
+of ours does wrong (a negative position, a value that no client chose) is an assert or a ValueError instead.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from protocol.errors import ErrorCode, KafkaError
 
 
-class Fault(IntEnum):
-    """What is wrong with the records, numbered as the error code that a broker answers with."""
-
-    CORRUPT_MESSAGE = 2  # sizes, magic, checksum or compressed bytes that cannot be what was sent
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87  # the checksum may hold, the content does not parse or breaks a rule
-
-
-class RecordError(Exception):
+class RecordError(KafkaError):
     """Records that cannot be accepted, and where.
 
-    fault: which error code to answer. position: byte position in the buffer that was being read; for records inside a
-    compressed batch, in its decompressed bytes. reason: for people. index: which record of the batch, None if it is
-    not about one.
+    code: CORRUPT_MESSAGE for sizes, magic, checksums and compressed bytes that cannot be what was sent; INVALID_RECORD
+    for content that does not parse; INVALID_TIMESTAMP; UNSUPPORTED_COMPRESSION_TYPE; UNSUPPORTED_FOR_MESSAGE_FORMAT for
+    a format other than the one asked for; MESSAGE_TOO_LARGE for what would decompress past its limit.
+    position: byte in the buffer that was being read, or in the decompressed bytes of a compressed batch.
+    reason: for people. index: which record of the batch, None if it is not about one.
     """
 
-    def __init__(self, fault: Fault, position: int, reason: str, index: int | None = None) -> None:
-        super().__init__(fault, position, reason, index)
-        self.fault = fault
+    def __init__(self, code: ErrorCode, position: int, reason: str, index: int | None = None) -> None:
+        which = "" if index is None else f", record {index}"
+        super().__init__(code, f"{reason} (at byte {position}{which})")
         self.position = position
         self.reason = reason
         self.index = index
 
-    def __str__(self) -> str:
-        which = "" if self.index is None else f", record {self.index}"
-        return f"{self.fault.name} at byte {self.position}{which}: {self.reason}"
+    def __reduce__(self) -> tuple[type[RecordError], tuple[ErrorCode, int, str, int | None]]:
+        return RecordError, (self.code, self.position, self.reason, self.index)
 
 
 class TornBatchError(RecordError):
@@ -46,8 +37,8 @@ class TornBatchError(RecordError):
     """
 
     def __init__(self, position: int, reason: str, missing: int) -> None:
-        super().__init__(Fault.CORRUPT_MESSAGE, position, reason)
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, position, reason)
         self.missing = missing
 
-    def __reduce__(self) -> tuple[type[TornBatchError], tuple[int, str, int]]:
+    def __reduce__(self) -> tuple[type[TornBatchError], tuple[int, str, int]]:  # type: ignore[override]
         return TornBatchError, (self.position, self.reason, self.missing)

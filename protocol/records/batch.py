@@ -30,12 +30,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from protocol.records._errors import Fault, RecordError, TornBatchError
-
-Readable = bytes | bytearray | memoryview
-Writable = bytearray | memoryview
+from protocol.errors import ErrorCode
+from protocol.records._checksum import crc32c
+from protocol.records._errors import RecordError, TornBatchError
+from protocol.records._record import Readable, Writable
 
 MAGIC = 2
 HEADER_SIZE = 61
@@ -243,21 +241,25 @@ def _unreadable(buffer: Readable, position: int, end: int) -> RecordError:
         return TornBatchError(position, f"{have} bytes left, less than an offset and a length", LENGTH_OVERHEAD - have)
     (length,) = _INT32.unpack_from(buffer, position + LENGTH_AT)
     if length < SMALLEST_LEGACY_LENGTH:
-        return RecordError(Fault.CORRUPT_MESSAGE, position, f"length {length} is less than any batch has")
+        return RecordError(ErrorCode.CORRUPT_MESSAGE, position, f"length {length} is less than any batch has")
     if have <= MAGIC_AT:
         return TornBatchError(
             position, f"{have} bytes left of {length + LENGTH_OVERHEAD}", length + LENGTH_OVERHEAD - have
         )
     magic = buffer[position + MAGIC_AT]
     if magic > MAGIC:
-        return RecordError(Fault.CORRUPT_MESSAGE, position, f"magic {magic} is not 0, 1 or 2")
+        return RecordError(ErrorCode.CORRUPT_MESSAGE, position, f"magic {magic} is not 0, 1 or 2")
     if magic < MAGIC:
-        return RecordError(Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT, position, f"a message of format v{magic}, not a batch")
+        return RecordError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, position, f"a message of format v{magic}, not a batch"
+        )
     if length < HEADER_SIZE - LENGTH_OVERHEAD:
-        return RecordError(Fault.CORRUPT_MESSAGE, position, f"length {length} is less than a v2 header")
+        return RecordError(ErrorCode.CORRUPT_MESSAGE, position, f"length {length} is less than a v2 header")
     return TornBatchError(position, f"{have} bytes left of {length + LENGTH_OVERHEAD}", length + LENGTH_OVERHEAD - have)
 
 
 def _bad_checksum(buffer: memoryview, position: int, after: int, stored: int) -> RecordError:
     computed = crc32c(buffer[position + ATTRIBUTES_AT : after])
-    return RecordError(Fault.CORRUPT_MESSAGE, position, f"checksum {stored:#010x} stored, {computed:#010x} computed")
+    return RecordError(
+        ErrorCode.CORRUPT_MESSAGE, position, f"checksum {stored:#010x} stored, {computed:#010x} computed"
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from protocol.records import Fault, RecordError, TornBatchError, batch
+from protocol.errors import ErrorCode
+from protocol.records import RecordError, TornBatchError, batch
 
 # One record, key "k", value "v", at timestamp 1_000, written by hand from the table in Kafka's documentation.
 RECORD = bytes([8 * 2]) + bytes([0, 0, 0, 2]) + b"k" + bytes([2]) + b"v" + bytes([0])
@@ -85,23 +86,23 @@ def test_every_bit_flip_from_the_magic_on_is_noticed(bit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "fault"),
+    ("at", "value", "code"),
     [
-        (8, b"\x00\x00\x00\x0d", Fault.CORRUPT_MESSAGE),
-        (8, b"\xff\xff\xff\xff", Fault.CORRUPT_MESSAGE),
-        (8, b"\x00\x00\x00\x30", Fault.CORRUPT_MESSAGE),
-        (16, b"\x03", Fault.CORRUPT_MESSAGE),
-        (16, b"\xff", Fault.CORRUPT_MESSAGE),
-        (16, b"\x01", Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        (17, b"\x00\x00\x00\x00", Fault.CORRUPT_MESSAGE),
+        (8, b"\x00\x00\x00\x0d", ErrorCode.CORRUPT_MESSAGE),
+        (8, b"\xff\xff\xff\xff", ErrorCode.CORRUPT_MESSAGE),
+        (8, b"\x00\x00\x00\x30", ErrorCode.CORRUPT_MESSAGE),
+        (16, b"\x03", ErrorCode.CORRUPT_MESSAGE),
+        (16, b"\xff", ErrorCode.CORRUPT_MESSAGE),
+        (16, b"\x01", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (17, b"\x00\x00\x00\x00", ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_headers_that_cannot_be_are_refused(at: int, value: bytes, fault: Fault) -> None:
+def test_headers_that_cannot_be_are_refused(at: int, value: bytes, code: ErrorCode) -> None:
     data = bytearray(GOLDEN)
     data[at : at + len(value)] = value
     with pytest.raises(RecordError) as caught:
         batch.check(memoryview(data), 0, len(data))
-    assert caught.value.fault is fault
+    assert caught.value.code is code
 
 
 def test_last_sequence_wraps_to_zero() -> None:
