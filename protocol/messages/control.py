@@ -41,9 +41,15 @@ class LeaderAndIsrRequest(Message, api=4, versions="0-7", flexible="4+"):
     The broker compares each leader epoch with the one it has: a newer one is acted on, an older one is refused with
     STALE_CONTROLLER_EPOCH, and an equal one, too, unless it brings the topic id that was missing.
 
-    Versions: 1 is_new (KIP-112). 2 broker_epoch; partitions grouped by topic (KIP-380). 3 adding_replicas and
-    removing_replicas (KIP-455). 4 flexible (KIP-482). 5 topic ids and type (KIP-516). 6 leader_recovery_state
-    (KIP-704). 7 is_k_raft_controller, for the migration away from ZooKeeper (KIP-866).
+    Versions:
+      0  partitions in one flat list
+      1  is_new (KIP-112)
+      2  broker_epoch; partitions grouped by topic (KIP-380)
+      3  adding_replicas and removing_replicas (KIP-455)
+      4  flexible (KIP-482)
+      5  topic ids and type (KIP-516)
+      6  leader_recovery_state (KIP-704)
+      7  is_k_raft_controller, for the migration away from ZooKeeper (KIP-866)
     """
 
     controller_id: Int32  # node id of the sender
@@ -101,8 +107,15 @@ class LeaderAndIsrLiveLeader(Struct):
 class LeaderAndIsrResponse(Message, api=4, versions="0-7", flexible="4+"):
     """Which partitions the broker could not bring into the state asked for.
 
-    Versions: 1 KAFKA_STORAGE_ERROR may appear (KIP-112). 2, 3 as 1. 4 flexible (KIP-482). 5 grouped by topic, which is
-    named by its id alone (KIP-516). 6, 7 as 5.
+    Versions:
+      0  partitions in one flat list
+      1  KAFKA_STORAGE_ERROR may appear (KIP-112)
+      2  as 1
+      3  as 1
+      4  flexible (KIP-482)
+      5  grouped by topic, which is named by its id alone (KIP-516)
+      6  as 5
+      7  as 5
     """
 
     error_code: Int16  # of the whole request, a stale epoch for instance; then nothing was done
@@ -131,9 +144,13 @@ class StopReplicaRequest(Message, api=5, versions="0-4", flexible="2+"):
     Sent when a reassignment leaves the broker out, when a topic is deleted, and, without deletion, when the broker
     shuts down in an orderly way.
 
-    Versions: 1 broker_epoch; partitions grouped by topic (KIP-380). 2 flexible (KIP-482). 3 for each partition a leader
-    epoch and whether to delete it, so that a late request cannot stop a newer replica (KIP-570). 4 is_k_raft_controller
-    (KIP-866).
+    Versions:
+      0  partitions in one flat list, all to be deleted or none
+      1  broker_epoch; partitions grouped by topic (KIP-380)
+      2  flexible (KIP-482)
+      3  for each partition a leader epoch and whether to delete it, so that a late request cannot stop a newer replica
+         (KIP-570)
+      4  is_k_raft_controller (KIP-866)
     """
 
     controller_id: Int32  # node id of the sender
@@ -182,7 +199,12 @@ class StopReplicaPartitionState(Struct):
 class StopReplicaResponse(Message, api=5, versions="0-4", flexible="2+"):
     """Which replicas were stopped.
 
-    Versions: 1 as 0. 2 flexible (KIP-482). 3 FENCED_LEADER_EPOCH may appear (KIP-570). 4 as 3.
+    Versions:
+      0  one flat list of partitions
+      1  as 0
+      2  flexible (KIP-482)
+      3  FENCED_LEADER_EPOCH may appear (KIP-570)
+      4  as 3
     """
 
     error_code: Int16  # of the whole request, a stale epoch for instance; then nothing was done
@@ -203,9 +225,16 @@ class UpdateMetadataRequest(Message, api=6, versions="0-8", flexible="6+"):
     Goes to every broker, whatever it holds: it fills the cache from which Metadata requests are answered. The list of
     brokers is always complete and replaces the old one; the list of partitions is added to what the broker knows.
 
-    Versions: 1 several endpoints a broker (KIP-2). 2 rack (KIP-36). 3 names of listeners (KIP-103). 4 offline_replicas
-    (KIP-112). 5 broker_epoch; partitions grouped by topic (KIP-380). 6 flexible (KIP-482). 7 topic ids (KIP-516). 8
-    is_k_raft_controller and type (KIP-866).
+    Versions:
+      0  one plaintext address a broker; partitions in one flat list
+      1  several endpoints a broker (KIP-2)
+      2  rack (KIP-36)
+      3  names of listeners (KIP-103)
+      4  offline_replicas (KIP-112)
+      5  broker_epoch; partitions grouped by topic (KIP-380)
+      6  flexible (KIP-482)
+      7  topic ids (KIP-516)
+      8  is_k_raft_controller and type (KIP-866)
     """
 
     controller_id: Int32  # node id of the sender
@@ -268,7 +297,16 @@ class UpdateMetadataEndpoint(Struct):
 class UpdateMetadataResponse(Message, api=6, versions="0-8", flexible="6+"):
     """That the broker has taken the news in, or why not.
 
-    Versions: 1 to 5 as 0. 6 flexible (KIP-482). 7, 8 as 6.
+    Versions:
+      0  an error code and nothing else
+      1  as 0
+      2  as 0
+      3  as 0
+      4  as 0
+      5  as 0
+      6  flexible (KIP-482)
+      7  as 6
+      8  as 6
     """
 
     error_code: Int16  # STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH are the ones to expect
@@ -279,8 +317,11 @@ class ControlledShutdownRequest(Message, api=7, versions="0-3", flexible="3+"):
 
     The broker repeats it, controlled.shutdown.max.retries times at most, while partitions remain.
 
-    Versions: 0 has a request header of its own kind, without a client id. 1 the usual request header. 2 broker_epoch
-    (KIP-380). 3 flexible (KIP-482).
+    Versions:
+      0  has a request header of its own kind, without a client id
+      1  the usual request header
+      2  broker_epoch (KIP-380)
+      3  flexible (KIP-482)
     """
 
     broker_id: Int32  # node id of the sender
@@ -291,7 +332,11 @@ class ControlledShutdownRequest(Message, api=7, versions="0-3", flexible="3+"):
 class ControlledShutdownResponse(Message, api=7, versions="0-3", flexible="3+"):
     """Which partitions the broker still leads.
 
-    Versions: 1, 2 as 0. 3 flexible (KIP-482).
+    Versions:
+      0  an error code and what remains
+      1  as 0
+      2  as 0
+      3  flexible (KIP-482)
     """
 
     error_code: Int16
@@ -311,9 +356,11 @@ class AlterPartitionRequest(Message, api=56, versions="0-3", flexible="0+"):
     Sent by leaders, one request in flight at a time, since KIP-497; before, brokers wrote to ZooKeeper and raised a
     notice there. Until it is answered, a leader counts with the larger of the old and the new set.
 
-    Versions: 0 under the name AlterIsr (KIP-497). 1 leader_recovery_state (KIP-704). 2 topic ids instead of names
-    (KIP-841). 3 the broker epoch of each replica, so that a replica that has restarted is not let in by mistake
-    (KIP-903).
+    Versions:
+      0  introduced by KIP-497 as AlterIsr, flexible from the start
+      1  leader_recovery_state (KIP-704)
+      2  topic ids instead of names (KIP-841)
+      3  the broker epoch of each replica, so that a replica that has restarted is not let in by mistake (KIP-903)
     """
 
     broker_id: Int32  # node id of the sender
@@ -351,8 +398,11 @@ class BrokerState(Struct):
 class AlterPartitionResponse(Message, api=56, versions="0-3", flexible="0+"):
     """The state each partition has now.
 
-    Versions: 1 leader_recovery_state (KIP-704). 2 topic ids instead of names; INELIGIBLE_REPLICA, NEW_LEADER_ELECTED
-    and UNKNOWN_TOPIC_ID may appear (KIP-841). 3 as 2 (KIP-903).
+    Versions:
+      0  introduced by KIP-497, flexible from the start
+      1  leader_recovery_state (KIP-704)
+      2  topic ids instead of names; INELIGIBLE_REPLICA, NEW_LEADER_ELECTED and UNKNOWN_TOPIC_ID may appear (KIP-841)
+      3  as 2 (KIP-903)
     """
 
     throttle_time_ms: Int32  # always 0: brokers are not throttled here
@@ -386,7 +436,8 @@ class AllocateProducerIdsRequest(Message, api=67, versions="0", flexible="0+"):
 
     Sent when the last block is running low, by brokers that serve InitProducerId.
 
-    Versions: 0 flexible from the start (KIP-730).
+    Versions:
+      0  introduced by KIP-730, flexible from the start
     """
 
     broker_id: Int32  # node id of the sender
@@ -396,7 +447,8 @@ class AllocateProducerIdsRequest(Message, api=67, versions="0", flexible="0+"):
 class AllocateProducerIdsResponse(Message, api=67, versions="0", flexible="0+"):
     """The block: producer ids that belong to the broker from now on.
 
-    Versions: 0 flexible from the start (KIP-730).
+    Versions:
+      0  introduced by KIP-730, flexible from the start
     """
 
     throttle_time_ms: Int32  # always 0: brokers are not throttled here
@@ -408,7 +460,8 @@ class AllocateProducerIdsResponse(Message, api=67, versions="0", flexible="0+"):
 class EnvelopeRequest(Message, api=58, versions="0", flexible="0+"):
     """A client's request, passed on by the broker that received it to the controller.
 
-    Versions: 0 flexible from the start (KIP-590).
+    Versions:
+      0  introduced by KIP-590, flexible from the start
     """
 
     request_data: Bytes  # the request as the client sent it: its header and body, without the size in front
@@ -421,7 +474,8 @@ class EnvelopeRequest(Message, api=58, versions="0", flexible="0+"):
 class EnvelopeResponse(Message, api=58, versions="0", flexible="0+"):
     """The controller's answer, to be passed back to the client.
 
-    Versions: 0 flexible from the start (KIP-590).
+    Versions:
+      0  introduced by KIP-590, flexible from the start
     """
 
     # header and body as the client is to get them; None: the envelope itself was refused

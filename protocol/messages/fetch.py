@@ -123,6 +123,7 @@ class FetchResponse(Message, api=1, versions="0-18", flexible="12+"):
     """Record batches and log bounds, grouped by topic.
 
     Versions:
+      0       records and high watermark
       1       throttle_time_ms (KIP-13)
       2, 3    as 1
       4       last_stable_offset and aborted_transactions (KIP-98)

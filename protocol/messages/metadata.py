@@ -52,6 +52,7 @@ class MetadataResponse(Message, api=3, versions="0-13", flexible="9+"):
     """The brokers that live, and what is known of each topic asked for.
 
     Versions:
+      0   brokers, topics, partitions
       1   rack, controller_id, is_internal (KIP-4, KIP-36)
       2   cluster_id (KIP-78)
       3   throttle_time_ms (KIP-124)
@@ -131,6 +132,7 @@ class DescribeClusterResponse(Message, api=60, versions="0-2", flexible="0+"):
     """The nodes of the cluster and its id.
 
     Versions:
+      0  introduced by KIP-700, flexible from the start
       1  endpoint_type; MISMATCHED_ENDPOINT_TYPE and UNSUPPORTED_ENDPOINT_TYPE may appear (KIP-919)
       2  is_fenced (KIP-1073)
     """

@@ -138,6 +138,7 @@ class OffsetForLeaderEpochResponse(Message, api=23, versions="0-4", flexible="4+
     """The ends of the epochs asked for.
 
     Versions:
+      0  introduced by KIP-101
       1  leader_epoch (KIP-279)
       2  throttle_time_ms (KIP-320)
       3  as 2

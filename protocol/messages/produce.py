@@ -74,6 +74,7 @@ class ProduceResponse(Message, api=0, versions="0-13", flexible="9+"):
     """Where each partition's batch went, or why it did not.
 
     Versions:
+      0     error and base offset
       1     throttle_time_ms (KIP-13)
       2     log_append_time_ms (KIP-32)
       3     as 2

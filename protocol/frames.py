@@ -1,0 +1,133 @@
+"""Frames: four bytes of size, big endian, then that many bytes of a request or an answer.
+
+`FrameDecoder` turns what a socket delivers into whole frames. It is told how many bytes came and where, and never
+touches the socket. A frame that arrives whole is handed out as a view on the receive buffer; one that does not is
+gathered in a buffer of the decoder's own, which the caller is offered (`room`) to receive the rest into: so a large
+frame is copied only as far as its first part. That buffer serves frame after frame, for fresh memory costs a page
+fault every 4 KiB, until `release` gives it back.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIZE_BYTES = 4
+_SIZE = Struct(">i")
+_FIRST_ROOM = 1 << 20  # a peer that announces a larger frame gets memory as it delivers, not before
+
+
+class FrameError(ValueError):
+    """A size that no frame may have: the stream cannot be followed any further."""
+
+
+class FrameDecoder:
+    """One direction of one connection. max_bytes: the largest frame taken, without its size field."""
+
+    __slots__ = ("_body", "_filled", "_head", "_max_bytes", "_size", "_spare")
+
+    def __init__(self, max_bytes: int) -> None:
+        assert max_bytes >= 0, max_bytes
+        self._max_bytes = max_bytes
+        self._head = b""  # the first bytes of a size field that came in parts
+        self._body: bytearray | None = None  # the frame being gathered
+        self._spare: bytearray | None = None  # the buffer of the last frame gathered
+        self._filled = 0  # bytes of it that are there
+        self._size = 0  # bytes it will have
+
+    @property
+    def midway(self) -> bool:
+        """Whether the stream stopped inside a frame."""
+        return self._body is not None or bool(self._head)
+
+    def feed(self, data: memoryview) -> Sequence[memoryview]:
+        """The frames that are whole now: views, good until the next `feed`, `filled` or write to `data`'s buffer.
+
+        data: whatever came, in order, unless it went into `room`. Raises: FrameError.
+        """
+        frames: list[memoryview] = []
+        position, end = 0, len(data)
+        if self._body is not None:
+            position = self._gather(data, frames)
+        elif self._head:
+            taken = SIZE_BYTES - len(self._head)
+            self._head += bytes(data[:taken])
+            if len(self._head) < SIZE_BYTES:
+                return frames
+            size, self._head = self._checked(_SIZE.unpack(self._head)[0]), b""
+            position = self._take(data, taken, size, frames)
+        while end - position >= SIZE_BYTES:
+            size = self._checked(_SIZE.unpack_from(data, position)[0])
+            position = self._take(data, position + SIZE_BYTES, size, frames)
+        if position < end:
+            self._head = bytes(data[position:])
+        return frames
+
+    def room(self) -> memoryview | None:
+        """Where the rest of the frame being gathered belongs; None between frames. Receive into it, then `filled`."""
+        if self._body is None:
+            return None
+        if self._filled == len(self._body):
+            self._grow(self._filled * 2)
+        return memoryview(self._body)[self._filled : self._size]
+
+    def filled(self, count: int) -> Sequence[memoryview]:
+        """`count` bytes were received into `room`: the frame, if that was its end."""
+        assert self._body is not None
+        assert 0 < count <= min(self._size, len(self._body)) - self._filled, count
+        self._filled += count
+        return (self._finish(),) if self._filled == self._size else ()
+
+    def release(self) -> bool:
+        """Give back the buffer of the last frame gathered; whether there was one."""
+        spare, self._spare = self._spare, None
+        return spare is not None
+
+    def _checked(self, size: int) -> int:
+        if size < 0:
+            raise FrameError(f"a frame of {size} bytes: sizes are not negative")
+        if size > self._max_bytes:
+            raise FrameError(f"a frame of {size} bytes: at most {self._max_bytes} are taken")
+        return size
+
+    def _take(self, data: memoryview, position: int, size: int, frames: list[memoryview]) -> int:
+        """The frame of `size` bytes at `position`, or the beginning of it; returns the position after that."""
+        if len(data) - position >= size:
+            frames.append(data[position : position + size])
+            return position + size
+        self._size = size
+        self._filled = len(data) - position
+        wanted = min(size, max(_FIRST_ROOM, 2 * self._filled))
+        spare, self._spare = self._spare, None
+        self._body = bytearray(wanted) if spare is None or len(spare) < wanted else spare
+        self._body[: self._filled] = data[position:]
+        return len(data)
+
+    def _gather(self, data: memoryview, frames: list[memoryview]) -> int:
+        """More of the frame being gathered; returns how much of `data` belonged to it."""
+        assert self._body is not None
+        taken = min(len(data), self._size - self._filled)
+        if self._filled + taken > len(self._body):
+            self._grow(self._filled + taken)
+        self._body[self._filled : self._filled + taken] = data[:taken]
+        self._filled += taken
+        if self._filled == self._size:
+            frames.append(self._finish())
+        return taken
+
+    def _grow(self, least: int) -> None:
+        assert self._body is not None
+        size = min(self._size, max(least, 2 * len(self._body)))
+        grown = bytearray(size)
+        grown[: self._filled] = memoryview(self._body)[: self._filled]
+        self._body = grown
+
+    def _finish(self) -> memoryview:
+        assert self._body is not None
+        frame = memoryview(self._body)[: self._size]
+        self._spare, self._body = self._body, None
+        self._filled = self._size = 0
+        return frame

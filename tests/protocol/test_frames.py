@@ -1,0 +1,88 @@
+"""Frames out of a byte stream, however the stream is cut."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.frames import FrameDecoder, FrameError
+
+bodies = st.lists(st.binary(max_size=300), max_size=8)
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def fed(decoder: FrameDecoder, *chunks: bytes) -> list[bytes]:
+    return [bytes(frame) for chunk in chunks for frame in decoder.feed(memoryview(chunk))]
+
+
+def test_whole_frames_are_views_on_the_buffer() -> None:
+    buffer = bytearray(framed(b"one", b"", b"three"))
+    frames = FrameDecoder(100).feed(memoryview(buffer))
+    assert [bytes(frame) for frame in frames] == [b"one", b"", b"three"]
+    assert all(frame.obj is buffer for frame in frames)
+
+
+@given(bodies, st.lists(st.integers(1, 50), max_size=60))
+def test_cuts_make_no_difference(frames: list[bytes], cuts: list[int]) -> None:
+    stream, chunks, at = framed(*frames), [], 0
+    for cut in cuts:
+        chunks.append(stream[at : at + cut])
+        at += cut
+    assert fed(FrameDecoder(1000), *chunks, stream[at:]) == frames
+
+
+def test_one_byte_at_a_time() -> None:
+    stream = framed(b"abc", b"", b"defgh")
+    assert fed(FrameDecoder(5), *(bytes([byte]) for byte in stream)) == [b"abc", b"", b"defgh"]
+
+
+@given(st.binary(min_size=1, max_size=200_000), st.integers(1, 70_000))
+def test_the_rest_may_be_received_in_place(body: bytes, most: int) -> None:
+    decoder = FrameDecoder(1 << 20)
+    frames = list(decoder.feed(memoryview(framed(body)[:5])))
+    at = 1
+    while (room := decoder.room()) is not None:
+        count = min(most, len(room), len(body) - at)
+        room[:count] = body[at : at + count]
+        at += count
+        frames += decoder.filled(count)
+    assert [bytes(frame) for frame in frames] == [body]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
+def test_a_size_out_of_bounds_is_refused(size: int) -> None:
+    with pytest.raises(FrameError, match=str(size)):
+        FrameDecoder(100).feed(memoryview(size.to_bytes(4, "big", signed=True)))
+
+
+def test_an_announcement_alone_takes_little_memory() -> None:
+    decoder = FrameDecoder(100 << 20)
+    tracemalloc.start()
+    decoder.feed(memoryview((100 << 20).to_bytes(4, "big") + b"x"))
+    decoder.room()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 << 20
+
+
+def test_stopping_inside_a_frame_shows() -> None:
+    decoder = FrameDecoder(100)
+    assert not decoder.midway
+    decoder.feed(memoryview(framed(b"abc")[:2]))
+    assert decoder.midway
+
+
+def test_a_gathered_frame_reuses_the_last_ones_buffer() -> None:
+    decoder = FrameDecoder(100)
+    first = [decoder.feed(memoryview(framed(b"abcdef")[cut])) for cut in (slice(6), slice(6, None))][1][0]
+    second = [decoder.feed(memoryview(framed(b"xyz")[cut])) for cut in (slice(5), slice(5, None))][1][0]
+    assert bytes(second) == b"xyz"
+    assert first.obj is second.obj
+    assert decoder.release()
+    assert not decoder.release()
