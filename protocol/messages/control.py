@@ -298,15 +298,10 @@ class UpdateMetadataResponse(Message, api=6, versions="0-8", flexible="6+"):
     """That the broker has taken the news in, or why not.
 
     Versions:
-      0  an error code and nothing else
-      1  as 0
-      2  as 0
-      3  as 0
-      4  as 0
-      5  as 0
-      6  flexible (KIP-482)
-      7  as 6
-      8  as 6
+      0    an error code and nothing else
+      1-5  as 0
+      6    flexible (KIP-482)
+      7-8  as 6
     """
 
     error_code: Int16  # STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH are the ones to expect

@@ -43,10 +43,8 @@ class ConsumerProtocolAssignment(Message, versions="0-3", flexible="none"):
     """What a member is given.
 
     Versions:
-      0  assigned_partitions and user_data
-      1  as 0; rises along with the subscription's
-      2  as 0; rises along with the subscription's
-      3  as 0; rises along with the subscription's
+      0    assigned_partitions and user_data
+      1-3  as 0; rises along with the subscription's
     """
 
     assigned_partitions: Array[TopicPartition]  # empty: the member has nothing to do
