@@ -1,0 +1,347 @@
+"""The codecs of record batches, by number and by name, each with a hard limit on what it may blow up to.
+
+Called by `content` and `legacy`, and by whoever reads `compression.type`. A codec's library is imported when the codec
+is first used: a broker that only passes compressed batches on never loads one. Callable from any thread; the C
+libraries let other threads run meanwhile. Nothing here knows what a record is.
+
+    id  name    what the bytes are
+     0  none    themselves
+     1  gzip    RFC 1952, one or more members
+     2  snappy  raw, or xerial's framing (snappy-java, what Kafka writes): magic, two versions, then size + raw block
+     3  lz4     LZ4 frame; in v0 message sets with a header checksum that old clients computed over too much
+     4  zstd    RFC 8878, one or more frames
+
+Ids 5 to 7 are free for others: `register` them, or name them in the entry point group `kbroker.codecs` and have
+`load_plugins` called once at the start.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from protocol.errors import ErrorCode
+from protocol.records._errors import RecordError
+from protocol.records._record import Readable
+
+if TYPE_CHECKING:
+    from zstandard import ZstdCompressor
+
+ENTRY_POINTS = "kbroker.codecs"
+LARGEST_ID = 7  # three bits of a batch's attributes
+LIMIT_BYTES = 128 << 20  # default of what a batch may decompress to; unpacked, socket.request.max.bytes lets in less
+
+
+class Codec(Protocol):
+    """One way to compress the records of a batch.
+
+    name: as in compression.type. codec_id: 0 to 7. levels: what compress takes; default_level: what None means there.
+    """
+
+    name: str
+    codec_id: int
+    levels: range
+    default_level: int
+
+    def compress(self, data: Readable, level: int | None = None) -> Readable:
+        """Compress `data` whole."""
+
+    def decompress(self, data: Readable, limit: int) -> Readable:
+        """Decompress `data` whole, into at most `limit` bytes and never holding much more than that.
+
+        Raises: RecordError, MESSAGE_TOO_LARGE beyond the limit, CORRUPT_MESSAGE for bytes that are cut or no such data.
+        """
+
+
+def codec_of(codec_id: int, magic: int = 2) -> Codec:
+    """The codec of this number, as the batches or messages of this format use it.
+
+    Raises: RecordError, UNSUPPORTED_COMPRESSION_TYPE if there is none.
+    """
+    if codec_id == 3 and magic == 0:
+        return _LZ4_OF_V0
+    codec = _BY_ID.get(codec_id)
+    if codec is None:
+        raise RecordError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, f"no codec has id {codec_id}")
+    return codec
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of this name. Raises: KeyError."""
+    return _BY_NAME[name]
+
+
+def codec_names() -> list[str]:
+    """Every codec's name, in the order of their numbers."""
+    return [_BY_ID[codec_id].name for codec_id in sorted(_BY_ID)]
+
+
+def register(codec: Codec) -> None:
+    """Add a codec, or put it in place of the one with its id. Raises: ValueError for an id or name it cannot take."""
+    if not 0 < codec.codec_id <= LARGEST_ID:
+        raise ValueError(f"codec {codec.name!r} has id {codec.codec_id}, not 1 to {LARGEST_ID}")
+    holder = _BY_NAME.get(codec.name)
+    if holder is not None and holder.codec_id != codec.codec_id:
+        raise ValueError(f"codec {codec.name!r} already has id {holder.codec_id}")
+    replaced = _BY_ID.get(codec.codec_id)
+    if replaced is not None:
+        del _BY_NAME[replaced.name]
+    _BY_ID[codec.codec_id] = _BY_NAME[codec.name] = codec
+
+
+def load_plugins() -> list[str]:
+    """Register what installed packages offer under `kbroker.codecs` (a Codec, or a class of one); their names."""
+    from importlib.metadata import entry_points
+
+    found = []
+    for entry in entry_points(group=ENTRY_POINTS):
+        offered = entry.load()
+        codec: Codec = offered() if isinstance(offered, type) else offered
+        register(codec)
+        found.append(codec.name)
+    return found
+
+
+class _None:
+    name = "none"
+    codec_id = 0
+    levels = range(1)
+    default_level = 0
+
+    def compress(self, data: Readable, level: int | None = None) -> Readable:
+        return data
+
+    def decompress(self, data: Readable, limit: int) -> Readable:
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
+
+
+class _Gzip:
+    name = "gzip"
+    codec_id = 1
+    levels = range(-1, 10)  # -1: what zlib thinks best, 6
+    default_level = -1
+
+    def compress(self, data: Readable, level: int | None = None) -> bytes:
+        compressor = zlib.compressobj(self.default_level if level is None else level, zlib.DEFLATED, 31)
+        return compressor.compress(data) + compressor.flush()
+
+    def decompress(self, data: Readable, limit: int) -> bytes:
+        parts = []
+        left = limit
+        while True:
+            inflater = zlib.decompressobj(31)
+            try:
+                part = inflater.decompress(data, left + 1)
+            except zlib.error as error:
+                raise _corrupt(str(error)) from None
+            parts.append(part)
+            left -= len(part)
+            if left < 0:
+                raise _too_large(limit)
+            if not inflater.eof:
+                raise _corrupt("gzip data ends early")
+            data = inflater.unused_data
+            if not data.startswith(b"\x1f\x8b"):  # what follows the last member is ignored, as Java does
+                return b"".join(parts)
+
+
+class _Snappy:
+    name = "snappy"
+    codec_id = 2
+    levels = range(1)
+    default_level = 0
+
+    MAGIC = b"\x82SNAPPY\x00"
+    HEADER = MAGIC + b"\x00\x00\x00\x01" * 2  # version, oldest version that can read it
+    BLOCK_BYTES = 32 << 10  # what snappy-java compresses at a time
+    HIGHEST_RATIO = 22  # a 3-byte copy makes 64 bytes; nothing in the format makes more of less
+    SIZE = Struct(">i")
+    MAGIC_AS_SIZE = SIZE.unpack(MAGIC[:4])[0]
+
+    def compress(self, data: Readable, level: int | None = None) -> bytes:
+        from cramjam import snappy
+
+        view = memoryview(data)
+        out = [self.HEADER]
+        for start in range(0, len(view), self.BLOCK_BYTES):
+            block = bytes(snappy.compress_raw(view[start : start + self.BLOCK_BYTES]))
+            out += self.SIZE.pack(len(block)), block
+        return b"".join(out)
+
+    def decompress(self, data: Readable, limit: int) -> bytes:
+        view = memoryview(data)
+        blocks = self._blocks(view) if view[:8] == self.MAGIC else iter([view])
+        parts = []
+        left = limit
+        for block in blocks:
+            part = self._raw(block, left, limit)
+            left -= len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _blocks(self, view: memoryview) -> Iterator[memoryview]:
+        """The raw blocks of xerial's framing; a header in mid-stream is where two streams were joined."""
+        position = 0
+        while position < len(view):
+            if len(view) - position < 4:
+                raise _corrupt("snappy data ends inside a block's size")
+            (size,) = self.SIZE.unpack_from(view, position)
+            if size == self.MAGIC_AS_SIZE:
+                if len(view) - position < len(self.HEADER):
+                    raise _corrupt("snappy data ends inside its header")
+                position += len(self.HEADER)
+                continue
+            position += 4
+            if not 0 <= size <= len(view) - position:
+                raise _corrupt("a snappy block's size is negative or more than there is")
+            yield view[position : position + size]
+            position += size
+
+    def _raw(self, block: memoryview, left: int, limit: int) -> bytes:
+        from cramjam import DecompressionError, snappy
+
+        try:
+            size = snappy.decompress_raw_len(block)  # read from the block's first bytes: only a claim
+            if size > left:
+                raise _too_large(limit)
+            if size > len(block) * self.HIGHEST_RATIO:
+                raise _corrupt("a snappy block claims more bytes than it can make")
+            return bytes(snappy.decompress_raw(block))
+        except DecompressionError as error:
+            raise _corrupt(str(error)) from None
+
+
+class _Lz4:
+    name = "lz4"
+    codec_id = 3
+    levels = range(1, 18)
+    default_level = 9  # in Kafka this number means the fast compressor, every other one the high compressor
+
+    HIGHEST_RATIO = 256  # a length byte stands for at most 255 bytes
+
+    def compress(self, data: Readable, level: int | None = None) -> bytes:
+        from lz4 import frame
+
+        fast = level is None or level == self.default_level
+        compressed: bytes = frame.compress(
+            data,
+            compression_level=0 if fast or level is None else max(level, frame.COMPRESSIONLEVEL_MINHC),
+            block_size=frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,  # Kafka's reader knows no other
+            store_size=False,
+        )
+        return compressed
+
+    def decompress(self, data: Readable, limit: int) -> bytes:
+        return self._inflate([data], limit)
+
+    def _inflate(self, pieces: list[Readable], limit: int) -> bytes:
+        from lz4.frame import LZ4FrameDecompressor
+
+        inflater = LZ4FrameDecompressor()
+        most = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO) + 1  # it allocates what it may return
+        try:
+            parts: list[bytes] = [inflater.decompress(piece, most) for piece in pieces]
+        except (RuntimeError, EOFError) as error:
+            raise _corrupt(str(error)) from None
+        if sum(map(len, parts)) > limit:
+            raise _too_large(limit)
+        if not inflater.eof:  # what follows the frame is ignored, as Kafka does
+            raise _corrupt("lz4 data ends early")
+        return parts[-1]
+
+
+class _Lz4OfV0(_Lz4):
+    """LZ4 frames whose header checksum covers the frame's magic too: a mistake of the first clients, kept for v0.
+
+    Source: KAFKA-3160. Reading ignores the checksum, as Kafka does for v0.
+    """
+
+    def compress(self, data: Readable, level: int | None = None) -> bytes:
+        right = super().compress(data, level)
+        return right[:6] + bytes([_xxh32_short(right[:6]) >> 8 & 0xFF]) + right[7:]
+
+    def decompress(self, data: Readable, limit: int) -> bytes:
+        if len(data) < 7:
+            raise _corrupt("lz4 data ends inside its header")
+        flags = data[4]
+        end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)  # behind content size and dictionary id
+        header = bytes(data[4:end])
+        mended = bytes(data[:end]) + bytes([_xxh32_short(header) >> 8 & 0xFF])
+        return self._inflate([mended, memoryview(data)[end + 1 :]], limit)
+
+
+class _Zstd:
+    name = "zstd"
+    codec_id = 4
+    levels = range(-131072, 23)
+    default_level = 3
+
+    FULL = "failed to write whole buffer"
+
+    def __init__(self) -> None:
+        # A context costs 8 us to make and serves one thread at a time: it is out of the list while in use.
+        self._compressors: list[ZstdCompressor] = []
+
+    def compress(self, data: Readable, level: int | None = None) -> bytes:
+        from zstandard import ZstdCompressor
+
+        if level is not None and level != self.default_level:
+            return ZstdCompressor(level=level).compress(data)
+        compressor = self._compressors.pop() if self._compressors else ZstdCompressor(level=self.default_level)
+        compressed = compressor.compress(data)
+        self._compressors.append(compressor)
+        return compressed
+
+    def decompress(self, data: Readable, limit: int) -> memoryview:
+        # By cramjam: zstandard's reader takes a cut frame for a finished one, its one-shot call believes the header's
+        # size. Into a buffer that grows, since the sizes that frames name are only claims and mostly left out.
+        from cramjam import DecompressionError, zstd
+
+        size = min(limit, 16 * len(data) + 4096)
+        while True:
+            room = bytearray(size)
+            try:
+                return memoryview(room)[: zstd.decompress_into(data, room)]
+            except DecompressionError as error:
+                if str(error) != self.FULL:
+                    raise _corrupt(str(error)) from None
+            if size == limit:
+                raise _too_large(limit)
+            size = min(limit, 8 * size)
+
+
+def _xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes, which is all that a frame header has."""
+    assert len(data) < 16, len(data)
+    prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+    mask = 0xFFFFFFFF
+    value = prime5 + len(data)
+    words = len(data) & ~3
+    for at in range(0, words, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * prime3 & mask
+        value = (value << 17 | value >> 15) * prime4 & mask
+    for byte in data[words:]:
+        value = value + byte * prime5 & mask
+        value = (value << 11 | value >> 21) * prime1 & mask
+    value = (value ^ value >> 15) * prime2 & mask
+    value = (value ^ value >> 13) * prime3 & mask
+    return value ^ value >> 16
+
+
+def _too_large(limit: int) -> RecordError:
+    return RecordError(ErrorCode.MESSAGE_TOO_LARGE, 0, f"decompresses to more than {limit} bytes")
+
+
+def _corrupt(reason: str) -> RecordError:
+    return RecordError(ErrorCode.CORRUPT_MESSAGE, 0, reason)
+
+
+_LZ4_OF_V0 = _Lz4OfV0()
+_CODECS: list[Codec] = [_None(), _Gzip(), _Snappy(), _Lz4(), _Zstd()]
+_BY_ID: dict[int, Codec] = {codec.codec_id: codec for codec in _CODECS}
+_BY_NAME: dict[str, Codec] = {codec.name: codec for codec in _CODECS}
