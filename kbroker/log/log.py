@@ -641,9 +641,11 @@ def draw_jitter(config: LogConfig, random: Random) -> int:
 
 def replay_producers(segments: list[Segment], producers: Producers, end_offset: int) -> None:
     """Bring the producers from their own end up to end_offset, from the batches' headers."""
-    for segment in segments:
-        following = segment.base_offset
-        if following > end_offset:
+    if producers.end_offset >= end_offset:
+        return
+    first = bisect_right(segments, producers.end_offset, key=_base_offset) - 1
+    for segment in segments[max(first, 0) :]:
+        if segment.base_offset >= end_offset:
             break
         start = segment.offsets.lookup(producers.end_offset)[1] if producers.end_offset > segment.base_offset else 0
         for position, header in segment.batches_from(start):

@@ -1,0 +1,323 @@
+"""Opening a log after clean and unclean stops."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from kbroker.log import LogConfig, OpenFiles, Origin, RecoveryProgress, open_log
+from kbroker.log.errors import NewerFormatError
+from kbroker.sim.clock import SimRandom
+from kbroker.sim.disk import SimDisk
+from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, flush, marker, new_disk, open_at
+
+SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
+
+
+def path(base_offset: int, part: str) -> str:
+    return f"{FOLDER}/{base_offset:020d}.{part}"
+
+
+def size_of(disk: SimDisk, name: str) -> int:
+    entry = disk.stat(name)
+    assert entry is not None, name
+    return entry.size
+
+
+def content(disk: SimDisk, name: str) -> bytes:
+    return disk.open(name, "read").read(0, 1 << 20)
+
+
+def write(disk: SimDisk, name: str, data: bytes, position: int = 0) -> None:
+    disk.open(name, "create").write([data], position)
+
+
+def filled(disk: SimDisk, count: int = 18, config: LogConfig = SMALL) -> None:
+    """A log of `count` idempotent batches, three to an epoch, cleanly closed."""
+    log = open_at(disk, config)
+    for i in range(count):
+        log.append_as_leader(batch(timestamp=NOW + i, producer=(9, 0, i)), i // 3, NOW)
+    log.close()
+
+
+def test_after_a_clean_stop_everything_is_as_it_was() -> None:
+    disk = new_disk()
+    filled(disk)
+    log = open_at(disk, SMALL)
+    assert (all_offsets(log), log.recovery_point) == (list(range(18)), 18)
+    assert log.epochs.entries() == [(epoch, 3 * epoch) for epoch in range(6)]
+    assert log.append_as_leader(batch(producer=(9, 0, 18)), 6, NOW).first_offset == 18
+
+
+def test_after_a_clean_stop_a_duplicate_is_still_known() -> None:
+    disk = new_disk()
+    filled(disk)
+    assert open_at(disk, SMALL).append_as_leader(batch(producer=(9, 0, 17)), 6, NOW).first_offset == 17
+
+
+def test_after_a_clean_stop_only_the_end_is_read() -> None:
+    disk = new_disk()
+    filled(disk, 1000, LogConfig(segment_bytes=40_000, index_interval_bytes=400))
+    disk.trace = []
+    open_at(disk, SMALL)
+    read = {path.rpartition("/")[2] for call, path in disk.trace if call in ("read", "map")}
+    assert read == {
+        "leader-epoch-checkpoint",
+        "00000000000000001000.snapshot",
+        "00000000000000000512.log",
+        "00000000000000000512.index",
+    }
+
+
+def test_after_a_clean_stop_nothing_is_preallocated() -> None:
+    disk = new_disk()
+    filled(disk, 3, LogConfig(preallocate=True, segment_bytes=10_000))
+    assert (size_of(disk, path(0, "log")), size_of(disk, path(0, "index"))) == (3 * len(batch()), 0)
+
+
+def test_an_unclean_stop_of_the_process_alone_loses_nothing() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL)
+    for i in range(18):
+        log.append_as_leader(batch(producer=(9, 0, i)), i // 3, NOW)
+    disk.restart(power_loss=False)
+    log = open_at(disk, SMALL, clean=False)
+    assert (all_offsets(log), log.recovery_point) == (list(range(18)), 0)
+    assert log.epochs.entries() == [(epoch, 3 * epoch) for epoch in range(6)]
+    assert log.append_as_leader(batch(producer=(9, 0, 17)), 6, NOW).duplicate is not None
+
+
+def unclean(disk: SimDisk, config: LogConfig = SMALL, recovery_point: int = 0) -> list[int]:
+    return all_offsets(open_at(disk, config, clean=False, recovery_point=recovery_point))
+
+
+def test_a_torn_tail_is_cut() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, path(0, "log"), bytes(batch(base_offset=3, epoch=1))[:-1], 3 * len(batch()))
+    assert unclean(disk) == [0, 1, 2]
+    assert size_of(disk, path(0, "log")) == 3 * len(batch())
+
+
+def test_the_log_ends_at_the_first_damaged_batch_and_later_segments_go() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.flip_bit(path(4, "log"), 8 * (len(batch()) + 70))
+    assert unclean(disk) == [0, 1, 2, 3, 4]
+    assert not [name for name in disk.paths() if "00000000000000000008" in name]
+
+
+def test_what_lies_below_the_recovery_point_is_not_read() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.trace = []
+    open_at(disk, SMALL, clean=False, recovery_point=13)
+    assert path(8, "log") not in {name for call, name in disk.trace if call == "read"}
+
+
+def test_zeros_behind_the_last_batch_are_cut() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    disk.open(path(0, "log"), "write").resize(10_000)
+    assert unclean(disk) == [0, 1, 2]
+
+
+def test_a_leftover_of_an_older_epoch_behind_newer_batches_is_cut() -> None:
+    disk = new_disk()
+    log = open_at(disk, SMALL)
+    log.append_as_leader(batch(), 5, NOW)
+    disk.restart(power_loss=False)
+    write(disk, path(0, "log"), bytes(batch(base_offset=1, epoch=4)), len(batch()))
+    assert unclean(disk) == [0]
+
+
+def test_a_segment_behind_a_lost_one_goes() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.open(path(4, "log"), "write").resize(len(batch()))
+    assert unclean(disk) == [0, 1, 2, 3, 4]
+
+
+def test_a_compacted_log_may_have_gaps_between_segments() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.open(path(4, "log"), "write").resize(len(batch()))
+    config = LogConfig(segment_bytes=320, cleanup_policy=frozenset({"compact"}))
+    assert unclean(disk, config) == [0, 1, 2, 3, 4, *range(8, 18)]
+
+
+@pytest.mark.parametrize("part", ["index", "timeindex"])
+def test_a_missing_index_is_made_anew(part: str) -> None:
+    disk = new_disk()
+    filled(disk)
+    before = content(disk, path(4, part))
+    disk.remove(path(4, part))
+    open_at(disk, SMALL)
+    assert content(disk, path(4, part)) == before
+
+
+def test_recovery_makes_the_same_indices_as_the_appends_did() -> None:
+    disk = new_disk()
+    filled(disk)
+    names = [name for name in disk.paths() if name.endswith("index")]
+    before = {name: content(disk, name) for name in names}
+    open_at(disk, SMALL, clean=False)
+    assert {name: content(disk, name) for name in names} == before
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+def test_a_changed_bit_in_an_index_misleads_nobody(bit: int) -> None:
+    disk = new_disk()
+    filled(disk, 40, LogConfig(index_interval_bytes=200))
+    disk.flip_bit(path(0, "index"), 64 * 3 + bit)
+    log = open_at(disk)
+    assert [int.from_bytes(fetch(log, offset)[:8], "big") for offset in range(40)] == list(range(40))
+
+
+def test_orphaned_indices_go() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, path(77, "index"), b"")
+    open_at(disk)
+    assert disk.stat(path(77, "index")) is None
+
+
+def test_deletions_that_a_crash_interrupted_are_finished() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, path(77, "log.deleted"), b"x")
+    open_at(disk)
+    assert disk.stat(path(77, "log.deleted")) is None
+
+
+def test_a_swap_that_a_crash_interrupted_is_finished() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.open(path(0, "log.swap"), "create").write(
+        [bytes(batch(base_offset=1, epoch=0)), bytes(batch(base_offset=6, epoch=2))], 0
+    )
+    write(disk, path(0, "index.swap"), b"")
+    write(disk, path(0, "timeindex.swap"), b"")
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    assert all_offsets(open_at(disk, config)) == [1, 6, *range(8, 18)]
+
+
+def test_half_cleaned_files_and_the_swaps_behind_them_go() -> None:
+    disk = new_disk()
+    filled(disk)
+    write(disk, path(4, "log.cleaned"), b"x")
+    write(disk, path(4, "log.swap"), b"x")
+    assert all_offsets(open_at(disk)) == list(range(18))
+    assert not [name for name in disk.paths() if name.endswith(("cleaned", "swap"))]
+
+
+def test_an_empty_folder_is_a_log_that_begins_at_the_checkpointed_start() -> None:
+    disk = new_disk()
+    log = open_at(disk, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (50, 50, 50)
+    assert path(50, "log") in disk.paths()
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    log = open_at(disk, clean=False, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset, len(log.epochs), len(log.producers)) == (50, 50, 0, 0)
+
+
+def test_epochs_beyond_the_end_are_forgotten() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, f"{FOLDER}/leader-epoch-checkpoint", b"0\n2\n0 0\n9 3\n")
+    assert open_at(disk).epochs.entries() == [(0, 0)]
+
+
+def test_an_unreadable_epoch_file_is_made_anew_from_the_batches() -> None:
+    disk = new_disk()
+    filled(disk)
+    write(disk, f"{FOLDER}/leader-epoch-checkpoint", b"0\nx")
+    log = open_at(disk)
+    flush(log)
+    assert content(disk, f"{FOLDER}/leader-epoch-checkpoint") == b"0\n6\n0 0\n1 3\n2 6\n3 9\n4 12\n5 15\n"
+
+
+def test_a_newer_epoch_file_is_refused_and_left_alone() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, f"{FOLDER}/leader-epoch-checkpoint", b"1")
+    before = content(disk, f"{FOLDER}/leader-epoch-checkpoint")
+    with pytest.raises(NewerFormatError, match="leader-epoch-checkpoint: line 1: has version 1"):
+        open_at(disk)
+    assert content(disk, f"{FOLDER}/leader-epoch-checkpoint") == before
+
+
+def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches_behind_it() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.flip_bit(path(18, "snapshot"), 100)
+    log = open_at(disk, SMALL)
+    assert log.append_as_leader(batch(producer=(9, 0, 17)), 6, NOW).duplicate is not None
+
+
+def test_producers_that_expired_while_the_broker_was_down_are_forgotten() -> None:
+    disk = new_disk()
+    filled(disk)
+    config = LogConfig(producer_id_expiration_ms=1000)
+    assert len(open_at(disk, config, wall_ms=NOW + 17 + 1000).producers) == 0
+
+
+def test_transactions_survive_an_unclean_stop() -> None:
+    disk = new_disk()
+    log = open_at(disk)
+    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
+    log.append_as_leader(batch(producer=(8, 0, 0), attributes=0x10), 0, NOW)
+    disk.restart(power_loss=False)
+    disk.remove(path(0, "txnindex"))
+    log = open_at(disk, clean=False)
+    log.set_high_watermark(3)
+    aborted = log.read(0, 1000, 3, with_aborted=True).aborted
+    assert (log.last_stable_offset, [tuple(entry) for entry in aborted or []]) == (2, [(9, 0, 1, 2)])
+
+
+def test_messages_of_old_formats_are_walked_and_found() -> None:
+    disk = new_disk()
+    kept = bytes.fromhex("0000000000000000000000160000000001000000018bcfe56800ffffffffffffffff")
+
+    messages = []
+    for offset in range(5):
+        message = bytearray(kept)
+        message[0:8] = offset.to_bytes(8, "big")
+        message[12:16] = zlib.crc32(message[16:]).to_bytes(4, "big")
+        messages.append(bytes(message))
+    write(disk, path(0, "log"), b"".join(messages))
+    log = open_at(disk, clean=False)
+    assert (log.log_end_offset, fetch(log, 3)) == (5, messages[3] + messages[4])
+
+
+def test_progress_is_told_by_segment() -> None:
+    disk = new_disk()
+    filled(disk)
+    told: list[RecoveryProgress] = []
+    open_log(
+        disk,
+        FOLDER,
+        SMALL,
+        open_files=OpenFiles(10),
+        random=SimRandom(1),
+        wall_ms=NOW,
+        clean=False,
+        recovery_point=9,
+        progress=told.append,
+    )
+    assert [(step.segments_done, step.segments) for step in told] == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_an_idle_log_holds_no_descriptor() -> None:
+    disk = new_disk()
+    filled(disk)
+    before = disk.open_files
+    log = open_at(disk, SMALL)
+    assert disk.open_files == before
+    assert log.log_end_offset == 18
