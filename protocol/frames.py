@@ -101,8 +101,12 @@ class FrameDecoder:
         self._size = size
         self._filled = len(data) - position
         wanted = min(size, max(_FIRST_ROOM, 2 * self._filled))
-        spare, self._spare = self._spare, None
-        self._body = bytearray(wanted) if spare is None or len(spare) < wanted else spare
+        spare = self._spare
+        if spare is None or len(spare) < wanted or (frames and frames[0].obj is spare):
+            self._body = bytearray(wanted)  # the last frame's buffer is too small, or is still to be looked at
+        else:
+            self._body = spare
+        self._spare = None
         self._body[: self._filled] = data[position:]
         return len(data)
 

@@ -86,3 +86,11 @@ def test_a_gathered_frame_reuses_the_last_ones_buffer() -> None:
     assert first.obj is second.obj
     assert decoder.release()
     assert not decoder.release()
+
+
+def test_a_frame_just_gathered_is_not_overwritten_by_the_next_beginning() -> None:
+    stream = framed(b"first!", b"second")
+    decoder = FrameDecoder(100)
+    decoder.feed(memoryview(stream[:6]))
+    assert [bytes(frame) for frame in decoder.feed(memoryview(stream[6:16]))] == [b"first!"]
+    assert [bytes(frame) for frame in decoder.feed(memoryview(stream[16:]))] == [b"second"]
