@@ -1,1 +1,1 @@
-"""The broker on an operating system: ports implemented, the loop that drives the core, which never imports it."""
+"""The broker on an operating system: ports implemented, and the loop that drives the core."""

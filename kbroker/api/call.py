@@ -1,0 +1,94 @@
+"""What a handler gets and what it may give back.
+
+A handler is `handle(request, call) -> Result`. It asks the parts of `call.broker`, and gives back a response, or says
+that the answer comes later (a `Waiting`, or `LATER`), or that there is none (`SILENCE`, `HANGUP`). It never sees a
+socket, a frame or another connection's requests; `core.py` does.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from kbroker.api.broker import Broker
+    from protocol.message import Message
+
+
+class Session:
+    """One connection as handlers know it, for its whole life."""
+
+    __slots__ = ("client_software", "is_controller", "listener", "peer_host", "peer_port", "principal")
+
+    def __init__(self, listener: str, peer_host: str, peer_port: int) -> None:
+        self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.principal = "User:ANONYMOUS"
+        self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
+        self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port} on {self.listener}"
+
+
+class Ticket(Protocol):
+    """The place of one answer in its connection's order; opaque to everything but `core.py`."""
+
+
+class Call:
+    """One request's surroundings."""
+
+    __slots__ = ("broker", "client_id", "now_ms", "session", "ticket", "version")
+
+    def __init__(
+        self, broker: Broker, session: Session, version: int, client_id: str | None, ticket: Ticket, now_ms: int
+    ) -> None:
+        self.broker = broker
+        self.session = session
+        self.version = version
+        self.client_id = client_id
+        self.ticket = ticket
+        self.now_ms = now_ms  # monotonic milliseconds, for deadlines; never a record's timestamp
+
+
+class Waiting(Protocol):
+    """A request whose answer waits for the state of some partitions, or for its deadline."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """Until when it may wait, on the clock of `call.now_ms`."""
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """What it watches: it is asked again whenever one of these is touched."""
+
+    def answer(self, now_ms: int) -> Message | None:
+        """The response if it can leave now, else None."""
+
+    def expired(self, now_ms: int) -> Message:
+        """The response at the deadline, whatever the state is."""
+
+
+class Signal(Enum):
+    """What a handler gives back instead of an answer."""
+
+    LATER = "the answer comes as a `Reply` to `call.ticket`, from the part that the handler gave the ticket to"
+    SILENCE = "no answer, ever: Produce with acks=0"
+    HANGUP = "no answer, and the connection is closed: an unacknowledged batch failed, and this tells the client"
+
+
+LATER, SILENCE, HANGUP = Signal
+Result: TypeAlias = "Message | Waiting | Signal"
+
+
+class Reply:
+    """An answer that was LATER: the ticket its request came with, and the response."""
+
+    __slots__ = ("response", "ticket")
+
+    def __init__(self, ticket: Ticket, response: Message) -> None:
+        self.ticket = ticket
+        self.response = response

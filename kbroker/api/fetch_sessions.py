@@ -1,0 +1,200 @@
+"""Fetch sessions: the broker remembers what a client fetches, so that each exchange names only what changed (KIP-227).
+
+Called by `fetch.py`, once when a fetch begins (`begin`) and once when its response is made (`FetchSession.news`).
+Owns the sessions of all clients and the rule of who loses theirs when there are too many. It reads no log.
+
+A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
+slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
+no error: it goes on with full requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kbroker.ports import Random
+    from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION, FINAL_EPOCH, INITIAL_EPOCH = 0, -1, 0
+LARGEST_EPOCH = 2**31 - 1
+EVICT_AFTER_MS = 120_000  # Kafka's; a session used more recently keeps its slot
+TOPIC_IDS_SINCE = 13
+
+TopicName = Callable[[bytes], str | None]
+
+
+class Wanted:
+    """What a fetch wants of one partition; in a session, also what its client was last told of it.
+
+    topic: None while no topic of this id is known.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, partition: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = partition.partition
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+        self.update(partition)
+
+    def update(self, partition: FetchPartition) -> None:
+        """Take what an exchange of the session says anew."""
+        self.fetch_offset = partition.fetch_offset
+        self.max_bytes = partition.partition_max_bytes
+        self.current_leader_epoch = partition.current_leader_epoch
+        self.last_fetched_epoch = partition.last_fetched_epoch
+
+    def has_news(self, data: PartitionData, size: int) -> bool:
+        """Whether the client has to be told; remembers what it is told."""
+        is_new = (
+            size > 0
+            or data.error_code != 0
+            or data.high_watermark != self.told_high_watermark
+            or data.log_start_offset != self.told_log_start
+            or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
+        )
+        # After an error the client has to hear the next good news, whatever it knew before.
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start = data.log_start_offset
+        return is_new
+
+
+Key = tuple[object, int]  # topic id, or name before version 13, and partition
+
+
+class FetchSession:
+    """One client's partitions, in the order in which they are served next."""
+
+    __slots__ = ("epoch", "id", "is_full", "last_used_ms", "partitions", "uses_ids")
+
+    def __init__(self, session_id: int, partitions: dict[Key, Wanted], now_ms: int, *, uses_ids: bool) -> None:
+        self.id = session_id
+        self.epoch = 1  # of the next request
+        self.partitions = partitions
+        self.last_used_ms = now_ms
+        self.uses_ids = uses_ids
+        self.is_full = True  # the first response names every partition
+
+    def news(self, answers: Iterable[tuple[Wanted, PartitionData, int]]) -> Sequence[tuple[Wanted, PartitionData, int]]:
+        """The answers worth sending. Partitions that had records go to the end of the order: no one starves."""
+        told = [(answer, answer[0].has_news(answer[1], answer[2])) for answer in answers]
+        for (wanted, _, size), _ in told:
+            if size:
+                key = self._key(wanted)
+                if self.partitions.pop(key, None) is wanted:
+                    self.partitions[key] = wanted
+        is_full, self.is_full = self.is_full, False
+        return [answer for answer, is_new in told if is_new or is_full]
+
+    def _key(self, wanted: Wanted) -> Key:
+        return (wanted.topic_id if self.uses_ids else wanted.topic, wanted.index)
+
+    def change(self, request: FetchRequest, topic_name: TopicName) -> None:
+        """Add, change and drop partitions as the request says; find names for ids that had none."""
+        for topic in request.topics:
+            name = topic_name(topic.topic_id) if self.uses_ids else topic.topic
+            for partition in topic.partitions:
+                key = (topic.topic_id if self.uses_ids else name, partition.partition)
+                known = self.partitions.get(key)
+                if known is None:
+                    self.partitions[key] = Wanted(name, topic.topic_id, partition)
+                else:
+                    known.update(partition)
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                self.partitions.pop((forgotten.topic_id if self.uses_ids else forgotten.topic, index), None)
+        if self.uses_ids:
+            for wanted in self.partitions.values():
+                wanted.topic = topic_name(wanted.topic_id)
+
+
+class FetchSessions:
+    """The sessions of all clients of a broker. slots: how many there may be."""
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self, request: FetchRequest, version: int, now_ms: int, topic_name: TopicName
+    ) -> tuple[FetchSession | None, Sequence[Wanted]]:
+        """The session of a fetch, None without one, and everything the fetch wants.
+
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        uses_ids = version >= TOPIC_IDS_SINCE
+        if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+            session = self._continue(request, now_ms, uses_ids=uses_ids)
+            session.change(request, topic_name)
+            return session, list(session.partitions.values())
+        if request.session_id != NO_SESSION:
+            self._sessions.pop(request.session_id, None)
+        partitions = _all_of(request, topic_name, uses_ids=uses_ids)
+        wanted = list(partitions.values())
+        if request.session_epoch == FINAL_EPOCH or not wanted or not self._make_room(now_ms):
+            return None, wanted
+        session = FetchSession(self._new_id(), partitions, now_ms, uses_ids=uses_ids)
+        self._sessions[session.id] = session
+        return session, wanted
+
+    def _continue(self, request: FetchRequest, now_ms: int, *, uses_ids: bool) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if session.epoch == LARGEST_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms < EVICT_AFTER_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+    def _new_id(self) -> int:
+        """At random: a client that lost its session to a restart must not continue a stranger's."""
+        while True:
+            session_id = 1 + self._random.below(2**31 - 1)
+            if session_id not in self._sessions:
+                return session_id
+
+
+def _all_of(request: FetchRequest, topic_name: TopicName, *, uses_ids: bool) -> dict[Key, Wanted]:
+    partitions: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        name = topic_name(topic.topic_id) if uses_ids else topic.topic
+        key = topic.topic_id if uses_ids else topic.topic
+        topic_id = topic.topic_id if uses_ids else ZERO_UUID
+        for partition in topic.partitions:
+            partitions[key, partition.partition] = Wanted(name, topic_id, partition)
+    return partitions

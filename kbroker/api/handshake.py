@@ -1,0 +1,60 @@
+"""ApiVersions: what this broker speaks.
+
+Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`. A client that asks in a version we do not
+know gets UNSUPPORTED_VERSION in the layout of version 0 with the versions of ApiVersions itself, and asks again.
+
+Unlike Kafka: no features are listed, since none is finalized here; clients then do without them (transaction.version
+2, for one). Kafka 4 lists Produce 0-2 and refuses them; here every listed version works.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kbroker.api.routes import ROUTES as SERVED
+from kbroker.api.routes import Route
+from protocol.errors import ErrorCode
+from protocol.messages.handshake import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from kbroker.api.call import Call
+
+API_VERSIONS = 18
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511: what a software name may look like
+
+
+def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+    """List what is served; remember what the client says it is."""
+    if call.version >= 3:
+        if not (_is_software(request.client_software_name) and _is_software(request.client_software_version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served())
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """What a client is told that asks for ApiVersions in a version we do not know; written as version 0."""
+    own = SERVED[API_VERSIONS]
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=own.api, min_version=own.first, max_version=own.last)],
+    )
+
+
+def _served() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=route.api, min_version=route.first, max_version=route.last)
+        for _, route in sorted(SERVED.items())
+    ]
+
+
+def _is_software(name: str) -> bool:
+    return _SOFTWARE.fullmatch(name) is not None
+
+
+def _refuse(request: ApiVersionsRequest, code: ErrorCode, text: str) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=code, api_keys=[])
+
+
+ROUTES = (Route(API_VERSIONS, ApiVersionsRequest, 0, 4, api_versions, _refuse),)

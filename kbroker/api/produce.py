@@ -1,0 +1,177 @@
+"""Produce: append batches; answer when acks says so.
+
+Served: Produce 3-13 (v0-v2 carry message sets of formats 0 and 1, which conversion will up-convert). Each partition
+succeeds or fails by itself. acks=1 is answered at once; acks=all when the high watermark has passed the batch, or
+with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; acks=0 never, but the connection is
+closed if an append failed, for that is all the client can be told.
+
+Unlike Kafka: transactional batches are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED never, INVALID_TXN_STATE
+always) until there is a transaction coordinator. Batches that break a rule about single records are answered with
+one error for the batch; `record_errors` stays empty unless the log names records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.call import HANGUP, SILENCE
+from kbroker.api.routes import Route
+from kbroker.log.producers import Origin
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from kbroker.api.call import Call, Result
+    from kbroker.replica import Partition
+    from protocol.messages.produce import PartitionProduceData
+
+TOPIC_IDS_SINCE = 13
+ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
+
+
+def produce(request: ProduceRequest, call: Call) -> Result:
+    """Append every partition's batch; answer when acks says so."""
+    if request.acks not in (0, 1, -1):
+        return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
+    wall_ms = call.broker.clock.wall_ms()
+    appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    topics: list[TopicProduceResponse] = []
+    failed = False
+    for topic in request.topic_data:
+        name = topic.name if call.version < TOPIC_IDS_SINCE else call.broker.replicas.topic_name(topic.topic_id)
+        answers: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            try:
+                answers.append(_append(call, name, data, request.acks, wall_ms, appended))
+            except KafkaError as error:
+                failed = True
+                answers.append(_failure(data.index, error))
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    if request.acks == 0:
+        return HANGUP if failed else SILENCE
+    response = ProduceResponse(responses=topics)
+    if request.acks == 1:
+        return response
+    waiting = AwaitReplicas(response, appended, call.now_ms + request.timeout_ms)
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _append(
+    call: Call,
+    topic: str | None,
+    data: PartitionProduceData,
+    acks: int,
+    wall_ms: int,
+    appended: list[tuple[Partition, int, PartitionProduceResponse]],
+) -> PartitionProduceResponse:
+    """One partition's batch into its log. Raises: KafkaError."""
+    replicas = call.broker.replicas
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = replicas.find(topic, data.index)
+    if partition.is_internal and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only coordinators write to it")
+    if data.records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
+    try:
+        plan = partition.append(data.records, acks, wall_ms, Origin.CLIENT)  # type: ignore[arg-type]
+    except OSError as error:
+        raise replicas.storage_error(partition, error) from error
+    log = partition.log
+    assert log is not None
+    replicas.appended(partition, plan)
+    answer = PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=plan.first_offset,
+        log_append_time_ms=plan.append_time_ms,
+        log_start_offset=log.log_start_offset,
+    )
+    appended.append((partition, plan.last_offset + 1, answer))
+    return answer
+
+
+class AwaitReplicas:
+    """A Produce with acks=all whose batches are written here and not yet by every in-sync replica."""
+
+    __slots__ = ("_appended", "_response", "deadline_ms")
+
+    def __init__(
+        self,
+        response: ProduceResponse,
+        appended: list[tuple[Partition, int, PartitionProduceResponse]],
+        deadline_ms: int,
+    ) -> None:
+        """appended: partition, the high watermark that makes its batch safe, and its part of the response."""
+        self._response = response
+        self._appended = appended
+        self.deadline_ms = deadline_ms
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The partitions that still wait."""
+        return [partition for partition, _, _ in self._appended]
+
+    def answer(self, now_ms: int) -> ProduceResponse | None:
+        """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
+        self._appended = [
+            (partition, wanted, answer)
+            for partition, wanted, answer in self._appended
+            if not _safe(partition, wanted, answer)
+        ]
+        return None if self._appended else self._response
+
+    def expired(self, now_ms: int) -> ProduceResponse:
+        """The response at the deadline: what still waits has timed out."""
+        for _, _, answer in self._appended:
+            _fail(answer, ErrorCode.REQUEST_TIMED_OUT)
+        return self._response
+
+
+def _safe(partition: Partition, wanted: int, answer: PartitionProduceResponse) -> bool:
+    """Whether a batch's outcome is certain; if it is a bad one, `answer` says so from now on."""
+    log = partition.log
+    if log is None:
+        _fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+    elif not partition.is_leader:
+        _fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    elif log.high_watermark < wanted:
+        return False
+    elif len(partition.isr) < partition.min_insync_replicas:
+        _fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    return True
+
+
+def _fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    answer.error_code = code
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+
+
+def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+
+
+def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:
+    if request.acks == 0:
+        return HANGUP
+    error = KafkaError(code, text or None)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_failure(data.index, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+ROUTES = (Route(0, ProduceRequest, 3, 13, produce, _refuse),)

@@ -1,0 +1,61 @@
+"""What is served: one `Route` per API, from the modules that handle them.
+
+`core.py` looks requests up here, and `handshake.py` advertises what it finds here: a version that is not in this
+table is neither served nor promised. Each API module ends with its own `ROUTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from protocol.message import LAST_VERSION
+
+if TYPE_CHECKING:
+    from kbroker.api.call import Result
+    from protocol.errors import ErrorCode
+    from protocol.message import Message
+
+MODULES = ("fetch", "handshake", "produce")
+
+
+class Route(NamedTuple):
+    """How one API is served.
+
+    first, last: versions served. handle: request and call to result. refuse: the response that tells every part of
+    the request the same error.
+    """
+
+    api: int
+    request: type[Message]
+    first: int
+    last: int
+    handle: Callable[[Any, Any], Result]
+    refuse: Callable[[Any, ErrorCode, str], Result]
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        return self.request.__name__.removesuffix("Request")
+
+    @property
+    def flexible_from(self) -> int:
+        """First version with tagged fields in headers and bodies."""
+        first, last = self.request.flexible
+        return first if first <= last else LAST_VERSION + 1
+
+
+def _collect() -> dict[int, Route]:
+    modules = [import_module(f"kbroker.api.{name}") for name in MODULES]
+    return {route.api: route for module in modules for route in module.ROUTES}
+
+
+ROUTES: dict[int, Route] = {}
+"""By API key; filled by `load`, once, when a broker is put together."""
+
+
+def load() -> None:
+    """Import every handler and fill the table."""
+    if not ROUTES:
+        ROUTES.update(_collect())

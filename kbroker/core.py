@@ -1,0 +1,331 @@
+"""The broker without an operating system: a request, an expiry or an event in, answers out.
+
+Owns the order of answers on each connection, and the answers that wait, in the purgatory or for a `Reply`. It holds
+the parts (`api/broker.py`), routes each request to its handler, and maps what goes wrong: KafkaError to its code,
+OSError to KAFKA_STORAGE_ERROR, anything else to UNKNOWN_SERVER_ERROR with a traceback in the log. It touches no
+socket, file or clock: `runtime` and `sim` drive it alike, from one thread.
+
+What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
+partitions that moved, replies, what the parts want done next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Hashable, Sequence
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Ticket
+from kbroker.api.handshake import API_VERSIONS, unsupported_version
+from kbroker.api.routes import ROUTES, Route, load
+from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
+from kbroker.ports import Region
+from kbroker.timing import Parked, Purgatory
+from protocol.errors import ErrorCode, KafkaError
+from protocol.headers import NO_TAGS, parse_request_header, skip_tags
+from protocol.message import DecodeError, EncodeError, Message
+
+if TYPE_CHECKING:
+    from kbroker.api.broker import Broker
+    from kbroker.api.call import Result, Waiting
+    from kbroker.ports import Buffer
+
+    Piece: TypeAlias = Buffer | Region
+
+log = logging.getLogger("kbroker.requests")
+
+_SIZE_AND_CORRELATION = Layout(">ii")
+_CORRELATION_BYTES = 4
+
+
+class Request(Call):
+    """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
+
+    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
+
+    def __init__(
+        self, channel: Channel, route: Route, version: int, correlation_id: int, client_id: str | None, now_ms: int
+    ) -> None:
+        self.broker = channel.broker
+        self.session = channel.session
+        self.version = version
+        self.client_id = client_id
+        self.now_ms = now_ms
+        self.ticket = self
+        self.channel = channel
+        self.route = route
+        self.correlation_id = correlation_id
+        self.answer: list[Piece] | None = None  # encoded, while earlier answers are missing; [] is no answer at all
+        self.late = False  # stands in its channel's `pending`, and its answer comes now
+        self.waiting: Waiting | None = None
+        self.parked: Parked[Hashable, Request] | None = None  # the purgatory's receipt for it
+
+    def __repr__(self) -> str:
+        return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
+
+
+class Channel:
+    """A connection as the core knows it: answers leave in the order of their requests.
+
+    out: what may be written now, in order. closing: why to hang up once `out` is written, or empty.
+    """
+
+    __slots__ = ("broker", "closing", "out", "pending", "session", "unsent_bytes")
+
+    def __init__(self, broker: Broker, session: Session) -> None:
+        self.broker = broker
+        self.session = session
+        self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
+        self.out: list[Piece] = []
+        self.unsent_bytes = 0
+        self.closing = ""
+
+    @property
+    def full(self) -> bool:
+        """Whether no more requests are taken until answers have left: back-pressure."""
+        return len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION or self.unsent_bytes > ANSWER_BYTES_PER_CONNECTION
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits for its answer."""
+        return bool(self.pending)
+
+    def written(self) -> None:
+        """The connection has taken `out`."""
+        self.out = []
+
+    def sent(self) -> None:
+        """Everything taken has reached the operating system."""
+        self.unsent_bytes = 0
+
+
+class Core:
+    """One broker's every decision, on one thread."""
+
+    def __init__(self, broker: Broker, now_ms: int) -> None:
+        load()
+        self.broker = broker
+        self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
+        self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
+        self._now_ms = now_ms
+
+    # -- what happens to the broker
+
+    def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
+        """A client has connected to the listener of this name."""
+        return Channel(self.broker, Session(listener, peer_host, peer_port))
+
+    def receive(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
+        """A whole frame has come in; its answer, if it is there at once and it is its turn, is in `channel.out`."""
+        self._now_ms = now_ms
+        try:
+            api_key, version, correlation_id, client_id, start = parse_request_header(frame)
+        except DecodeError as error:
+            self._hang_up(channel, f"not a request: {error}")
+            return
+        route = ROUTES.get(api_key)
+        if route is None or not route.first <= version <= route.last:
+            self._refuse_unknown(channel, api_key, version, correlation_id)
+            return
+        request = Request(channel, route, version, correlation_id, client_id, now_ms)
+        try:
+            if version >= route.flexible_from:
+                start = skip_tags(frame, start)
+            body = route.request.decode(frame, version, start)
+        except DecodeError as error:
+            self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
+            return
+        self._handle(request, body)
+        self._follow(now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Time has moved on: answer what waited until now, run the jobs that are due."""
+        self._now_ms = now_ms
+        for request in self._purgatory.expire(now_ms):
+            assert request.waiting is not None, request
+            self._finish(request, request.waiting.expired(now_ms))
+        self.broker.expire(now_ms)
+        self._follow(now_ms)
+
+    def handle(self, event: object, now_ms: int) -> None:
+        """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
+        self._now_ms = now_ms
+        self.broker.handle(event, now_ms)
+        self._follow(now_ms)
+
+    def closed(self, channel: Channel, now_ms: int) -> None:
+        """The connection is gone: its waiting answers have nobody to go to."""
+        self._hang_up(channel, "gone")
+        channel.out = []
+        self.dirty.pop(channel, None)
+        self.broker.disconnected(channel.session)
+        self._follow(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `expire` next."""
+        ours = self._purgatory.next_deadline_ms()
+        theirs = self.broker.next_deadline_ms()
+        if ours is None or theirs is None:
+            return theirs if ours is None else ours
+        return ours if ours < theirs else theirs
+
+    def take_dirty(self) -> Sequence[Channel]:
+        """The channels to write to, each once."""
+        dirty = tuple(self.dirty)
+        self.dirty.clear()
+        return dirty
+
+    # -- one request
+
+    def _handle(self, request: Request, body: Message) -> None:
+        try:
+            result = request.route.handle(body, request)
+        except Exception as error:  # the one place where a failure becomes a code
+            result = self._refusal(request, body, error)
+        if isinstance(result, Message):
+            self._answer(request, result)
+        elif result is LATER:
+            request.channel.pending.append(request)
+        elif result is SILENCE:
+            self._put(request, [])
+        elif result is HANGUP:
+            self._hang_up(request.channel, f"{request!r} failed, and there is no answer to say so")
+        else:
+            self._park(request, cast("Waiting", result))
+
+    def _refusal(self, request: Request, body: Message, error: Exception) -> Result:
+        if isinstance(error, KafkaError):
+            log.debug("%r: %s", request, error)
+            code, text = error.code, error.message
+        elif isinstance(error, OSError):
+            log.error("%r: %s", request, error)
+            self.broker.disk_failed(error)
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR.message
+        elif self.broker.strict:  # a simulation stops where a broker on a machine goes on
+            raise error
+        else:
+            log.error("%r failed", request, exc_info=error)
+            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
+        return request.route.refuse(body, code, text)
+
+    def _park(self, request: Request, waiting: Waiting) -> None:
+        """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet."""
+        request.channel.pending.append(request)
+        request.waiting = waiting
+        request.parked = self._purgatory.park(request, waiting.keys, waiting.deadline_ms)
+
+    def _answer(self, request: Request, response: Message) -> None:
+        """Encode an answer and put it in its place."""
+        try:
+            buffers = _encode(request, response)
+        except EncodeError as error:
+            if self.broker.strict:
+                raise
+            log.error("%r: the answer cannot be written: %s", request, error)
+            self._hang_up(request.channel, f"internal error answering {request!r}")
+            return
+        self._put(request, buffers)
+
+    def _put(self, request: Request, buffers: list[Piece]) -> None:
+        """Into `out` if every earlier answer has left; else it waits for them."""
+        channel = request.channel
+        pending = channel.pending
+        if channel.closing:
+            return
+        if not pending:
+            _emit(channel, buffers)
+            return
+        request.answer = buffers
+        if not request.late:
+            pending.append(request)
+            return
+        while pending and pending[0].answer is not None:
+            _emit(channel, pending.popleft().answer or [])
+        self.dirty[channel] = None
+
+    def _hang_up(self, channel: Channel, reason: str) -> None:
+        """Nothing more is read or answered; what was answered before still leaves."""
+        if channel.closing:
+            return
+        channel.closing = reason
+        for request in channel.pending:
+            if request.parked is not None:
+                self._purgatory.cancel(request.parked)
+        channel.pending.clear()
+        self.dirty[channel] = None
+
+    def _refuse_unknown(self, channel: Channel, api_key: int, version: int, correlation_id: int) -> None:
+        """A version or API that we do not serve: ApiVersions is answered, the others cannot be."""
+        if api_key == API_VERSIONS:
+            request = Request(channel, ROUTES[API_VERSIONS], 0, correlation_id, None, self._now_ms)
+            self._answer(request, unsupported_version())
+            return
+        self._hang_up(channel, f"API key {api_key} version {version} is not served")
+
+    # -- what follows from a step
+
+    def _follow(self, now_ms: int) -> None:
+        """Until nothing more follows: look again at what watched moved partitions, pass on replies."""
+        broker = self.broker
+        while True:
+            if broker.replicas.touched:
+                touched, broker.replicas.touched = broker.replicas.touched, []
+                self._look_again(touched, now_ms)
+            elif broker.replies:
+                replies, broker.replies = broker.replies, []
+                for reply in replies:
+                    self._reply(reply.ticket, reply.response)
+            elif not broker.step(now_ms):
+                return
+
+    def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
+        responses: list[tuple[Request, Message]] = []
+
+        def ready(request: Request) -> bool:
+            assert request.waiting is not None, request
+            response = request.waiting.answer(now_ms)
+            if response is None:
+                return False
+            responses.append((request, response))
+            return True
+
+        for key in keys:
+            self._purgatory.check(key, ready)
+        for request, response in responses:
+            self._finish(request, response)
+
+    def _reply(self, ticket: Ticket, response: Message) -> None:
+        request = cast(Request, ticket)
+        request.late = True
+        self._answer(request, response)
+
+    def _finish(self, request: Request, response: Message) -> None:
+        request.parked = None
+        request.waiting = None
+        request.late = True
+        self._answer(request, response)
+
+
+def _emit(channel: Channel, buffers: list[Piece]) -> None:
+    channel.out += buffers
+    for piece in buffers:
+        if piece.__class__ is not Region:
+            channel.unsent_bytes += len(piece)
+
+
+def _encode(request: Request, response: Message) -> list[Piece]:
+    """The answer with its size and header in front; small answers are one buffer."""
+    pieces = response.encode_parts(request.version)
+    route = request.route
+    tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
+    size = _CORRELATION_BYTES + len(tags)
+    for piece in pieces:
+        size += len(piece)
+    first = _SIZE_AND_CORRELATION.pack(size, request.correlation_id) + tags
+    if pieces[0].__class__ is bytes:
+        pieces[0] = first + pieces[0]
+    else:
+        pieces.insert(0, first)
+    return pieces
