@@ -48,6 +48,7 @@ class Judge:
     def __init__(self, release: str) -> None:
         home = prepare(release)
         self.release = release
+        self._fields: dict[str, Json] = {}
         command = [
             "java",
             "-XX:+UseSerialGC",
@@ -72,6 +73,12 @@ class Judge:
         """The versions of a message that this release can read and write; empty if it has none."""
         first, last = self.has["messages"].get(message, (0, -1))
         return range(first, last + 1)
+
+    def fields(self, message: str) -> Json:
+        """Names of a message's fields, of all versions: {name: None, or the same of the struct it holds}."""
+        if message not in self._fields:
+            self._fields[message] = self._ask({"command": "fields", "name": message})
+        return self._fields[message]
 
     def encode(self, cases: Sequence[tuple[str, int, Json]]) -> list[bytes | str]:
         """Bytes of (message, version, tree) each; a str is the reason why there are none."""

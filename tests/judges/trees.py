@@ -37,7 +37,7 @@ def _struct_tree(value: Struct, version: int | None) -> Json:
 @cache
 def _plan(cls: type[Struct], version: int | None) -> list[tuple[str, str, FieldType]]:
     wanted = fields(cls) if version is None else fields_at(cls, version)
-    return [(plain_name(field.name), field.name, field.type) for field in wanted if field.name != "unknown_tags"]
+    return [(plain_name(field.name), field.name, field.type) for field in wanted]
 
 
 def _value_tree(of: FieldType, value: Any, version: int | None) -> Json:
@@ -61,7 +61,7 @@ def absent_differences(value: Struct, theirs: Json, version: int, path: str = ""
     found = []
     for field in fields(type(value)):
         name = plain_name(field.name)
-        if field.name == "unknown_tags" or name not in theirs:
+        if name not in theirs:
             continue
         ours = getattr(value, field.name)
         here = f"{path}.{field.name}" if path else field.name

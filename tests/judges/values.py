@@ -42,7 +42,6 @@ def messages(cls: type[M], version: int, unknown_tags: bool = True) -> SearchStr
 def structs(cls: type[S], version: int, unknown_tags: bool) -> SearchStrategy[S]:
     """Values of a struct inside a message of `version`."""
     present = {field.name: _field(field, version, unknown_tags) for field in fields_at(cls, version)}
-    present.pop("unknown_tags", None)
     if unknown_tags:
         present["unknown_tags"] = _unknown_tags()
     return st.fixed_dictionaries(present).map(lambda values: cls(**values))

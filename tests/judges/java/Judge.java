@@ -94,6 +94,9 @@ public final class Judge {
         if (command.equals("list")) {
             return list();
         }
+        if (command.equals("fields")) {
+            return fieldNames(messageClass(request));
+        }
         ArrayNode results = NODES.arrayNode();
         for (JsonNode one : request.get("cases")) {
             ObjectNode result = NODES.objectNode();
@@ -136,6 +139,19 @@ public final class Judge {
             one.put("retriable", error.exception() instanceof RetriableException);
         }
         return answer;
+    }
+
+    /** The fields of a message and of the structs inside it, whatever the version: {name: null, or those of its struct}. */
+    private static ObjectNode fieldNames(Class<?> type) {
+        ObjectNode names = NODES.objectNode();
+        fields(type).forEach((name, field) -> {
+            Class<?> inner = field.getType();
+            if (Collection.class.isAssignableFrom(inner) && elementType(field.getGenericType(), inner) instanceof Class<?> element) {
+                inner = element;
+            }
+            names.set(name, Message.class.isAssignableFrom(inner) ? fieldNames(inner) : NODES.nullNode());
+        });
+        return names;
     }
 
     private static ObjectNode describe(ApiKeys api) {
@@ -307,13 +323,17 @@ public final class Judge {
 
     @SuppressWarnings("unchecked")
     private static Object collection(Type generic, Class<?> type, JsonNode node) throws Exception {
-        Type owner = generic instanceof ParameterizedType ? generic : type.getGenericSuperclass();
-        Type element = ((ParameterizedType) owner).getActualTypeArguments()[0];
+        Type element = elementType(generic, type);
         Collection<Object> made = type == List.class ? new ArrayList<>(node.size()) : (Collection<Object>) create(type);
         for (JsonNode one : node) {
             made.add(value(element, one));
         }
         return made;
+    }
+
+    private static Type elementType(Type generic, Class<?> type) {
+        Type owner = generic instanceof ParameterizedType ? generic : type.getGenericSuperclass();
+        return ((ParameterizedType) owner).getActualTypeArguments()[0];
     }
 
     private static JsonNode tree(Object value) throws Exception {
