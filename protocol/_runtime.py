@@ -72,7 +72,7 @@ def tag_section(tags: dict[int, bytes]) -> bytes:
     """Tagged fields as Kafka writes them: their number, then tag, size and content in the order of the tags."""
     out = [uvarint(len(tags))]
     for tag, content in sorted(tags.items()):
-        if not 0 <= tag <= 0x7FFFFFFF:
+        if not 0 <= tag <= 0xFFFFFFFF:
             raise Malformed
         out += (uvarint(tag), uvarint(len(content)), content)
     return b"".join(out)

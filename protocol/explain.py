@@ -243,7 +243,7 @@ class _Writer:
             if field.tag in found:
                 raise EncodeError(here, f"tag {field.tag} is {field.name}, not unknown")
         for tag, content in found.items():
-            if not isinstance(tag, int) or not 0 <= tag <= 0x7FFFFFFF or not isinstance(content, bytes):
+            if not isinstance(tag, int) or not 0 <= tag <= 0xFFFFFFFF or not isinstance(content, bytes):
                 raise EncodeError(here, f"{tag!r}: {_short(content)} is not a tag and its bytes")
         for field in fields(cls):
             if field.tag is not None and field.present_at(self.version):
