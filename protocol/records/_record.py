@@ -20,3 +20,23 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+# What the walker tells of a batch's records, as a plain tuple; `Facts(*facts)` where names matter more than speed.
+FactsTuple = tuple[int, int, int, int, int]
+
+
+class Facts(NamedTuple):
+    """What a broker must know of a batch's records before it appends them.
+
+    max_timestamp, min_timestamp: ms, of the records that have a timestamp; -1 if none has one. The records' own, also
+    where the batch says LogAppendTime. max_timestamp_offset_delta: of the first record with max_timestamp, or -1.
+    first_without_key: index of the first record with a null key, -1 if all have keys.
+    first_out_of_order: index of the first record whose offset delta is not its index, -1 if they run 0, 1, 2...
+    """
+
+    max_timestamp: int
+    max_timestamp_offset_delta: int
+    min_timestamp: int
+    first_without_key: int
+    first_out_of_order: int

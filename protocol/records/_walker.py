@@ -18,6 +18,8 @@ bits of a varint beyond its type are dropped, and the batch's count must use up 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 try:
     import cython
 except ImportError:  # Cython is needed to compile this file, not to run it
@@ -170,7 +172,7 @@ def parse(
     return records
 
 
-def pack(records: list[Record], base_offset: int, base_timestamp: int) -> bytearray:
+def pack(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:
     """Write records as the body of a batch: the inverse of `parse`.
 
     Raises: OverflowError for an offset or a timestamp too far from its base for the format.

@@ -76,9 +76,7 @@ def test_one_byte_past_the_limit_is_too_large(codec: Codec) -> None:
 @compressing
 def test_every_truncation_is_corrupt(codec: Codec) -> None:
     packed = bytes(codec.compress(TEXT[:300]))
-    empty_stream = (
-        {16} if codec.name == "snappy" else set()
-    )  # xerial's header is whole without any block
+    empty_stream = {16} if codec.name == "snappy" else set()  # xerial's header is whole without any block
     for cut in {*range(len(packed))} - empty_stream:
         with pytest.raises(RecordError) as caught:
             codec.decompress(packed[:cut], LIMIT)

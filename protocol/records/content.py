@@ -1,0 +1,165 @@
+"""The records of a v2 batch: checked without being read, parsed into values, built into a batch.
+
+Called on append when a topic's settings ask for a look at each record, by the coordinators to read and write their
+topics, by the cleaner, the tools and the pipeline. The header is `batch`'s business: its checksum has been checked
+before anything here is called, except by `parse_set`, which does both. Loops over records are in `_walker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.records._errors import RecordError
+from protocol.records._record import Facts, FactsTuple, Readable, Record
+from protocol.records._walker import pack, parse, walk
+from protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+    TRANSACTIONAL,
+    BatchHeader,
+    HeaderTuple,
+    check,
+    scan,
+    write_crc,
+)
+from protocol.records.compression import LIMIT_BYTES, codec_of
+
+__all__ = ["Facts", "FactsTuple", "build_batch", "check_records", "parse_records", "parse_set"]
+
+LARGEST_DELTA = 2**31 - 1
+
+
+def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES) -> FactsTuple:
+    """Check that the batch at `position` holds as many well-formed records as it says; what a broker must know of them.
+
+    header: the batch's own, already checked. limit: bytes that compressed records may become.
+    Returns: the fields of `Facts`. Raises: RecordError; positions in a compressed batch are those of its
+    decompressed bytes. Stricter than Kafka in one thing: in compressed batches, too, each record's size must agree
+    with its fields.
+    """
+    body, start, end = _body(buffer, position, header, limit)
+    return walk(body, start, end, header[12], header[7])
+
+
+def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES) -> list[Record]:
+    """The records of the batch at `position`, with absolute offsets and the timestamps that consumers see.
+
+    Keys, values and headers are copies. header, limit, errors: as for `check_records`.
+    """
+    body, start, end = _body(buffer, position, header, limit)
+    append_time = header[8] if header[5] & LOG_APPEND_TIME else None
+    return parse(body, start, end, header[12], header[0], header[7], append_time)
+
+
+def parse_set(buffer: Readable, limit: int = LIMIT_BYTES) -> list[tuple[BatchHeader, list[Record]]]:
+    """All v2 batches of a buffer, each checked, with its records.
+
+    limit: bytes that the records of one compressed batch may become. Raises: RecordError, as `batch.scan`,
+    `batch.check` and `parse_records` do.
+    """
+    view = memoryview(buffer)
+    found = []
+    for position, header in scan(view):
+        check(view, position, len(view))
+        found.append((BatchHeader(*header), parse_records(view, position, header, limit)))
+    return found
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    codec_id: int = 0,
+    level: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    append_time: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon_ms: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytearray:
+    """One v2 batch of these records, as Kafka's own builder lays it out.
+
+    records: offsets rise. Without any, base_offset, last_offset and max_timestamp must be given: the header that the
+    cleaner keeps of a batch to remember its producer's sequence. base_offset, last_offset: what the batch covers, if
+    more than its records do (compaction). append_time: ms, makes it a LogAppendTime batch. level: None is the codec's
+    default. delete_horizon_ms: from when on tombstones and markers may go (KIP-534).
+    Raises: OverflowError for offsets more than 31 bits or timestamps more than 63 bits apart.
+    """
+    if records:
+        base_offset = records[0].offset if base_offset is None else base_offset
+        last_offset = records[-1].offset if last_offset is None else last_offset
+        base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+        if max_timestamp is None:
+            max_timestamp = max(NO_TIMESTAMP, max(record.timestamp for record in records))
+    else:
+        base_timestamp, codec_id, delete_horizon_ms = NO_TIMESTAMP, 0, None
+    assert base_offset is not None
+    assert last_offset is not None
+    assert max_timestamp is not None or append_time is not None
+    assert 0 <= base_offset <= last_offset, (base_offset, last_offset)
+    if last_offset - base_offset > LARGEST_DELTA:
+        raise OverflowError(f"offsets {base_offset} to {last_offset} are more than one batch can span")
+    assert producer_id != NO_PRODUCER_ID or not transactional, "a transaction has a producer id"
+
+    attributes = codec_id
+    attributes |= LOG_APPEND_TIME if append_time is not None else 0
+    attributes |= TRANSACTIONAL if transactional else 0
+    attributes |= CONTROL if control else 0
+    attributes |= DELETE_HORIZON if delete_horizon_ms is not None else 0
+    body: Readable = pack(records, base_offset, base_timestamp)
+    if codec_id:
+        body = codec_of(codec_id).compress(body, level)
+    out = bytearray(HEADER_SIZE)
+    out += body
+    HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        len(out) - LENGTH_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset - base_offset,
+        base_timestamp,
+        max_timestamp if append_time is None else append_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    write_crc(out, 0, len(out))
+    return out
+
+
+def _body(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[Readable, int, int]:
+    """Where the batch's uncompressed records are: a buffer, start and end in it."""
+    end = position + LENGTH_OVERHEAD + header[1]
+    start = position + RECORDS_AT
+    codec_id = header[5] & CODEC_MASK
+    if not codec_id:
+        return buffer, start, end
+    if not header[12] and start == end:  # what compaction left of a batch: nothing, not nothing compressed
+        return b"", 0, 0
+    try:
+        body = codec_of(codec_id).decompress(buffer[start:end], limit)
+    except RecordError as error:
+        raise RecordError(error.code, start, error.reason) from None
+    return body, 0, len(body)
