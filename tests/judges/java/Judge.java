@@ -158,6 +158,7 @@ public final class Judge {
         ObjectNode one = NODES.objectNode();
         one.put("key", api.id);
         one.put("name", api.name);
+        one.putPOJO("listeners", api.messageType.listeners().stream().map(Enum::name).toList());
         ObjectNode headers = one.putObject("headers");
         ApiMessage request = api.messageType.newRequest();
         one.putArray("request").add(request.lowestSupportedVersion()).add(request.highestSupportedVersion());
