@@ -34,6 +34,9 @@ class ReaderSource(Source):
             "long_string": _runtime.long_string,
             "long_string_or_none": _runtime.long_string_or_none,
             "long_array": _runtime.long_array,
+            "long_array_or_none": _runtime.long_array_or_none,
+            "compact_array": _runtime.compact_array,
+            "compact_array_or_none": _runtime.compact_array_or_none,
             "unknown_tags": _runtime.unknown_tags,
             "explain": lambda buffer, start, error: explain_read(message, version, buffer, start, error),
         }
@@ -129,7 +132,10 @@ class ReaderSource(Source):
         self.settle()
         if self.flexible:
             with self.block(f"if {size} > 127:"):
-                self.emit(f"{size}, pos = rest(b, pos, {size})")
+                with self.block("if (m := b[pos]) < 128:"):  # two bytes: records of up to 16 KiB
+                    self.emit(f"{size} += (m << 7) - 128; pos += 1")
+                with self.block("else:"):
+                    self.emit(f"{size}, pos = rest(b, pos, {size})")
             self.emit(f"{size} -= 1")
         with self.block(f"if {size} >= 0:"):
             self.emit(f"e = pos + {size}")
@@ -151,15 +157,15 @@ class ReaderSource(Source):
         """A count, checked against the bytes left, then the elements."""
         element = kind.element
         assert element is not None
+        if element.wire is not None and element.wire.size:
+            self.primitives(element, place, nullable)
+            return
         count = self.length("i")
         self.settle()
         if self.flexible:
             with self.block(f"if {count} > 127:"):
                 self.emit(f"{count}, pos = rest(b, pos, {count})")
             self.emit(f"{count} -= 1")
-        if element.wire is not None and element.wire.size:
-            self.primitives(element, place, count, nullable)
-            return
         least = minimum_size(element, self.version, self.flexible)
         if not least:
             raise SchemaError(f"{place}: elements of an array cannot be empty")
@@ -189,19 +195,23 @@ class ReaderSource(Source):
             self.settle()
             self.emit(f"{items}.append({item})")
 
-    def primitives(self, element: FieldType, place: str, count: str, nullable: bool) -> None:
-        """An array of fixed-size primitives: one unpack for all."""
+    def primitives(self, element: FieldType, place: str, nullable: bool) -> None:
+        """An array of fixed-size primitives: one unpack for all; none for an empty one, as many are."""
         wire = element.wire
         assert wire is not None
-        many = self.constant(unpackers(wire.format), "many_" + wire.name)
-        with self.block(f"if 0 <= {count} < {MANY}:"):
-            self.emit(f"{place} = [*{many}[{count}](b, pos)]", f"pos += {count} * {wire.size}")
-        if nullable:
-            with self.block(f"elif {count} < 0:"):
-                self.emit(f"{place} = None")
+        count = self.length("i")
+        more = 1 if self.flexible else 0  # a compact count is one more than the elements
+        many = self.constant(unpackers(wire.format, more), "many_" + wire.name)
+        with self.block(f"if {more} < {count} < {MANY + more}:"):
+            self.emit(f"{place} = [*{many}[{count}](b, {self.at()})]")
+            self.emit(f"pos += {count} * {wire.size}{self.skew - more * wire.size:+}")
+        with self.block(f"elif {count} == {more}:"):
+            self.emit(f"{place} = []", f"pos += {self.skew}")
+        one = self.constant(packed(wire.format), "one_" + wire.name)
+        helper = ("compact_array" if self.flexible else "long_array") + ("_or_none" if nullable else "")
         with self.block("else:"):
-            one = self.constant(packed(wire.format), "one_" + wire.name)
-            self.emit(f"{place}, pos = long_array(b, pos, {count}, {one})")
+            self.emit(f"{place}, pos = {helper}(b, {self.at()}, {count}, {one})")
+        self.skew = 0
 
     def tags(self, cls: type[Struct], target: str) -> None:
         """The tagged fields at the end of a struct: mostly none, so anything else is out of line."""

@@ -52,6 +52,25 @@ def long_array(buffer: Any, position: int, count: int, item: Struct) -> tuple[li
     return [value for (value,) in item.iter_unpack(buffer[position:end])], end
 
 
+def long_array_or_none(buffer: Any, position: int, count: int, item: Struct) -> tuple[list[Any] | None, int]:
+    """As `long_array`, and None for a negative count."""
+    return (None, position) if count < 0 else long_array(buffer, position, count, item)
+
+
+def compact_array(buffer: Any, position: int, first: int, item: Struct) -> tuple[list[Any], int]:
+    """As `long_array`, of a compact count whose first byte is `first`."""
+    if first > 127:
+        first, position = read_uvarint_rest(buffer, position, first)
+    return long_array(buffer, position, first - 1, item)
+
+
+def compact_array_or_none(buffer: Any, position: int, first: int, item: Struct) -> tuple[list[Any] | None, int]:
+    """As `compact_array`, and None for 0."""
+    if first > 127:
+        first, position = read_uvarint_rest(buffer, position, first)
+    return long_array_or_none(buffer, position, first - 1, item)
+
+
 def unknown_tags(buffer: Any, position: int, count: int) -> tuple[dict[int, bytes], int]:
     """The tagged fields of a struct that knows none; `count` is the first byte of their number."""
     if count > 127:

@@ -21,9 +21,9 @@ def packed(format: str) -> struct.Struct:  # noqa: A002 - struct's own word
 
 
 @cache
-def unpackers(format: str) -> tuple[Any, ...]:  # noqa: A002 - struct's own word
-    """`unpack_from` for 0, 1, 2, ... primitives of one format, by their number."""
-    return tuple(struct.Struct(">" + format * number).unpack_from for number in range(MANY))
+def unpackers(format: str, more: int) -> tuple[Any, ...]:  # noqa: A002 - struct's own word
+    """`unpack_from` for 0, 1, 2, ... primitives of one format, by their number plus `more`."""
+    return (None,) * more + tuple(struct.Struct(">" + format * number).unpack_from for number in range(MANY))
 
 
 @cache

@@ -31,7 +31,6 @@ class WriterSource(Source):
             "string_length": _runtime.string_length,
             "tag_section": _runtime.tag_section,
             "array_of": _runtime.array_of,
-            "size_of": _runtime.size_of,
             "explain": lambda value, error: explain_write(value, version, error),
         }
         with self.block("def write(o):"):
@@ -140,12 +139,16 @@ class WriterSource(Source):
         """Records: what was written so far becomes a part, the records follow as they are."""
         size, given = self.name("n"), self.name("r")
         self.emit(f"{given} = {place}")
+        more = " + 1" if self.flexible else ""
+        opening = f"if type({given}) is list or type({given}) is tuple:"
         if nullable:
-            self.emit(f"{size} = {'0' if self.flexible else '-1'} if {given} is None else size_of({given})", "")
-            if self.flexible:
-                self.emit(f"if {given} is not None: {size} += 1")
-        else:
-            self.emit(f"{size} = size_of({given}){' + 1' if self.flexible else ''}")
+            with self.block(f"if {given} is None:"):
+                self.emit(f"{size} = {0 if self.flexible else -1}")
+            opening = "el" + opening
+        with self.block(opening):
+            self.emit(f"{size} = sum(map(len, {given})){more}")
+        with self.block("else:"):
+            self.emit(f"{size} = len({given}){more}")
         self.flush_length(size, "length", "i")
         with self.block(f"if {given}:"):
             self.emit("part(join(out)); out.clear()")
@@ -193,6 +196,9 @@ class WriterSource(Source):
             with self.block(f"if {items} is None:"):
                 self.emit("w(b'\\0')" if self.flexible else "w(b'\\xff\\xff\\xff\\xff')")
             opening = "elif"
+        with self.block(f"{opening} {items} == []:"):  # many are
+            self.emit("w(b'\\1')" if self.flexible else "w(b'\\0\\0\\0\\0')")
+        opening = "elif"
         many = self.constant(packers("B" if self.flexible else "i", code), "many_" + element.wire.name)
         prefix = f"length({count} + 1)" if self.flexible else f"{self.form('i')}({count})"
         number = f"{count} + 1" if self.flexible else count

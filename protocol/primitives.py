@@ -25,6 +25,9 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def read_uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
     """The rest of a number whose `first` byte has been read and says that more follow."""
+    byte = buffer[position]
+    if byte < 128:  # two bytes, up to 16383: most lengths that are not one byte
+        return first - 128 + (byte << 7), position + 1
     value = first & 127
     for shift in (7, 14, 21, 28):
         byte = buffer[position]
@@ -65,8 +68,10 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def uvarint(value: int) -> bytes:
     """`value` >= 0 as uvarint, of any size."""
-    if value < 128:
-        return _ONE[value]
+    if value < 16384:
+        return _ONE[value] if value < 128 else bytes((value & 127 | 128, value >> 7))
+    if value < 2097152:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
