@@ -39,12 +39,17 @@ PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
+PENDING_SUFFIX = ".pending"
+"""Of the next content of a checkpoint, until it takes the checkpoint's name."""
+
 OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 """The files of a log directory that map partitions to offsets."""
 
 NOT_OURS = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 """Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
 indices fetched from tiered storage."""
+
+_KNOWN_FILES = frozenset({*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint"})
 
 FolderState = Literal["live", "delete", "future", "stray"]
 SegmentPart = Literal["log", "index", "timeindex", "txnindex", "snapshot"]
@@ -143,6 +148,11 @@ def parse_folder_name(name: str) -> PartitionFolder | None:
         return None
     state = cast(FolderState, fields.get("state", "live"))
     return PartitionFolder(TopicPartition(topic, partition), state, fields.get("unique", ""))
+
+
+def is_known_file(name: str) -> bool:
+    """Whether a file of this name belongs into a log directory (not into a partition's folder)."""
+    return name.removesuffix(".tmp").removesuffix(PENDING_SUFFIX) in _KNOWN_FILES
 
 
 def segment_file_name(base_offset: int, part: SegmentPart, state: FileState = "live") -> str:

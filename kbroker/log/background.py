@@ -1,0 +1,183 @@
+"""The manager's work that waits for a disk, as values, and when it falls due.
+
+Owned and called by the manager. A job's `run` may happen on any thread and touches files only; what changes names that
+the owning thread relies on happens in `LogManager.finished`. So a checkpoint's text is written and made durable in
+`run`, under a name of its own, and put in place by the owning thread: no two writers ever race for a file, and an older
+text never overtakes a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kbroker.log.config import NEVER
+from kbroker.log.directory import LogDirectory
+from kbroker.log.jobs import DeleteJob, FlushJob
+from kbroker.log.log import Log
+from kbroker.log.names import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    PENDING_SUFFIX,
+    RECOVERY_POINTS,
+    TopicPartition,
+)
+from kbroker.ports import Disk
+
+RETENTION = "retention"
+FLUSH = "flush"
+PRODUCER_EXPIRY = "producer expiry"
+CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+
+RunAll = Callable[[Sequence[Callable[[], None]]], None]
+"""Runs tasks, side by side if it can, and returns when all have ended. The tasks raise nothing."""
+
+
+def one_after_another(tasks: Sequence[Callable[[], None]]) -> None:
+    """The `RunAll` without threads, for simulations and tests."""
+    for task in tasks:
+        task()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerConfig:
+    """Broker settings of the same meaning, in ms; defaults as in Apache Kafka 3.9."""
+
+    retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms
+    flush_scheduler_interval_ms: int = NEVER  # log.flush.scheduler.interval.ms
+    recovery_point_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
+    log_start_interval_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
+    high_watermark_interval_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
+    producer_expiry_interval_ms: int = 600_000  # producer.id.expiration.check.interval.ms
+    initial_delay_ms: int = 30_000  # of everything above, after the start
+    file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms, of what an earlier life left behind
+    open_files: int = 4096  # descriptors that idle segments may hold, all directories together
+
+
+class Job(Protocol):
+    """Something that waits for a disk: `run` on any thread, once, then `LogManager.finished`."""
+
+    def run(self) -> None:
+        """Raises OSError, to be handed to `finished`."""
+        ...
+
+
+class Flush(NamedTuple):
+    """A log's records are to become durable. sync_names: so is the name of its folder, first."""
+
+    directory: LogDirectory
+    log: Log
+    job: FlushJob
+    sync_names: bool
+
+    def run(self) -> None:
+        """Raises OSError."""
+        if self.sync_names:
+            self.directory.disk.sync_dir(self.directory.path)
+        self.job.run()
+
+
+class Delete(NamedTuple):
+    """Files, or a partition's folder, are to be removed."""
+
+    directory: LogDirectory
+    job: DeleteJob
+
+    def run(self) -> None:
+        """Raises OSError."""
+        self.job.run()
+
+
+class Write(NamedTuple):
+    """A small file is to be replaced: a checkpoint of the directory, or, with `log`, one in a partition's folder."""
+
+    directory: LogDirectory
+    log: Log | None
+    name: str
+    text: str
+
+    @property
+    def folder(self) -> str:
+        """Where the file is; a log's folder may have been renamed since."""
+        return self.directory.path if self.log is None else self.log.folder.path
+
+    def run(self) -> None:
+        """Make the new content durable beside the old. Raises OSError."""
+        disk, folder = self.directory.disk, self.folder
+        try:
+            write_beside(disk, folder, self.name, self.text.encode())
+        except FileNotFoundError:
+            if self.log is None or disk.stat(folder) is not None:  # otherwise the partition was deleted meanwhile
+                raise
+
+    def put_in_place(self) -> None:
+        """The new content takes the old one's name: on the owning thread, waiting for nothing. Raises OSError."""
+        path = f"{self.folder}/{self.name}"
+        try:
+            self.directory.disk.rename(path + PENDING_SUFFIX, path)
+        except FileNotFoundError:
+            if self.log is None:
+                raise
+
+
+def write_beside(disk: Disk, folder: str, name: str, content: bytes) -> None:
+    """Write a file's next content, durably, without touching the file. Raises OSError."""
+    file = disk.open(f"{folder}/{name}{PENDING_SUFFIX}", "create")
+    try:
+        file.resize(0)
+        file.write([content], 0)
+        file.sync()
+    finally:
+        file.close()
+
+
+class Timers:
+    """When each kind of background work falls due, and the looks at all logs that are under way.
+
+    Work comes in two kinds: checkpoints, at once; and sweeps over all partitions, a few partitions a turn.
+    """
+
+    __slots__ = ("_due", "_intervals", "_sweeps")
+
+    def __init__(self, config: ManagerConfig, now_ms: int) -> None:
+        self._intervals = {
+            RETENTION: config.retention_check_interval_ms,
+            FLUSH: config.flush_scheduler_interval_ms,
+            PRODUCER_EXPIRY: config.producer_expiry_interval_ms,
+            RECOVERY_POINTS: config.recovery_point_interval_ms,
+            LOG_START_OFFSETS: config.log_start_interval_ms,
+            HIGH_WATERMARKS: config.high_watermark_interval_ms,
+        }
+        first = now_ms + config.initial_delay_ms
+        self._due = {name: first for name, interval in self._intervals.items() if interval < NEVER}
+        self._sweeps: dict[str, Iterator[TopicPartition]] = {}
+
+    def checkpoints_due(self, now_ms: int) -> list[str]:
+        """The checkpoints to be written now."""
+        return [name for name in CHECKPOINTS if self._take(name, now_ms)]
+
+    def sweep(self, partitions: Iterable[TopicPartition], now_ms: int, most: int) -> list[tuple[str, TopicPartition]]:
+        """The partitions to look at in this turn, and why; at most so many for each reason."""
+        for name in (RETENTION, FLUSH, PRODUCER_EXPIRY):
+            if name not in self._sweeps and self._take(name, now_ms):
+                self._sweeps[name] = iter(list(partitions))
+        turn: list[tuple[str, TopicPartition]] = []
+        for name, left in list(self._sweeps.items()):
+            for _ in range(most):
+                partition = next(left, None)
+                if partition is None:
+                    del self._sweeps[name]
+                    break
+                turn.append((name, partition))
+        return turn
+
+    def next_ms(self, now_ms: int) -> int:
+        """When something falls due: now_ms if a sweep is under way."""
+        return now_ms if self._sweeps else min(self._due.values(), default=NEVER)
+
+    def _take(self, name: str, now_ms: int) -> bool:
+        if self._due.get(name, NEVER) > now_ms:
+            return False
+        self._due[name] = now_ms + self._intervals[name]
+        return True

@@ -1,0 +1,390 @@
+"""One entry of log.dirs: whose it is, its lock, its checkpoints, and the partitions in it, in and out.
+
+Called by the manager only. `inspect` looks without touching; `LogDirectory.take` locks; `load` opens every partition
+and may run on a thread of its own, since directories share nothing; `close` is the clean stop. Decides nothing about
+where a partition goes. Errors: OSError is this directory's, and takes it offline; DirectoryRefusedError is the
+broker's, and keeps it from starting.
+
+Source: Kafka documentation, implementation, "Log"; KIP-112 (several directories), KAFKA-10471 (the marker goes first).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kbroker.log.checkpoints import (
+    format_clean_shutdown,
+    format_offsets,
+    parse_clean_shutdown,
+    parse_offsets,
+    read_text,
+    replace_file,
+)
+from kbroker.log.config import LogConfig
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.folder import OpenFiles
+from kbroker.log.log import Log
+from kbroker.log.metaproperties import MetaProperties, format_meta_properties, parse_meta_properties
+from kbroker.log.names import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    NOT_OURS,
+    OFFSET_CHECKPOINTS,
+    RECOVERY_POINTS,
+    PartitionFolder,
+    TopicPartition,
+    is_known_file,
+    parse_folder_name,
+)
+from kbroker.log.recovery import RecoveryProgress, open_log
+from kbroker.ports import Disk, Lock, Random
+
+CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
+"""The files whose checksums the clean-shutdown marker carries, since their own format has none."""
+
+
+class DirectoryRefusedError(Exception):
+    """A log directory that this broker must not use: somebody else's, a newer broker's, or contradicting another.
+
+    One line for the operator, which names the place. Nothing has been changed in any directory.
+    """
+
+
+class LoadProgress(NamedTuple):
+    """How far the loading of one directory is. recovering: a partition whose segments are being read, and how far."""
+
+    directory: str
+    partitions_done: int
+    partitions: int
+    recovering: tuple[TopicPartition, RecoveryProgress] | None = None
+
+
+class Loaded(NamedTuple):
+    """What a directory had in it.
+
+    deleted: paths of folders that an earlier life was about to delete. strays: folders moved aside, left alone.
+    notices: lines for the operator about what was found wrong or foreign.
+    """
+
+    logs: dict[TopicPartition, Log]
+    futures: dict[TopicPartition, Log]
+    deleted: list[str]
+    strays: list[str]
+    was_clean: bool
+    notices: list[str]
+
+
+class Inspected(NamedTuple):
+    """What can be said of a directory without touching it. meta: None if it is new, as `exists` if it is missing."""
+
+    exists: bool
+    meta: MetaProperties | None
+
+
+def inspect(disk: Disk, path: str) -> Inspected:
+    """Whose directory it is. Raises OSError where it cannot be read; DirectoryRefusedError if it must not be used."""
+    entry = disk.stat(path)
+    if entry is None:
+        return Inspected(False, None)
+    if not entry.is_dir:
+        raise NotADirectoryError(20, "is not a directory", path)
+    try:
+        text = read_text(disk, path, META_PROPERTIES)
+        meta = None if text is None else parse_meta_properties(text)
+    except CorruptFileError as error:
+        raise DirectoryRefusedError(str(error.at(f"{path}/{META_PROPERTIES}"))) from None
+    for name in OFFSET_CHECKPOINTS:
+        _read_offsets(disk, path, name, [])
+    return Inspected(True, meta)
+
+
+def _read_offsets(disk: Disk, path: str, name: str, notices: list[str]) -> dict[TopicPartition, int]:
+    """An offset checkpoint; {} where there is none, or, with a notice, where it makes no sense."""
+    try:
+        text = read_text(disk, path, name)
+        return {} if text is None else parse_offsets(text)
+    except NewerFormatError as error:
+        raise DirectoryRefusedError(str(error.at(f"{path}/{name}"))) from None
+    except CorruptFileError as error:
+        notices.append(f"{error.at(f'{path}/{name}')}; the file is ignored")
+        return {}
+
+
+class LogDirectory:
+    """A log directory in use.
+
+    online: whether it may still be used. partitions: how many it holds, of all kinds. names_changed: partition folders
+    were made or renamed since the names in this directory were last made durable.
+    """
+
+    __slots__ = (
+        "_lock",
+        "_saved",
+        "_start_is_clean",
+        "disk",
+        "meta",
+        "names_changed",
+        "online",
+        "open_files",
+        "path",
+        "writing",
+    )
+
+    def __init__(self, disk: Disk, path: str, open_files: OpenFiles) -> None:
+        self.disk = disk
+        self.path = path
+        self.open_files = open_files
+        self.meta = MetaProperties()
+        self.online = True
+        self.names_changed = False
+        self.writing: dict[str, bool] = {}
+        self._start_is_clean = False
+        self._lock: Lock | None = None
+        self._saved: dict[str, int] = {}  # hash of what each checkpoint says on the disk
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path!r}, {'online' if self.online else 'offline'})"
+
+    # ---- coming up
+
+    def take(self) -> None:
+        """Make the directory if it is missing, and lock it. Raises OSError; DirectoryRefusedError if it is taken."""
+        make_dirs(self.disk, self.path)
+        try:
+            self._lock = self.disk.lock(f"{self.path}/{LOCK}")
+        except BlockingIOError:
+            raise DirectoryRefusedError(f"{self.path}: is in use by another broker, which holds {LOCK}") from None
+
+    def release(self) -> None:
+        """Unlock; idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def identify(self, meta: MetaProperties) -> None:
+        """Write down whose directory this is, unless it says so already. Raises OSError."""
+        if meta != self.meta:
+            replace_file(self.disk, self.path, META_PROPERTIES, format_meta_properties(meta).encode())
+            self.meta = meta
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        random: Random,
+        wall_ms: int,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> Loaded:
+        """Open every partition there is. Raises OSError; DirectoryRefusedError for files of a newer broker."""
+        loader = _Loader(self, config_of, random, wall_ms, progress)
+        try:
+            loaded = loader.run()
+        except NewerFormatError as error:
+            loader.put_marker_back()
+            raise DirectoryRefusedError(str(error)) from None
+        self._start_is_clean = True
+        return loaded
+
+    # ---- checkpoints
+
+    def changed_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> str | None:
+        """The text that an offset checkpoint must have, or None if the file has it already."""
+        text = format_offsets(offsets)
+        return None if self._saved.get(name) == hash(text) else text
+
+    def saved_checkpoint(self, name: str, text: str) -> None:
+        """A checkpoint was written."""
+        self._saved[name] = hash(text)
+
+    def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Write an offset checkpoint if it changed; waits for the disk. Raises OSError."""
+        text = self.changed_checkpoint(name, offsets)
+        if text is not None:
+            replace_file(self.disk, self.path, name, text.encode())
+            self.names_changed = False
+            self._saved[name] = hash(text)
+
+    # ---- going down
+
+    def close(self, logs: Mapping[TopicPartition, Log], futures: Iterable[Log], broker_epoch: int) -> None:
+        """A clean stop: all durable, checkpoints exact, then the marker. Raises OSError, and leaves no marker."""
+        for log in (*logs.values(), *futures):
+            log.close()
+        self.disk.sync_dir(self.path)
+        self.write_checkpoint(RECOVERY_POINTS, recovery_points(logs))
+        self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))
+        self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))
+        if self._start_is_clean:
+            marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path))
+            replace_file(self.disk, self.path, CLEAN_SHUTDOWN, marker.encode())
+        self.release()
+
+
+def recovery_points(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
+    """What recovery-point-offset-checkpoint says of these logs."""
+    return {partition: log.recovery_point for partition, log in logs.items()}
+
+
+def log_start_offsets(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
+    """What log-start-offset-checkpoint says: only of logs that begin behind their first file's beginning."""
+    return {
+        partition: log.log_start_offset
+        for partition, log in logs.items()
+        if log.log_start_offset > log.segments[0].base_offset
+    }
+
+
+def high_watermarks(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
+    """What replication-offset-checkpoint says of these logs."""
+    return {partition: log.high_watermark for partition, log in logs.items()}
+
+
+def checksums(disk: Disk, path: str) -> dict[str, int]:
+    """CRC-32C of those text files that have no checksum of their own, by name. Raises OSError."""
+    found = {}
+    for name in CHECKSUMMED:
+        try:
+            text = read_text(disk, path, name)
+        except CorruptFileError:
+            found[name] = -1
+        else:
+            if text is not None:
+                found[name] = crc32c(text.encode())
+    return found
+
+
+def make_dirs(disk: Disk, path: str) -> None:
+    """Make a folder and those above it, as far as they are missing, durably. Raises OSError."""
+    if disk.stat(path) is not None:
+        return
+    parent = path.rpartition("/")[0]
+    if parent:
+        make_dirs(disk, parent)
+    disk.make_dir(path)
+    disk.sync_dir(parent or "/")
+
+
+class _Loader:
+    """The loading of one directory: marker, checkpoints, then folder by folder."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config_of: Callable[[str], LogConfig],
+        random: Random,
+        wall_ms: int,
+        progress: Callable[[LoadProgress], None] | None,
+    ) -> None:
+        self._directory = directory
+        self._disk = directory.disk
+        self._path = directory.path
+        self._config_of = config_of
+        self._random = random
+        self._wall_ms = wall_ms
+        self._progress = progress
+        self._configs: dict[str, LogConfig] = {}
+        self._marker: str | None = None
+        self._found = Loaded({}, {}, [], [], False, [])
+
+    def run(self) -> Loaded:
+        folders = self._folders()
+        changed = self._take_marker()
+        clean = changed == []
+        recovery_points = self._checkpoint(RECOVERY_POINTS, changed)
+        start_offsets = self._checkpoint(LOG_START_OFFSETS, changed)
+        high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
+        for done, (name, folder) in enumerate(folders):
+            partition = folder.topic_partition
+            log = open_log(
+                self._disk,
+                f"{self._path}/{name}",
+                self._config(partition.topic),
+                open_files=self._directory.open_files,
+                random=self._random,
+                wall_ms=self._wall_ms,
+                clean=clean,
+                recovery_point=recovery_points.get(partition, 0),
+                log_start_offset=start_offsets.get(partition, 0),
+                progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
+            )
+            log.set_high_watermark(high_watermarks.get(partition, 0))
+            self._keep(partition, folder, log)
+            if self._progress is not None:
+                self._progress(LoadProgress(self._path, done + 1, len(folders)))
+        return self._found._replace(was_clean=clean)
+
+    def _folders(self) -> list[tuple[str, PartitionFolder]]:
+        """The partitions to open, in order; everything else is sorted out here."""
+        found, folders = self._found, []
+        for entry in sorted(self._disk.list(self._path)):
+            path = f"{self._path}/{entry.name}"
+            folder = parse_folder_name(entry.name) if entry.is_dir else None
+            if entry.name in NOT_OURS or (not entry.is_dir and is_known_file(entry.name)):
+                continue
+            if folder is None:
+                kind = "folder" if entry.is_dir else "file"
+                found.notices.append(f"{path}: a foreign {kind} in a log directory, left alone")
+            elif folder.state == "delete":
+                found.deleted.append(path)
+            elif folder.state == "stray":
+                found.strays.append(path)
+                found.notices.append(f"{path}: a stray partition of an earlier life, left alone")
+            else:
+                topic = sys.intern(folder.topic_partition.topic)
+                partition = TopicPartition(topic, folder.topic_partition.partition)
+                folders.append((entry.name, folder._replace(topic_partition=partition)))
+        return folders
+
+    def _take_marker(self) -> list[str] | None:
+        """The checkpoints that are not what the last clean stop wrote; None if the last stop was not clean.
+
+        The marker goes before anything is opened, so that a crash while loading counts as one.
+        """
+        try:
+            self._marker = read_text(self._disk, self._path, CLEAN_SHUTDOWN)
+        except CorruptFileError:
+            self._marker = ""
+        if self._marker is None:
+            return None
+        marker, now = parse_clean_shutdown(self._marker), checksums(self._disk, self._path)
+        changed = [name for name, checksum in marker.checksums.items() if now.get(name) != checksum]
+        self._disk.remove(f"{self._path}/{CLEAN_SHUTDOWN}")
+        self._disk.sync_dir(self._path)
+        return changed
+
+    def _checkpoint(self, name: str, changed: list[str] | None) -> dict[TopicPartition, int]:
+        """What an offset checkpoint says, {} if it cannot be trusted."""
+        if changed and name in changed:
+            self._found.notices.append(f"{self._path}/{name}: changed since the last clean stop; the file is ignored")
+            return {}
+        return _read_offsets(self._disk, self._path, name, self._found.notices)
+
+    def put_marker_back(self) -> None:
+        """Nothing was changed after all: the directory is to be as it was."""
+        if self._marker is not None:
+            replace_file(self._disk, self._path, CLEAN_SHUTDOWN, self._marker.encode())
+
+    def _config(self, topic: str) -> LogConfig:
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = self._config_of(topic)
+        return config
+
+    def _keep(self, partition: TopicPartition, folder: PartitionFolder, log: Log) -> None:
+        logs = self._found.logs if folder.state == "live" else self._found.futures
+        if partition in logs:
+            raise DirectoryRefusedError(f"{log.folder.path}: there is another copy at {logs[partition].folder.path}")
+        logs[partition] = log
+
+    def _recovery_progress(
+        self, partition: TopicPartition, done: int, total: int
+    ) -> Callable[[RecoveryProgress], None]:
+        progress = self._progress
+        assert progress is not None
+        return lambda recovered: progress(LoadProgress(self._path, done, total, (partition, recovered)))

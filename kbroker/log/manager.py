@@ -1,0 +1,636 @@
+"""All logs of a broker, over all of log.dirs: where each is, what becomes of it, and what has to be done by and by.
+
+Called by the replica manager (get, create, delete, truncate), by whoever owns time (`due`), and by the composition root
+(`open_logs`, `close`). One thread owns it. It never waits for a disk but where it says so: fsyncs, removals and
+checkpoints come out of `take_jobs`, run elsewhere, and come back through `finished`. A failing directory goes offline
+alone, with its partitions, and stays so until a restart.
+
+    manager = open_logs(disk, random, ["/data/a", "/data/b"], config_of=..., cluster_id=..., node_id=1, ...)
+    next_ms = manager.due(now_ms, wall_ms)          # background work whose time has come turns into jobs
+    for job in manager.take_jobs():                 # on the pool: job.run()
+        manager.finished(job, error, now_ms)        # back on the owning thread; may make more jobs
+
+Differences from Kafka: a foreign folder in a log directory is reported and left alone (Kafka refuses to start); a
+checkpoint that has not changed is not written again; partition folders marked for deletion are not opened first.
+
+Source: KIP-112, KIP-113 (several directories); Kafka documentation, implementation, "Log".
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from kbroker.log.background import (
+    CHECKPOINTS,
+    FLUSH,
+    PRODUCER_EXPIRY,
+    Delete,
+    Flush,
+    Job,
+    ManagerConfig,
+    RunAll,
+    Timers,
+    Write,
+    one_after_another,
+)
+from kbroker.log.checkpoints import format_partition_metadata, parse_partition_metadata, read_text
+from kbroker.log.config import LogConfig
+from kbroker.log.directory import (
+    DirectoryRefusedError,
+    Loaded,
+    LoadProgress,
+    LogDirectory,
+    high_watermarks,
+    inspect,
+    log_start_offsets,
+    recovery_points,
+)
+from kbroker.log.errors import CorruptFileError
+from kbroker.log.folder import OpenFiles
+from kbroker.log.jobs import DeleteJob
+from kbroker.log.log import Log
+from kbroker.log.metaproperties import MetaProperties, check_agreement
+from kbroker.log.names import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    MAX_NAME_LENGTH,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    FolderState,
+    TopicPartition,
+    folder_name,
+    folder_name_in_state,
+)
+from kbroker.log.recovery import open_log
+from kbroker.ports import Disk, Random
+from protocol.errors import ErrorCode, KafkaError
+
+_SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
+_OFFSETS: dict[str, Callable[[Mapping[TopicPartition, Log]], dict[tuple[str, int], int]]] = {
+    RECOVERY_POINTS: recovery_points,
+    LOG_START_OFFSETS: log_start_offsets,
+    HIGH_WATERMARKS: high_watermarks,
+}
+
+
+def open_logs(
+    disk: Disk,
+    random: Random,
+    paths: Sequence[str],
+    *,
+    config_of: Callable[[str], LogConfig],
+    cluster_id: str | None,
+    node_id: int,
+    config: ManagerConfig,
+    now_ms: int,
+    wall_ms: int,
+    run_all: RunAll = one_after_another,
+    progress: Callable[[LoadProgress], None] | None = None,
+) -> LogManager:
+    """Take the log directories and load all partitions; waits for the disk, long after an unclean stop.
+
+    paths: log.dirs, absolute. config_of: a topic's settings. cluster_id: None if not known yet. now_ms: monotonic.
+    progress: told from the threads of run_all. A directory with an OSError starts offline, unless it is the last.
+    Raises DirectoryRefusedError, having changed nothing: no directory is usable, one belongs to another broker or
+    cluster or a newer version, is in use, is named twice, or a partition is in two of them.
+    """
+    manager = LogManager(disk, random, paths, config_of, config)
+    manager._claim(cluster_id, node_id)
+    manager._load(now_ms, wall_ms, run_all, progress)
+    return manager
+
+
+def stored_identity(disk: Disk, paths: Iterable[str]) -> MetaProperties:
+    """Cluster and node id that the directories agree on, as far as they say; touches nothing.
+
+    Directories that cannot be read are left out. Raises DirectoryRefusedError if they contradict one another.
+    """
+    known = MetaProperties()
+    metas = _readable(disk, paths)[0]
+    fault = check_agreement(metas)
+    if fault is not None:
+        raise DirectoryRefusedError(str(fault))
+    for meta in metas.values():
+        known = MetaProperties(
+            0, known.cluster_id or meta.cluster_id, meta.node_id if known.node_id is None else known.node_id
+        )
+    return known
+
+
+def _readable(disk: Disk, paths: Iterable[str]) -> tuple[dict[str, MetaProperties], dict[str, OSError]]:
+    """Whose each directory is (nobody's if it is new), and those that cannot be read."""
+    metas: dict[str, MetaProperties] = {}
+    failed: dict[str, OSError] = {}
+    for path in paths:
+        try:
+            metas[path] = inspect(disk, path).meta or MetaProperties()
+        except OSError as error:
+            failed[path] = error
+    return metas, failed
+
+
+class LogManager:
+    """The logs of one broker by partition. Made by `open_logs`.
+
+    notices: lines for the operator, to be taken and shown by whoever runs this. lost: partitions that went offline
+    because a directory failed under the manager's own hands, to be taken by the replica manager.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        random: Random,
+        paths: Sequence[str],
+        config_of: Callable[[str], LogConfig],
+        config: ManagerConfig,
+    ) -> None:
+        paths = [path.rstrip("/") or "/" for path in paths]
+        assert paths, "log.dirs is empty"
+        assert all(path.startswith("/") for path in paths), paths
+        for at, path in enumerate(paths):
+            if path in paths[:at]:
+                raise DirectoryRefusedError(f"{path}: is named twice in log.dirs")
+        limit = max(2, config.open_files // len(paths))
+        self.directories = [LogDirectory(disk, path, OpenFiles(limit)) for path in paths]
+        self.notices: list[str] = []
+        self.lost: list[TopicPartition] = []
+        self._disk = disk
+        self._random = random
+        self._config_of = config_of
+        self._config = config
+        self._logs: dict[TopicPartition, Log] = {}
+        self._futures: dict[TopicPartition, Log] = {}
+        self._offline: set[TopicPartition] = set()
+        self._jobs: list[Flush | Delete | Write] = []
+        self._later: list[tuple[int, int, Delete]] = []  # a heap: when, tie-breaker, what
+        self._numbered = 0
+        self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
+        self._timers = Timers(config, 0)
+
+    # ---- looking up
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._logs)
+
+    def get(self, topic: str, index: int) -> Log | None:
+        """The log of a partition, None if there is none.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR if there was one, in a directory that is offline now.
+        """
+        log = self._logs.get(TopicPartition(topic, index))
+        if log is None and (topic, index) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{index} is offline")
+        return log
+
+    def logs(self) -> Iterable[tuple[TopicPartition, Log]]:
+        """Every partition's log that is online."""
+        return self._logs.items()
+
+    def directory_of(self, path: str) -> LogDirectory:
+        """The log directory that a path lies in."""
+        for directory in self.directories:
+            if path == directory.path or path.startswith(directory.path.rstrip("/") + "/"):
+                return directory
+        raise AssertionError(f"{path} is in no log directory")
+
+    def topic_id(self, topic: str, index: int) -> bytes | None:
+        """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
+        log = self._logs[TopicPartition(topic, index)]
+        try:
+            text = read_text(self._disk, log.folder.path, PARTITION_METADATA)
+            return None if text is None else parse_partition_metadata(text).topic_id
+        except CorruptFileError as error:
+            self.notices.append(f"{error.at(f'{log.folder.path}/{PARTITION_METADATA}')}; the file is ignored")
+            return None
+
+    # ---- making and unmaking
+
+    def get_or_create(
+        self, topic: str, index: int, topic_id: bytes | None, config: LogConfig, *, is_new: bool, wall_ms: int
+    ) -> Log:
+        """The log of a partition, made in the online directory with the fewest partitions if there is none.
+
+        is_new: whether the controller just made the partition. If not, and a directory is offline, the log may be
+        there: then none is made. topic_id: written beside it; None or zeros if there is none.
+        Raises KafkaError KAFKA_STORAGE_ERROR; INVALID_TOPIC_EXCEPTION if the name is too long for a folder.
+        """
+        partition = TopicPartition(topic, index)
+        log = self.get(topic, index) if not is_new else self._logs.get(partition)
+        if log is not None:
+            return log
+        offline = [directory.path for directory in self.directories if not directory.online]
+        if offline and not is_new:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} may be in a directory that is offline: {', '.join(offline)}",
+            )
+        name = folder_name(partition)
+        if len(name) > MAX_NAME_LENGTH:
+            raise _name_too_long(name)
+        for directory in sorted(self._online(), key=self._partitions_in()):
+            try:
+                log = self._create(directory, name, config, wall_ms)
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    raise _name_too_long(f"{directory.path}/{name}") from None
+                self._fail(directory, error)
+                continue
+            self._logs[partition] = log
+            self._offline.discard(partition)
+            self._outdated[directory.path] = directory
+            if topic_id is not None and any(topic_id):
+                self._jobs.append(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
+            return log
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")
+
+    def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
+        path = f"{directory.path}/{name}"
+        try:
+            self._disk.make_dir(path)
+        except FileExistsError:
+            self.notices.append(f"{path}: was there already; the new partition takes it over")
+        directory.names_changed = True
+        return open_log(
+            self._disk,
+            path,
+            config,
+            open_files=directory.open_files,
+            random=self._random,
+            wall_ms=wall_ms,
+            clean=False,
+        )
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.online]
+
+    def _partitions_in(self) -> Callable[[LogDirectory], int]:
+        """Counts the partitions of a directory; a function, so that one count serves a whole choice."""
+        if len(self.directories) == 1:
+            return lambda _: 0
+        counts = dict.fromkeys((directory.path for directory in self.directories), 0)
+        for log in (*self._logs.values(), *self._futures.values()):
+            counts[log.folder.path.rpartition("/")[0]] += 1
+        return lambda directory: counts[directory.path]
+
+    def delete(self, topic: str, index: int, *, now_ms: int) -> bool:
+        """Take a partition away: its folder is renamed now and removed by and by; whether there was one.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR if its directory is offline, or fails at it.
+        """
+        return self._move_away(topic, index, "delete", now_ms)
+
+    def set_aside(self, topic: str, index: int) -> bool:
+        """Rename the folder of a partition that nobody claims to a stray's, and keep it; whether there was one.
+
+        Raises as `delete`.
+        """
+        return self._move_away(topic, index, "stray", 0)
+
+    def _move_away(self, topic: str, index: int, state: FolderState, now_ms: int) -> bool:
+        log = self.get(topic, index)
+        if log is None:
+            return False
+        partition = TopicPartition(topic, index)
+        directory = self.directory_of(log.folder.path)
+        name = folder_name_in_state(partition, state, self._random.token(16).hex())
+        with self._storage(directory):
+            log.move_to(f"{directory.path}/{name}")
+        directory.names_changed = True
+        del self._logs[partition]
+        removal = log.delete()
+        if state == "delete":
+            self._delete_later(directory, removal, now_ms)
+        self._outdated[directory.path] = directory
+        return True
+
+    def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
+        """A topic's settings changed: its log takes them from now on."""
+        log = self._logs.get(TopicPartition(topic, index))
+        if log is not None:
+            log.config = config
+            for segment in log.segments:
+                segment.config = config
+
+    def truncate(self, offsets: Mapping[tuple[str, int], int], *, now_ms: int, wall_ms: int) -> None:
+        """Cut logs back, for a follower; waits for the disk, since recovery must not trust what is cut.
+
+        Partitions without a log are left out. Raises KafkaError KAFKA_STORAGE_ERROR if a directory failed at it.
+        """
+        changed: dict[str, LogDirectory] = {}
+        for (topic, index), offset in offsets.items():
+            log = self.get(topic, index)
+            if log is None:
+                continue
+            directory = self.directory_of(log.folder.path)
+            with self._storage(directory):
+                job = log.truncate_to(offset, wall_ms)
+            changed[directory.path] = directory
+            if job is not None:
+                self._delete_later(directory, job, now_ms)
+        self._checkpoint_now(changed.values(), RECOVERY_POINTS)
+
+    def truncate_fully(
+        self, topic: str, index: int, offset: int, *, now_ms: int, wall_ms: int, log_start_offset: int | None = None
+    ) -> None:
+        """Empty a log and start it again at `offset`; waits for the disk. Raises as `truncate`."""
+        log = self.get(topic, index)
+        if log is None:
+            return
+        directory = self.directory_of(log.folder.path)
+        with self._storage(directory):
+            job = log.truncate_fully(offset, wall_ms, log_start_offset)
+            self._disk.sync_dir(log.folder.path)  # or a crash might forget where it starts
+        self._delete_later(directory, job, now_ms)
+        self._checkpoint_now([directory], RECOVERY_POINTS, LOG_START_OFFSETS)
+
+    def _checkpoint_now(self, directories: Iterable[LogDirectory], *names: str) -> None:
+        for directory in directories:
+            with self._storage(directory):
+                for name in names:
+                    directory.write_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
+                    if name in directory.writing:
+                        directory.writing[name] = True  # what is being written is older
+
+    # ---- failure
+
+    def disk_failed(self, path: str, error: OSError) -> list[TopicPartition]:
+        """Take the directory that `path` lies in offline; the partitions that went with it, [] if it was before."""
+        directory = self.directory_of(path)
+        if not directory.online:
+            return []
+        directory.online = False
+        self.notices.append(f"{directory.path}: goes offline: {_reason(error)}")
+        gone = list(self._logs_in(directory))
+        for partition in gone:
+            self._logs.pop(partition).close_files()
+        for partition in self._logs_in(directory, self._futures):
+            self._futures.pop(partition).close_files()
+        self._offline.update(gone)
+        self._jobs = [job for job in self._jobs if job.directory is not directory]
+        self._later = [entry for entry in self._later if entry[2].directory is not directory]
+        heapq.heapify(self._later)
+        self._outdated.pop(directory.path, None)
+        directory.release()
+        if not self.has_online_directory:
+            self.notices.append("no log directory is left: this broker cannot go on")
+        return gone
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        self.lost += self.disk_failed(directory.path, error)
+
+    def _storage(self, directory: LogDirectory) -> _Storage:
+        return _Storage(self, directory)
+
+    @property
+    def has_online_directory(self) -> bool:
+        """Whether the broker can go on."""
+        return any(directory.online for directory in self.directories)
+
+    def _logs_in(
+        self, directory: LogDirectory, logs: Mapping[TopicPartition, Log] | None = None
+    ) -> dict[TopicPartition, Log]:
+        logs = self._logs if logs is None else logs
+        if len(self.directories) == 1:
+            return dict(logs)
+        prefix = directory.path.rstrip("/") + "/"
+        return {partition: log for partition, log in logs.items() if log.folder.path.startswith(prefix)}
+
+    # ---- work for the pool
+
+    def flush(self, topic: str, index: int, *, rolled_only: bool = False) -> None:
+        """Have a log made durable: after an append that asks for it, or (rolled_only) after a roll."""
+        log = self._logs.get(TopicPartition(topic, index))
+        if log is not None:
+            self._flush(log, rolled_only=rolled_only)
+
+    def _flush(self, log: Log, *, rolled_only: bool = False) -> None:
+        job = log.start_flush(rolled_only=rolled_only)
+        if job is not None:
+            directory = self.directory_of(log.folder.path)
+            self._jobs.append(Flush(directory, log, job, directory.names_changed))
+
+    def take_jobs(self) -> list[Job]:
+        """What is to be run on the pool, in any order; each comes back through `finished`."""
+        outdated, self._outdated = self._outdated, {}
+        for directory in outdated.values():
+            for name in CHECKPOINTS:
+                self._checkpoint(directory, name)
+        jobs, self._jobs = self._jobs, []
+        return list(jobs)
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:
+        """A job ended. Returns the partitions that went offline because of its error."""
+        assert isinstance(job, Flush | Delete | Write), job
+        if error is None:
+            try:
+                self._conclude(job, now_ms)
+            except OSError as late:
+                error = late
+        elif isinstance(job, Flush):
+            job.log.flush_failed(job.job)
+        elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
+            self.notices.append(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {_reason(error)}")
+            return []  # the next start finds what stayed behind
+        return [] if error is None else self.disk_failed(job.directory.path, error)
+
+    def _conclude(self, job: Flush | Delete | Write, now_ms: int) -> None:
+        directory = job.directory
+        if isinstance(job, Flush):
+            job.log.flushed(job.job, now_ms)
+            directory.names_changed &= not job.sync_names
+        elif isinstance(job, Write) and directory.online:
+            is_old = job.log is None and directory.writing.pop(job.name)
+            if is_old:
+                self._checkpoint(directory, job.name)
+                return
+            job.put_in_place()
+            if job.log is None:
+                directory.saved_checkpoint(job.name, job.text)
+
+    def _delete_later(self, directory: LogDirectory, job: DeleteJob, now_ms: int) -> None:
+        self._numbered += 1
+        heapq.heappush(self._later, (now_ms + job.delay_ms, self._numbered, Delete(directory, job)))
+
+    def _checkpoint(self, directory: LogDirectory, name: str) -> None:
+        """Have a checkpoint written, if it is to say something new; after the one that is being written."""
+        if name in directory.writing:
+            directory.writing[name] = True
+            return
+        text = directory.changed_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
+        if text is not None:
+            directory.writing[name] = False
+            self._jobs.append(Write(directory, None, name, text))
+
+    # ---- by and by
+
+    def due(self, now_ms: int, wall_ms: int) -> int:
+        """Do, or turn into jobs, what is due; returns when to call again at the latest. now_ms: monotonic.
+
+        A look at all logs is spread over several calls, so that none takes long: then the answer is now_ms.
+        """
+        while self._later and self._later[0][0] <= now_ms:
+            self._jobs.append(heapq.heappop(self._later)[2])
+        for name in self._timers.checkpoints_due(now_ms):
+            for directory in self._online():
+                self._checkpoint(directory, name)
+        for reason, partition in self._timers.sweep(self._logs, now_ms, _SWEEP):
+            log = self._logs.get(partition)
+            if log is not None:
+                self._look_after(reason, log, now_ms, wall_ms)
+        soonest = self._timers.next_ms(now_ms)
+        return min(soonest, self._later[0][0]) if self._later else soonest
+
+    def _look_after(self, reason: str, log: Log, now_ms: int, wall_ms: int) -> None:
+        if reason == FLUSH:
+            if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                self._flush(log)
+        elif reason == PRODUCER_EXPIRY:
+            log.expire_producers(wall_ms)
+        else:
+            directory = self.directory_of(log.folder.path)
+            try:
+                for job in log.delete_old_segments(wall_ms):
+                    self._delete_later(directory, job, now_ms)
+            except OSError as error:
+                self._fail(directory, error)
+
+    # ---- coming up and going down
+
+    def _claim(self, cluster_id: str | None, node_id: int) -> None:
+        """Check, lock and mark the directories: all of them, or none is touched."""
+        metas, failed = _readable(self._disk, (directory.path for directory in self.directories))
+        fault = check_agreement(metas, cluster_id=cluster_id, node_id=node_id)
+        if fault is not None:
+            raise DirectoryRefusedError(str(fault))
+        if not metas:
+            raise DirectoryRefusedError("; ".join(f"{path}: {_reason(error)}" for path, error in failed.items()))
+        for directory in self.directories:
+            if directory.path in failed:
+                self._fail(directory, failed[directory.path])
+        try:
+            for directory in self._online():
+                self._take(directory, metas[directory.path], cluster_id, node_id)
+        except DirectoryRefusedError:
+            for directory in self.directories:
+                directory.release()
+            raise
+        if not self.has_online_directory:
+            raise DirectoryRefusedError("; ".join(self.notices[:-1]))
+
+    def _take(self, directory: LogDirectory, meta: MetaProperties, cluster_id: str | None, node_id: int) -> None:
+        try:
+            directory.take()
+            directory.meta = meta
+            directory_id = self._random.token(16) if meta == MetaProperties() else meta.directory_id
+            wanted = meta._replace(cluster_id=meta.cluster_id or cluster_id, node_id=node_id, directory_id=directory_id)
+            directory.identify(wanted)
+        except OSError as error:
+            self._fail(directory, error)
+
+    def _load(
+        self, now_ms: int, wall_ms: int, run_all: RunAll, progress: Callable[[LoadProgress], None] | None
+    ) -> None:
+        """Open all partitions, directory by directory, side by side."""
+        outcomes: dict[str, Loaded | Exception] = {}
+
+        def task(directory: LogDirectory) -> Callable[[], None]:
+            def load() -> None:
+                try:
+                    outcomes[directory.path] = directory.load(self._config_of, self._random, wall_ms, progress)
+                except (OSError, DirectoryRefusedError) as error:
+                    outcomes[directory.path] = error
+
+            return load
+
+        run_all([task(directory) for directory in self._online()])
+        for directory in self._online():
+            outcome = outcomes[directory.path]
+            if isinstance(outcome, OSError):
+                self._fail(directory, outcome)
+            elif isinstance(outcome, Exception):
+                self._give_up()
+                raise outcome
+            else:
+                self._adopt(directory, outcome, now_ms)
+        if not self.has_online_directory:
+            raise DirectoryRefusedError("; ".join(self.notices[:-1]))
+        self._timers = Timers(self._config, now_ms)
+
+    def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> None:
+        self.notices += loaded.notices
+        for mine, theirs in ((self._logs, loaded.logs), (self._futures, loaded.futures)):
+            for partition, log in theirs.items():
+                if partition in mine:
+                    self._give_up()
+                    other = mine[partition].folder.path
+                    raise DirectoryRefusedError(
+                        f"{log.folder.path}: there is another copy at {other}; remove the stale one"
+                    )
+                mine[partition] = log
+        for path in loaded.deleted:
+            job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
+            self._delete_later(directory, job, now_ms)
+
+    def _give_up(self) -> None:
+        """The broker does not start: let go of everything."""
+        for log in (*self._logs.values(), *self._futures.values()):
+            log.close_files()
+        for directory in self.directories:
+            directory.release()
+
+    def close(self, *, broker_epoch: int = -1, run_all: RunAll = one_after_another) -> None:
+        """A clean stop: everything durable, checkpoints, markers, locks released; waits for the disk.
+
+        Every job taken before has come back. A directory that fails at it gets no marker, and is recovered next time.
+        """
+        errors: dict[str, OSError] = {}
+
+        def task(directory: LogDirectory) -> Callable[[], None]:
+            def close() -> None:
+                try:
+                    directory.close(
+                        self._logs_in(directory), self._logs_in(directory, self._futures).values(), broker_epoch
+                    )
+                except OSError as error:
+                    errors[directory.path] = error
+
+            return close
+
+        for job in self._jobs:
+            if isinstance(job, Flush):
+                job.log.flush_failed(job.job)  # never begun: closing does it
+        self._jobs.clear()
+        run_all([task(directory) for directory in self._online()])
+        for directory in self._online():
+            if directory.path in errors:
+                self._fail(directory, errors[directory.path])
+
+
+class _Storage:
+    """A block in which an OSError takes a directory offline and becomes KAFKA_STORAGE_ERROR."""
+
+    def __init__(self, manager: LogManager, directory: LogDirectory) -> None:
+        self._manager = manager
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            self._manager._fail(self._directory, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    """What the operating system said, in one line."""
+    return f"{error.strerror or error} [{errno.errorcode.get(error.errno or 0, '?')}]"
+
+
+def _name_too_long(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: is too long for the name of a folder")

@@ -1,0 +1,728 @@
+"""The log manager: several directories, their failures, what comes and goes, and what is done by and by."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, read_text, replace_file
+from kbroker.log.directory import DirectoryRefusedError, LoadProgress
+from kbroker.log.manager import LogManager, open_logs, stored_identity
+from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
+from kbroker.sim.clock import SimRandom
+from kbroker.sim.disk import SimDisk
+from protocol.errors import ErrorCode, KafkaError
+from tests.log.worlds import NOW, all_offsets, batch
+
+TOPIC_ID = bytes(range(1, 17))
+CONFIG = ManagerConfig(initial_delay_ms=0)
+
+
+def start(
+    disk: SimDisk,
+    *paths: str,
+    config: LogConfig | None = None,
+    manager_config: ManagerConfig = CONFIG,
+    node_id: int = 1,
+    cluster_id: str | None = "c",
+    progress: Callable[[LoadProgress], None] | None = None,
+) -> LogManager:
+    return open_logs(
+        disk,
+        SimRandom(1),
+        paths or ("/a",),
+        config_of=lambda _: config or LogConfig(),
+        cluster_id=cluster_id,
+        node_id=node_id,
+        config=manager_config,
+        now_ms=0,
+        wall_ms=NOW,
+        progress=progress,
+    )
+
+
+def create(manager: LogManager, topic: str, *indices: int, is_new: bool = True) -> None:
+    for index in indices or (0,):
+        manager.get_or_create(topic, index, TOPIC_ID, LogConfig(), is_new=is_new, wall_ms=NOW)
+
+
+def append(manager: LogManager, topic: str, index: int = 0, count: int = 1) -> None:
+    log = manager.get(topic, index)
+    assert log is not None
+    log.append_as_leader(batch(count), 0, NOW)
+    log.set_high_watermark(log.log_end_offset)
+
+
+def run_jobs(manager: LogManager, now_ms: int = 0) -> int:
+    """Run what the pool would, until there is no more; how many."""
+    count = 0
+    while jobs := manager.take_jobs():
+        for job in jobs:
+            count += 1
+            try:
+                job.run()
+            except OSError as error:
+                manager.finished(job, error, now_ms)
+            else:
+                manager.finished(job, None, now_ms)
+    return count
+
+
+def text(disk: SimDisk, path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return read_text(disk, folder, name) or ""
+
+
+def names(disk: SimDisk, path: str) -> list[str]:
+    return sorted(entry.name for entry in disk.list(path))
+
+
+# ---- coming up
+
+
+def test_a_new_directory_is_made_locked_and_marked() -> None:
+    disk = SimDisk()
+    start(disk, "/deep/er/logs")
+    meta = parse_meta_properties(text(disk, "/deep/er/logs/meta.properties"))
+    assert (meta.version, meta.cluster_id, meta.node_id) == (0, "c", 1)
+    assert meta.directory_id is not None
+
+
+def test_an_old_directory_keeps_its_identity() -> None:
+    disk = SimDisk()
+    disk.make_dir("/a")
+    replace_file(disk, "/a", "meta.properties", b"version=1\nnode.id=1\ncluster.id=c\nother=kept\n")
+    start(disk)
+    assert text(disk, "/a/meta.properties") == "version=1\nnode.id=1\ncluster.id=c\nother=kept\n"
+
+
+def test_partitions_survive_a_clean_restart_without_recovery() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t", 0, 1)
+    append(manager, "t", 1, count=3)
+    run_jobs(manager)
+    manager.close(broker_epoch=9)
+    assert parse_clean_shutdown(text(disk, "/a/.kafka_cleanshutdown")).broker_epoch == 9
+    disk.restart()
+    seen: list[LoadProgress] = []
+    again = start(disk, progress=seen.append)
+    log = again.get("t", 1)
+    assert log is not None
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (3, 3, 3)
+    assert [entry.recovering for entry in seen] == [None, None]
+    assert again.topic_id("t", 1) == TOPIC_ID
+
+
+def test_after_a_crash_partitions_are_recovered_and_progress_is_told() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=3)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    disk.restart()
+    seen: list[LoadProgress] = []
+    log = start(disk, progress=seen.append).get("t", 0)
+    assert log is not None
+    assert all_offsets(log) == [0]
+    assert any(entry.recovering is not None for entry in seen)
+
+
+def test_a_crash_while_loading_is_not_taken_for_a_clean_stop() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    manager.close()
+    start(disk)
+    disk.restart()
+    assert ".kafka_cleanshutdown" not in names(disk, "/a")
+
+
+def test_directories_are_loaded_by_the_runner_side_by_side() -> None:
+    disk = SimDisk()
+    start(disk, "/a", "/b").close()
+    given: list[int] = []
+
+    def run_all(tasks: Sequence[Callable[[], None]]) -> None:
+        given.append(len(tasks))
+        for task in reversed(tasks):
+            task()
+
+    open_logs(
+        disk,
+        SimRandom(1),
+        ["/a", "/b"],
+        config_of=lambda _: LogConfig(),
+        cluster_id="c",
+        node_id=1,
+        config=CONFIG,
+        now_ms=0,
+        wall_ms=NOW,
+        run_all=run_all,
+    )
+    assert given == [2]
+
+
+def test_high_watermarks_are_taken_from_the_checkpoint() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=5)
+    log = manager.get("t", 0)
+    assert log is not None
+    log.high_watermark = 2
+    manager.close()
+    again = start(disk).get("t", 0)
+    assert again is not None
+    assert again.high_watermark == 2
+
+
+# ---- refusals: one line, and nothing touched
+
+
+def refusal(disk: SimDisk, *paths: str, node_id: int = 1, cluster_id: str = "c") -> str:
+    """The one line, having checked that no file changed."""
+
+    def content() -> dict[str, bytes]:
+        found = {}
+        for path in disk.paths():
+            file = disk.open(path, "read")
+            found[path] = file.read(0, file.size())
+        return found
+
+    before = content()
+    with pytest.raises(DirectoryRefusedError) as caught:
+        start(disk, *paths, node_id=node_id, cluster_id=cluster_id)
+    assert content() == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def stored(files: dict[str, str]) -> SimDisk:
+    """A disk that holds these files."""
+    disk = SimDisk()
+    for path, content in files.items():
+        folder, _, name = path.rpartition("/")
+        for end in [at for at, character in enumerate(path) if character == "/"][1:]:
+            if disk.stat(path[:end]) is None:
+                disk.make_dir(path[:end])
+        replace_file(disk, folder, name, content.encode())
+    return disk
+
+
+def test_a_locked_directory_is_one_line() -> None:
+    disk = SimDisk()
+    start(disk)
+    assert refusal(disk) == "/a: is in use by another broker, which holds .lock"
+
+
+def test_a_refused_start_releases_the_locks_it_took() -> None:
+    disk = SimDisk()
+    start(disk, "/b")
+    assert "/b: is in use" in refusal_without_check(disk, "/a", "/b")
+    start(disk, "/a")
+
+
+def refusal_without_check(disk: SimDisk, *paths: str) -> str:
+    with pytest.raises(DirectoryRefusedError) as caught:
+        start(disk, *paths)
+    return str(caught.value)
+
+
+def test_a_directory_of_another_broker_is_one_line() -> None:
+    disk = stored({"/a/meta.properties": "version=0\nbroker.id=2\ncluster.id=c\n"})
+    assert refusal(disk) == "/a/meta.properties: broker id 2 differs from 1 of this broker's configuration"
+
+
+def test_a_directory_of_another_cluster_is_one_line() -> None:
+    disk = stored({"/a/meta.properties": "version=0\nbroker.id=1\ncluster.id=d\n"})
+    assert refusal(disk) == "/a/meta.properties: cluster id d differs from c of this broker's configuration"
+
+
+def test_mixed_directories_are_one_line_and_no_directory_is_made() -> None:
+    disk = stored({"/a/meta.properties": "broker.id=1\ncluster.id=c\n", "/b/meta.properties": "broker.id=3\n"})
+    assert "/b/meta.properties: broker id 3 differs from 1" in refusal(disk, "/new", "/a", "/b")
+    assert names(disk, "/") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ({"/a/meta.properties": "version=2\n"}, "/a/meta.properties: version: has version 2"),
+        ({"/a/meta.properties": "version=0\nbroker.id=x\n"}, "/a/meta.properties: broker.id: is not a number"),
+        (
+            {"/a/recovery-point-offset-checkpoint": "1\n0\n"},
+            "/a/recovery-point-offset-checkpoint: line 1: has version 1",
+        ),
+        ({"/a/t-0/leader-epoch-checkpoint": "7\n0\n"}, "/a/t-0/leader-epoch-checkpoint: line 1: has version 7"),
+    ],
+)
+def test_a_newer_or_broken_format_is_one_line(files: dict[str, str], line: str) -> None:
+    disk = stored({"/a/.kafka_cleanshutdown": "", "/a/.lock": "", **files})
+    if "/a/meta.properties" not in files:
+        replace_file(disk, "/a", "meta.properties", b"broker.id=1\ncluster.id=c\n")
+    assert refusal(disk).startswith(line)
+
+
+def test_a_log_dir_that_is_a_file_is_one_line() -> None:
+    disk = SimDisk()
+    disk.open("/a", "create").close()
+    assert refusal(disk) == "/a: is not a directory [ENOTDIR]"
+
+
+def test_permission_denied_is_one_line() -> None:
+    disk = stored({"/a/meta.properties": "broker.id=1\ncluster.id=c\n"})
+    disk.fail("open", "/a/meta.properties", errno.EACCES, times=100)
+    with pytest.raises(DirectoryRefusedError) as caught:
+        start(disk)
+    assert str(caught.value) == "/a: EACCES [EACCES]"
+
+
+def test_a_directory_named_twice_is_one_line() -> None:
+    assert refusal(SimDisk(), "/a", "/b", "/a/") == "/a: is named twice in log.dirs"
+
+
+def test_two_copies_of_a_partition_are_one_line() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t")
+    manager.close()
+    disk.make_dir("/b/t-0")
+    assert "/b/t-0: there is another copy at /a/t-0" in refusal_without_check(disk, "/a", "/b")
+
+
+def test_stored_identity_is_what_the_directories_say() -> None:
+    disk = stored({"/a/meta.properties": "broker.id=4\n", "/b/meta.properties": "cluster.id=x\n"})
+    assert stored_identity(disk, ["/a", "/b", "/missing"]) == MetaProperties(0, "x", 4)
+
+
+def test_stored_identities_that_contradict_are_one_line() -> None:
+    disk = stored({"/a/meta.properties": "broker.id=4\n", "/b/meta.properties": "broker.id=5\n"})
+    with pytest.raises(DirectoryRefusedError, match="broker id 5 differs from 4"):
+        stored_identity(disk, ["/a", "/b"])
+
+
+# ---- foreign things
+
+
+def test_foreign_things_are_reported_and_left_alone() -> None:
+    disk = stored({"/a/lost+found/x": "1", "/a/notes.txt": "2", "/a/__cluster_metadata-0/quorum-state": "3"})
+    manager = start(disk)
+    assert manager.notices == [
+        "/a/lost+found: a foreign folder in a log directory, left alone",
+        "/a/notes.txt: a foreign file in a log directory, left alone",
+    ]
+    assert text(disk, "/a/lost+found/x") == "1"
+    assert len(manager) == 0
+
+
+def test_a_stray_partition_is_reported_and_left_alone() -> None:
+    disk = stored({"/a/t-0.0123456789abcdef0123456789abcdef-stray/partition.metadata": "x"})
+    assert "a stray partition of an earlier life, left alone" in start(disk).notices[0]
+
+
+def test_a_deletion_of_an_earlier_life_is_finished_after_the_delay() -> None:
+    disk = stored({"/a/t-0.0123456789abcdef0123456789abcdef-delete/00000000000000000000.log": "x"})
+    manager = start(disk)
+    manager.due(59_999, NOW)
+    run_jobs(manager)
+    assert any(name.endswith("-delete") for name in names(disk, "/a"))
+    manager.due(60_000, NOW)
+    run_jobs(manager)
+    assert not any(name.endswith("-delete") for name in names(disk, "/a"))
+
+
+def test_a_broken_checkpoint_is_reported_and_ignored() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=3)
+    manager.close()
+    disk.remove("/a/.kafka_cleanshutdown")
+    replace_file(disk, "/a", "recovery-point-offset-checkpoint", b"0\n1\nnonsense\n")
+    again = start(disk)
+    assert "recovery-point-offset-checkpoint: line 3: expected topic" in again.notices[0]
+    log = again.get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 3
+
+
+def test_a_checkpoint_that_changed_after_a_clean_stop_is_ignored_and_all_is_recovered() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=3)
+    manager.close()
+    replace_file(disk, "/a", "replication-offset-checkpoint", format_offsets({("t", 0): 1}).encode())
+    seen: list[LoadProgress] = []
+    again = start(disk, progress=seen.append)
+    assert again.notices == ["/a/replication-offset-checkpoint: changed since the last clean stop; the file is ignored"]
+    assert any(entry.recovering for entry in seen)
+
+
+# ---- placement
+
+
+def test_new_partitions_go_where_the_fewest_are() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b", "/c")
+    create(manager, "t", 0, 1, 2, 3, 4)
+    places = [log.folder.path for _, log in manager.logs()]
+    assert places == ["/a/t-0", "/b/t-1", "/c/t-2", "/a/t-3", "/b/t-4"]
+
+
+def test_a_partition_is_made_once() -> None:
+    manager = start(SimDisk())
+    create(manager, "t")
+    log = manager.get("t", 0)
+    assert manager.get_or_create("t", 0, TOPIC_ID, LogConfig(), is_new=True, wall_ms=NOW) is log
+
+
+def test_a_name_that_fits_no_folder_is_the_clients_fault() -> None:
+    manager = start(SimDisk())
+    with pytest.raises(KafkaError) as caught:
+        manager.get_or_create("t" * 249, 100_000, None, LogConfig(), is_new=True, wall_ms=NOW)
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert manager.has_online_directory
+
+
+def test_a_name_that_the_volume_does_not_take_is_the_clients_fault() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    disk.fail("make_dir", "/t-0", errno.ENAMETOOLONG)
+    with pytest.raises(KafkaError) as caught:
+        create(manager, "t")
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert manager.has_online_directory
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])
+def test_where_a_directory_fails_the_next_takes_the_partition(code: int) -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    disk.fail("make_dir", "/a/t-0", code)
+    create(manager, "t")
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.folder.path == "/b/t-0"
+    assert [directory.online for directory in manager.directories] == [False, True]
+
+
+# ---- failure
+
+
+def test_a_failing_directory_goes_offline_alone() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t", 0, 1, 2)
+    gone = manager.disk_failed("/a/t-0/00000000000000000000.log", OSError(errno.EIO, "Input/output error"))
+    assert gone == [("t", 0), ("t", 2)]
+    assert manager.notices[-1] == "/a: goes offline: Input/output error [EIO]"
+    with pytest.raises(KafkaError) as caught:
+        manager.get("t", 2)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.get("t", 1) is not None
+    assert manager.disk_failed("/a", OSError(errno.EIO, "again")) == []
+
+
+def test_a_partition_that_may_be_offline_is_not_made_anew() -> None:
+    manager = start(SimDisk(), "/a", "/b")
+    manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(KafkaError) as caught:
+        create(manager, "t", is_new=False)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_new_partition_is_made_though_a_directory_is_offline() -> None:
+    manager = start(SimDisk(), "/a", "/b")
+    manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
+    create(manager, "t")
+    assert manager.get("t", 0) is not None
+
+
+def test_an_unreadable_directory_starts_offline_beside_a_good_one() -> None:
+    disk = stored({"/a/meta.properties": "broker.id=1\n", "/b/meta.properties": "broker.id=1\n"})
+    disk.fail("open", "/a/meta.properties", errno.EACCES, times=100)
+    manager = start(disk, "/a", "/b")
+    assert [directory.online for directory in manager.directories] == [False, True]
+
+
+def test_a_directory_that_fails_while_loading_is_offline() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t", 0, 1)
+    manager.close()
+    disk.fail("list", "/a/t-0", errno.EIO)
+    again = start(disk, "/a", "/b")
+    assert [directory.online for directory in again.directories] == [False, True]
+    assert list(again) == [("t", 1)]
+
+
+def test_a_failed_flush_takes_the_directory_offline() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t")
+    append(manager, "t")
+    manager.flush("t", 0)
+    (job,) = [job for job in manager.take_jobs() if "Flush" in type(job).__name__]
+    disk.fail("sync", ".log", errno.EIO)
+    with pytest.raises(OSError, match="EIO") as caught:
+        job.run()
+    assert manager.finished(job, caught.value, 0) == [("t", 0)]
+
+
+def test_when_the_last_directory_fails_the_broker_is_told() -> None:
+    manager = start(SimDisk())
+    manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
+    assert not manager.has_online_directory
+    assert manager.notices[-1] == "no log directory is left: this broker cannot go on"
+
+
+# ---- deletion
+
+
+def test_a_deleted_partition_is_renamed_at_once_and_removed_after_the_delay() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t")
+    assert manager.delete("t", 0, now_ms=0)
+    assert manager.get("t", 0) is None
+    (folder,) = [name for name in names(disk, "/a") if name.startswith("t-0")]
+    assert folder.endswith("-delete")
+    manager.due(60_000, NOW)
+    run_jobs(manager)
+    assert not [name for name in names(disk, "/a") if name.startswith("t-0")]
+
+
+def test_a_partition_can_be_made_again_while_the_old_one_is_being_deleted() -> None:
+    manager = start(SimDisk())
+    create(manager, "t")
+    append(manager, "t")
+    manager.delete("t", 0, now_ms=0)
+    create(manager, "t")
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 0
+
+
+def test_a_flush_that_comes_back_after_the_deletion_is_harmless() -> None:
+    manager = start(SimDisk())
+    create(manager, "t")
+    append(manager, "t")
+    manager.flush("t", 0)
+    jobs = manager.take_jobs()
+    manager.delete("t", 0, now_ms=0)
+    for job in jobs:
+        job.run()
+        assert manager.finished(job, None, 0) == []
+
+
+def test_deleted_partitions_leave_the_checkpoints() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t", 0, 1)
+    run_jobs(manager)
+    manager.delete("t", 0, now_ms=0)
+    run_jobs(manager)
+    assert parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint")) == {("t", 1): 0}
+
+
+def test_a_partition_set_aside_keeps_its_records() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t")
+    manager.set_aside("t", 0)
+    manager.due(10**9, NOW)
+    run_jobs(manager)
+    (folder,) = [name for name in names(disk, "/a") if name.endswith("-stray")]
+    assert "00000000000000000000.log" in names(disk, f"/a/{folder}")
+
+
+def test_deleting_what_is_not_there_does_nothing() -> None:
+    assert not start(SimDisk()).delete("t", 0, now_ms=0)
+
+
+# ---- by and by
+
+
+def test_checkpoints_are_written_when_due_and_only_if_they_changed() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.due(0, NOW)
+    run_jobs(manager)
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 2}
+    manager.due(5_000, NOW)
+    assert run_jobs(manager) == 0
+    append(manager, "t")
+    assert manager.due(10_000, NOW) == 15_000
+    assert run_jobs(manager) == 1
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 3}
+
+
+def test_a_checkpoint_is_written_by_one_job_at_a_time() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    jobs = manager.take_jobs()
+    append(manager, "t", count=2)
+    manager.due(5_000, NOW)
+    assert manager.take_jobs() == []
+    for job in jobs:
+        job.run()
+        manager.finished(job, None, 0)
+    run_jobs(manager)
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 2}
+
+
+def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=1)
+    append(manager, "t", count=1)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    manager.due(60_000, NOW)
+    jobs = manager.take_jobs()
+    manager.truncate({("t", 0): 1}, now_ms=0, wall_ms=NOW)
+    for job in jobs:
+        job.run()
+        manager.finished(job, None, 0)
+    assert parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint")) == {("t", 0): 1}
+
+
+def test_retention_removes_old_segments_and_then_their_files() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    manager.get_or_create("t", 0, None, LogConfig(segment_bytes=100, retention_ms=10), is_new=True, wall_ms=NOW)
+    for _ in range(4):
+        append(manager, "t")
+    manager.due(0, NOW + 1000)
+    assert [name for name in names(disk, "/a/t-0") if name.endswith(".log")] == ["00000000000000000004.log"]
+    manager.due(60_000, NOW + 1000)
+    run_jobs(manager)
+    assert [name for name in names(disk, "/a/t-0") if ".deleted" in name] == []
+
+
+def test_a_look_at_many_logs_is_spread_over_turns() -> None:
+    manager = start(SimDisk())
+    create(manager, "t", *range(300))
+    assert manager.due(0, NOW) == 0
+    assert manager.due(0, NOW) > 0
+
+
+def test_logs_are_flushed_when_their_time_has_come() -> None:
+    manager = start(SimDisk(), manager_config=ManagerConfig(initial_delay_ms=0, flush_scheduler_interval_ms=100))
+    manager.get_or_create("t", 0, None, LogConfig(flush_ms=1000), is_new=True, wall_ms=NOW)
+    append(manager, "t", count=2)
+    manager.due(999, NOW)
+    run_jobs(manager, 999)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.recovery_point == 0
+    manager.due(1100, NOW)
+    run_jobs(manager, 1100)
+    assert log.recovery_point == 2
+
+
+def test_a_flush_makes_a_new_partitions_folder_durable_as_well() -> None:
+    for seed in range(8):
+        disk = SimDisk(seed)
+        manager = start(disk)
+        create(manager, "t")
+        append(manager, "t", count=2)
+        manager.flush("t", 0)
+        for job in manager.take_jobs():
+            if "Flush" in type(job).__name__:
+                job.run()
+                manager.finished(job, None, 0)
+        disk.restart()
+        log = start(disk).get("t", 0)
+        assert log is not None
+        assert log.log_end_offset == 2
+
+
+def test_settings_reach_the_log() -> None:
+    manager = start(SimDisk())
+    create(manager, "t")
+    config = LogConfig(segment_bytes=100)
+    manager.reconfigure("t", 0, config)
+    append(manager, "t")
+    append(manager, "t")
+    log = manager.get("t", 0)
+    assert log is not None
+    assert len(log.segments) == 2
+
+
+def test_an_emptied_log_starts_where_it_was_told_and_says_so_durably() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.truncate_fully("t", 0, 50, now_ms=0, wall_ms=NOW)
+    disk.restart()
+    log = start(disk).get("t", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+
+
+# ---- going down
+
+
+def test_a_directory_that_fails_at_the_clean_stop_gets_no_marker() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t", 0, 1)
+    append(manager, "t", 0)
+    append(manager, "t", 1)
+    disk.fail("sync", "/a/t-0/00000000000000000000.log", errno.EIO)
+    manager.close()
+    assert ".kafka_cleanshutdown" not in names(disk, "/a")
+    assert ".kafka_cleanshutdown" in names(disk, "/b")
+
+
+def test_a_clean_stop_finishes_a_flush_that_nobody_began() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.flush("t", 0)
+    manager.close()
+    disk.restart()
+    log = start(disk).get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 2
+
+
+def test_crashing_anywhere_in_a_clean_stop_loses_nothing_flushed() -> None:
+    calls = 1
+    while True:
+        disk = SimDisk(calls)
+        manager = start(disk)
+        create(manager, "t")
+        append(manager, "t", count=2)
+        manager.flush("t", 0)
+        run_jobs(manager)
+        disk.calls, disk.crash_at = 0, calls
+        try:
+            manager.close()
+        except BaseException as stopped:
+            if type(stopped).__name__ != "PowerLoss":
+                raise
+        else:
+            break
+        disk.restart()
+        log = start(disk).get("t", 0)
+        assert log is not None
+        assert log.log_end_offset == 2
+        calls += 1
+    assert calls > 10
