@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record
 from protocol.records._walker import pack, parse, walk
@@ -39,6 +40,7 @@ from protocol.records.compression import LIMIT_BYTES, codec_of
 __all__ = ["Facts", "FactsTuple", "build_batch", "check_records", "parse_records", "parse_set"]
 
 LARGEST_DELTA = 2**31 - 1
+LARGEST_OFFSET = 2**63 - 1
 
 
 def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES) -> FactsTuple:
@@ -59,6 +61,8 @@ def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     Keys, values and headers are copies. header, limit, errors: as for `check_records`.
     """
     body, start, end = _body(buffer, position, header, limit)
+    if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
+        raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
     append_time = header[8] if header[5] & LOG_APPEND_TIME else None
     return parse(body, start, end, header[12], header[0], header[7], append_time)
 

@@ -39,6 +39,7 @@ ATTRIBUTES_AT = 17
 TIMESTAMP_AT = 18
 KEY_SIZE_AT = (18, 26)  # by magic
 OVERHEAD = (SMALLEST_LEGACY_LENGTH, SMALLEST_LEGACY_LENGTH + 8)  # smallest size of a message, by magic
+LARGEST_OFFSET = 2**63 - 1
 LAST_CODEC_ID = 3  # zstd came with v2
 
 _HEADER = Struct(">qiIBB")
@@ -261,6 +262,9 @@ def _absolute(records: list[Record], wrapper: Message) -> list[Record]:
         if base < 0:
             reason = f"the wrapper's offset {wrapper.offset} is less than its last message's, {records[-1].offset}"
             raise _invalid(wrapper.position, reason)
+    lowest, highest = min(record.offset for record in records), max(record.offset for record in records)
+    if not -LARGEST_OFFSET <= base + lowest <= base + highest <= LARGEST_OFFSET:
+        raise _invalid(wrapper.position, "offsets within the wrapper do not fit in 64 bits")
     return [record._replace(offset=base + record.offset) for record in records]
 
 

@@ -186,6 +186,14 @@ def test_every_flipped_bit_under_a_mended_checksum_is_read_or_refused(codec_id: 
             assert (facts[3] == -1) == all(record.key is not None for record in records)
 
 
+def test_offsets_beyond_64_bits_are_refused() -> None:
+    data = build_batch(THREE)
+    batch.set_base_offset(data, 0, 2**63 - 2)
+    with pytest.raises(RecordError) as caught:
+        parse_set(data)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
 BYTES = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.binary(max_size=10), BYTES), max_size=3).map(tuple)
 

@@ -28,7 +28,7 @@ def by_hand(magic: int, offset: int, attributes: int, timestamp: int, key: bytes
     for part in (key, value):
         content += b"\xff\xff\xff\xff" if part is None else len(part).to_bytes(4, "big") + part
     message = zlib.crc32(content).to_bytes(4, "big") + content
-    return offset.to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
+    return offset.to_bytes(8, "big", signed=True) + len(message).to_bytes(4, "big") + message
 
 
 def two(magic: int) -> list[Record]:
@@ -79,6 +79,11 @@ def test_a_v1_wrapper_at_offset_zero_is_taken_at_its_messages_word() -> None:
 def test_a_v1_wrapper_below_its_last_message_is_invalid() -> None:
     inner = by_hand(1, 0, 0, 1000, b"k", b"vv") + by_hand(1, 5, 0, 900, None, None)
     assert code_of(wrapped(1, inner, offset=4)) is ErrorCode.INVALID_RECORD
+
+
+def test_offsets_in_a_wrapper_beyond_64_bits_are_invalid() -> None:
+    inner = by_hand(1, 2**62, 0, 1000, b"k", b"vv") + by_hand(1, -(2**62), 0, 900, None, None)
+    assert code_of(wrapped(1, inner, offset=2**62)) is ErrorCode.INVALID_RECORD
 
 
 def test_append_time_is_on_the_wrapper_and_for_all_inside() -> None:
