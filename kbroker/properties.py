@@ -6,7 +6,7 @@ Called by whoever reads or writes such a file. Pure; knows no key. Source: java.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
@@ -19,14 +19,23 @@ def parse_properties(text: str) -> dict[str, str]:
 
     Raises ValueError for a broken \\uXXXX, the one thing the format can have wrong.
     """
-    values: dict[str, str] = {}
-    for line in _logical_lines(text):
+    return {key: value for _, key, value in numbered_properties(text)}
+
+
+def numbered_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """(number of its first line, from 1; key; value) of every line that says something, repeated keys included.
+
+    Raises ValueError for a broken \\uXXXX, at the line that has it.
+    """
+    for number, line in _logical_lines(text):
         end = _key_end(line)
         rest = line[end:].lstrip(_BLANK)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_BLANK)
-        values[_unescape(line[:end])] = _unescape(rest)
-    return values
+        try:
+            yield number, _unescape(line[:end]), _unescape(rest)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
 
 
 def format_properties(values: Mapping[str, str]) -> str:
@@ -34,25 +43,25 @@ def format_properties(values: Mapping[str, str]) -> str:
     return "".join(f"{_escape(key, key=True)}={_escape(value, key=False)}\n" for key, value in values.items())
 
 
-def _logical_lines(text: str) -> list[str]:
-    """Lines without blanks before them, comments dropped, continued lines joined."""
-    lines: list[str] = []
-    pending = ""
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without blanks before them, comments dropped, continued lines joined; with the number of the first."""
+    pending, first = "", 0
     continued = False
-    for natural in _LINE_END.split(text):
+    for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANK)
-        if not continued and (not line or line[0] in "#!"):
-            continue
+        if not continued:
+            if not line or line[0] in "#!":
+                continue
+            first = number
         pending += line
         continued = (len(pending) - len(pending.rstrip("\\"))) % 2 == 1
         if continued:
             pending = pending[:-1]
         else:
-            lines.append(pending)
+            yield first, pending
             pending = ""
     if pending:
-        lines.append(pending)
-    return lines
+        yield first, pending
 
 
 def _key_end(line: str) -> int:

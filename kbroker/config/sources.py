@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kbroker.properties import numbered_properties
+
 
 class ConfigError(Exception):
     """The configuration cannot be used. lines: one a fault, each with key, value and what is allowed."""
@@ -81,72 +83,13 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
 
 
 def parse_properties(text: str, file_name: str = "server.properties") -> dict[str, Given]:
-    r"""The keys of a Java properties file; a key given twice keeps its last value.
+    r"""The keys of a Java properties file; of a repeated key the last value.
 
-    Comment lines start with # or !; a backslash at the end of a line continues it, leading blanks of the next dropped;
-    key and value are parted by =, : or blanks; \t \n \r \f \uXXXX and backslash before anything else are escapes.
-    Raises: ConfigError for a broken \u escape. Source: java.util.Properties.load.
+    Raises: ConfigError for a broken \u escape.
     """
-    given = {}
-    for number, line in _logical_lines(text):
-        where = f"{file_name} line {number}"
-        key, value = _split(line)
-        given[_unescape(key, where)] = Given(_unescape(value, where).strip(), where)
-    return given
-
-
-_BLANKS = " \t\f"
-
-
-def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """(number of its first line, content) of every line that says something, continuations joined."""
-    gathered, first, continued = "", 0, False
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    for number, raw in enumerate(lines, 1):
-        line = raw.lstrip(_BLANKS)
-        if not continued:
-            gathered, first = "", number
-            if not line or line[0] in "#!":
-                continue
-        backslashes = len(line) - len(line.rstrip("\\"))
-        continued = backslashes % 2 == 1
-        gathered += line[:-1] if continued else line
-        if not continued:
-            yield first, gathered
-    if continued and gathered:
-        yield first, gathered
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Key and value of a logical line, both still escaped."""
-    at = 0
-    while at < len(line) and line[at] not in "=:" + _BLANKS:
-        at += 2 if line[at] == "\\" else 1
-    key, rest = line[:at], line[at:].lstrip(_BLANKS)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_BLANKS)
-    return key, rest
-
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str, where: str) -> str:
-    if "\\" not in text:
-        return text
-    out = []
-    at = 0
-    while at < len(text):
-        if text[at] != "\\":
-            out.append(text[at])
-            at += 1
-        elif text[at + 1 : at + 2] == "u":
-            digits = text[at + 2 : at + 6]
-            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                raise ConfigError([f"{text!r}: broken escape; allowed: \\u and four hexadecimal digits ({where})"])
-            out.append(chr(int(digits, 16)))
-            at += 6
-        else:
-            out.append(_ESCAPES.get(text[at + 1 : at + 2], text[at + 1 : at + 2]))
-            at += 2
-    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    try:
+        return {
+            key: Given(value.strip(), f"{file_name} line {number}") for number, key, value in numbered_properties(text)
+        }
+    except ValueError as error:
+        raise ConfigError([f"{file_name} {error}"]) from None
