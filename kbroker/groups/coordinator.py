@@ -1,0 +1,550 @@
+"""The group coordinator of a broker: finds the shard that a group belongs to, and answers the APIs of groups.
+
+API handlers call one function a request, with the request's value and a Caller; core calls `timer`, `written`, and the
+functions that follow leadership: `elected`, `replay`, `loaded`, `resigned`. Everything returns effects (effects.py), to
+be carried out in order; a call that got no Reply is parked and gets it from a later step. Nothing here looks into the
+log, the metadata or the time.
+
+A group belongs to the partition of __consumer_offsets that its id hashes to; this broker coordinates it while it leads
+that partition. Differs from Kafka 3.9: answers to DeleteGroups and OffsetDelete wait until the tombstones are
+committed (as in Kafka 4), so that what was said to be gone does not come back with the next leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kbroker.config import BrokerConfig
+from kbroker.groups.effects import (
+    Caller,
+    Effect,
+    Gathering,
+    OffsetsStored,
+    Removed,
+    Reply,
+    TimerKey,
+    Turn,
+    Write,
+    append_error,
+    commit_error,
+)
+from kbroker.groups.group import STABLE, Group
+from kbroker.groups.membership import refuse_join, refuse_sync
+from kbroker.groups.offsets import Commit, TopicPartition
+from kbroker.groups.shard import GroupShard
+from kbroker.ports import Random
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+)
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
+NONE = ErrorCode.NONE
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode of Java: over UTF-16 units, as a signed 32-bit integer."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of an internal topic that a group id, or a transactional id, belongs to, as Kafka computes it."""
+    return (java_hash(key) & 0x7FFFFFFF) % partitions
+
+
+class GroupCoordinator:
+    """All groups of a broker. partitions: of __consumer_offsets; may become known later, with `resize`."""
+
+    def __init__(self, config: BrokerConfig, chance: Random, partitions: int | None = None) -> None:
+        self._config = config
+        self._chance = chance
+        self._partitions = config.offsets_topic_num_partitions if partitions is None else partitions
+        self._shards: dict[int, GroupShard] = {}
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that a group belongs to."""
+        return partition_for(group_id, self._partitions)
+
+    def resize(self, partitions: int) -> None:
+        """The number of partitions that __consumer_offsets really has."""
+        assert not self._shards or partitions == self._partitions, (self._partitions, partitions)
+        self._partitions = partitions
+
+    # --- membership
+
+    def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """JoinGroup: answered when the next generation begins."""
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        if isinstance(shard, ErrorCode):
+            refuse_join(turn, caller, shard, request.member_id)
+        else:
+            shard.join(turn, request, caller)
+        return turn.effects
+
+    def sync(self, request: SyncGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """SyncGroup: answered when the leader's assignment is committed."""
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        if caller.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            refuse_sync(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif (
+            shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        ):  # the rebalance is lost: join again; old clients know this
+            refuse_sync(turn, caller, ErrorCode.REBALANCE_IN_PROGRESS)
+        elif isinstance(shard, ErrorCode):
+            refuse_sync(turn, caller, shard)
+        else:
+            shard.sync(turn, request, caller)
+        return turn.effects
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Heartbeat: answered at once; while groups are being loaded every member is believed."""
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        if isinstance(shard, ErrorCode):
+            error = NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
+        else:
+            who = request.member_id, request.group_instance_id, request.generation_id
+            error = shard.heartbeat(turn, request.group_id, *who)
+        turn.reply(caller.call, HeartbeatResponse(error_code=error))
+        return turn.effects
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """LeaveGroup: one member before version 3, any number since."""
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        leaving = request.members if caller.version >= 3 else [MemberIdentity(member_id=request.member_id)]
+        if isinstance(shard, ErrorCode):
+            turn.reply(caller.call, LeaveGroupResponse(error_code=shard, members=[]))
+            return turn.effects
+        members = [
+            MemberResponse(
+                member_id=who.member_id,
+                group_instance_id=who.group_instance_id,
+                error_code=shard.leave(turn, request.group_id, who),
+            )
+            for who in leaving
+        ]
+        error = members[0].error_code if caller.version < 3 else NONE
+        turn.reply(caller.call, LeaveGroupResponse(error_code=error, members=members if caller.version >= 3 else []))
+        return turn.effects
+
+    # --- offsets
+
+    def commit_offsets(
+        self,
+        request: OffsetCommitRequest,
+        caller: Caller,
+        now_ms: int,
+        refused: Mapping[TopicPartition, ErrorCode] | None = None,
+    ) -> list[Effect]:
+        """OffsetCommit: answered when the offsets are committed.
+
+        request: from version 10 on with the topics' names filled in. refused: partitions that the handler has turned
+        down already (unknown, not allowed), for the same response.
+        """
+        codes = dict(refused or {})
+        asked = {(topic.name, each.partition_index): each for topic in request.topics for each in topic.partitions}
+        shard = self._shard(request.group_id, may_be_empty=True)
+        turn = self._turn(shard, now_ms)
+        error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request)
+        commits = {}
+        for where, each in asked.items():
+            if where in codes:
+                continue
+            if error is not NONE:
+                codes[where] = error
+            elif isinstance(shard, GroupShard) and not shard.metadata_fits(each.committed_metadata or ""):
+                codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                commits[where] = _commit(each, request.retention_time_ms, now_ms)
+        response = _commit_response(request, codes)
+        if not commits:
+            turn.reply(caller.call, response)
+            return turn.effects
+        assert isinstance(shard, GroupShard), shard
+        number = shard.next_commit()
+        write = OffsetsStored(turn.partition, turn.epoch, request.group_id, number, commits, caller.call, response)
+        shard.store_offsets(turn, request.group_id, commits, write)
+        return turn.effects
+
+    def commit_offsets_in_transaction(
+        self,
+        request: TxnOffsetCommitRequest,
+        caller: Caller,
+        now_ms: int,
+        refused: Mapping[TopicPartition, ErrorCode] | None = None,
+    ) -> list[Effect]:
+        """TxnOffsetCommit, once the transaction has been verified: the offsets count from its marker on."""
+        codes = dict(refused or {})
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        error = shard if isinstance(shard, ErrorCode) else shard.transactional_commit_error(request)
+        commits = {}
+        for topic in request.topics:
+            for each in topic.partitions:
+                where = topic.name, each.partition_index
+                metadata = each.committed_metadata or ""
+                if where in codes:
+                    continue
+                if error is not NONE:
+                    codes[where] = error
+                elif isinstance(shard, GroupShard) and not shard.metadata_fits(metadata):
+                    codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    commits[where] = Commit(each.committed_offset, each.committed_leader_epoch, metadata, now_ms)
+        response = _txn_commit_response(request, codes)
+        if not commits:
+            turn.reply(caller.call, response)
+            return turn.effects
+        assert isinstance(shard, GroupShard), shard
+        producer = request.producer_id, request.producer_epoch
+        number = shard.next_commit()
+        write = OffsetsStored(
+            turn.partition, turn.epoch, request.group_id, number, commits, caller.call, response, request.producer_id
+        )
+        shard.store_offsets(turn, request.group_id, commits, write, *producer)
+        return turn.effects
+
+    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A transaction's marker has been committed in a partition of __consumer_offsets."""
+        shard = self._shards.get(partition)
+        if shard is not None and not shard.loading:
+            shard.end_transaction(producer_id, commit=commit)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
+    ) -> ErrorCode | dict[TopicPartition, tuple[Commit, ErrorCode]]:
+        """OffsetFetch of one group: the group's error, or an offset a partition.
+
+        partitions: None for all that have one. An offset of -1: none is committed. require_stable: a partition with a
+        commit under way answers UNSTABLE_OFFSET_COMMIT (KIP-447).
+        """
+        shard = self._shard(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        if group is None:
+            return dict.fromkeys(partitions or (), (NOWHERE, NONE))
+        offsets = group.offsets
+        return {
+            where: (NOWHERE, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if require_stable and offsets.unstable(where)
+            else (offsets.committed.get(where, NOWHERE), NONE)
+            for where in (offsets.committed if partitions is None else partitions)
+        }
+
+    def delete_offsets(self, request: OffsetDeleteRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """OffsetDelete: answered when the offsets' tombstones are committed."""
+        shard = self._shard(request.group_id)
+        turn = self._turn(shard, now_ms)
+        topics = [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=NONE)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        places = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+        response = OffsetDeleteResponse(error_code=NONE, throttle_time_ms=0, topics=topics)
+        gathering = Gathering(caller.call, response)
+        result: ErrorCode | dict[TopicPartition, ErrorCode]
+        if isinstance(shard, ErrorCode):
+            result = shard
+        else:
+            result = shard.delete_offsets(turn, request, gathering, dict(places))
+        if isinstance(result, ErrorCode):
+            response.error_code, response.topics = result, []
+        else:
+            for where, code in result.items():
+                places[where].error_code = code
+        return _reply_unless_waiting(turn, gathering)
+
+    # --- administration
+
+    def describe_group(self, group_id: str, version: int) -> DescribedGroup:
+        """DescribeGroups of one group; one that does not exist is Dead, from version 6 on not found (KIP-1043)."""
+        shard = self._shard(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return _described(group_id, "", error=shard)
+        group = shard.groups.get(group_id)
+        if group is not None:
+            return _describe(group)
+        if version < 6:
+            return _described(group_id, "Dead")
+        return _described(group_id, "Dead", ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+        """ListGroups: of the states and types asked for, whatever their case; an unknown word matches nothing."""
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        groups = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for shard in self._shards.values()
+            if not shard.loading
+            for group in shard.groups.values()
+            if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+        ]
+        loading = any(shard.loading for shard in self._shards.values())
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else NONE, groups=groups)
+
+    def delete_groups(self, request: DeleteGroupsRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """DeleteGroups: answered when the tombstones of all the groups are committed."""
+        response = DeleteGroupsResponse(throttle_time_ms=0, results=[])
+        gathering = Gathering(caller.call, response)
+        effects: list[Effect] = []
+        for group_id in dict.fromkeys(request.groups_names):
+            result = DeletableGroupResult(group_id=group_id, error_code=NONE)
+            response.results.append(result)
+            shard = self._shard(group_id, may_be_empty=True)
+            if isinstance(shard, ErrorCode):
+                result.error_code = shard
+            else:
+                turn = shard.turn(now_ms)
+                result.error_code = shard.delete(turn, group_id, gathering, result)
+                effects += turn.effects
+        if not gathering.waiting:
+            effects.append(Reply(caller.call, response))
+        return effects
+
+    def topic_deleted(self, topic: str, partitions: Iterable[int], now_ms: int) -> list[Effect]:
+        """A topic is gone, or some of its partitions: so are the offsets of all groups for them."""
+        gone = [(topic, partition) for partition in partitions]
+        effects: list[Effect] = []
+        for shard in self._serving():
+            turn = shard.turn(now_ms)
+            shard.topic_deleted(turn, gone)
+            effects += turn.effects
+        return effects
+
+    # --- time and appends
+
+    def timer(self, key: TimerKey, now_ms: int) -> list[Effect]:
+        """A deadline that was set has passed."""
+        shard = self._shards.get(key.partition)
+        if shard is None or shard.loading:
+            return []
+        turn = shard.turn(now_ms)
+        shard.timer(turn, key)
+        return turn.effects
+
+    def written(self, write: Write, error: ErrorCode, now_ms: int, position: int = -1) -> list[Effect]:
+        """The append that carried `write` is committed (error NONE), or has failed.
+
+        position: the offset of its first record. Must be called for every Append, in the order of the log, also after
+        the partition's leadership is gone.
+        """
+        assert (error is NONE) == (position >= 0), (error, position)
+        shard = self._shards.get(write.partition)
+        turn = Turn(now_ms, write.partition, write.epoch)
+        if shard is not None and shard.epoch == write.epoch:
+            shard.written(turn, write, error, position)
+        if isinstance(write, OffsetsStored):
+            if error is not NONE:
+                _put_code(write, commit_error(error))
+            turn.reply(write.call, write.response)
+        elif isinstance(write, Removed) and write.gathering is not None:
+            if error is not NONE:
+                for place in write.places:
+                    place.error_code = append_error(error)  # type: ignore[attr-defined]
+            write.gathering.waiting -= 1
+            _reply_unless_waiting(turn, write.gathering)
+        return turn.effects
+
+    # --- leadership of partitions of __consumer_offsets
+
+    def elected(self, partition: int, epoch: int, now_ms: int) -> list[Effect]:
+        """This broker leads a partition from now on: replay its records, then call `loaded`.
+
+        epoch: the leader epoch; an older one than known is passed by, a newer one begins anew.
+        """
+        before = self._shards.get(partition)
+        if before is not None and before.epoch >= epoch:
+            return []
+        effects = self.resigned(partition, epoch, now_ms)
+        self._shards[partition] = GroupShard(partition, epoch, self._config, self._chance)
+        return effects
+
+    def shard_to_load(self, partition: int, epoch: int) -> GroupShard | None:
+        """The shard to replay a partition's records into; None if leadership has moved on meanwhile."""
+        shard = self._shards.get(partition)
+        return shard if shard is not None and shard.epoch == epoch and shard.loading else None
+
+    def loaded(self, partition: int, epoch: int, now_ms: int) -> list[Effect]:
+        """All of a partition's records have been replayed: its groups are served from now on."""
+        shard = self.shard_to_load(partition, epoch)
+        if shard is None:
+            return []
+        turn = shard.turn(now_ms)
+        shard.loaded(turn)
+        return turn.effects
+
+    def resigned(self, partition: int, epoch: int | None, now_ms: int) -> list[Effect]:
+        """This broker leads a partition no longer: its groups' parked calls are sent to the new coordinator.
+
+        epoch: of the leader that follows, None if unknown (the replica was deleted).
+        """
+        shard = self._shards.get(partition)
+        if shard is None or (epoch is not None and epoch < shard.epoch):
+            return []
+        del self._shards[partition]
+        turn = shard.turn(now_ms)
+        shard.unload(turn)
+        return turn.effects
+
+    # ---
+
+    def _shard(self, group_id: str, *, may_be_empty: bool = False) -> GroupShard | ErrorCode:
+        """The shard of a group, or why it cannot be asked. may_be_empty: offsets may be kept under the empty id."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        shard = self._shards.get(self.partition_of(group_id))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
+
+    def _turn(self, shard: GroupShard | ErrorCode, now_ms: int) -> Turn:
+        return Turn(now_ms, -1, -1) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
+
+    def _serving(self) -> list[GroupShard]:
+        return [shard for shard in self._shards.values() if not shard.loading]
+
+
+def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:
+    if not gathering.waiting:
+        turn.reply(gathering.call, gathering.response)
+    return turn.effects
+
+
+def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, now_ms: int) -> Commit:
+    return Commit(
+        each.committed_offset,
+        each.committed_leader_epoch,
+        each.committed_metadata or "",
+        now_ms if each.commit_timestamp == -1 else each.commit_timestamp,
+        -1 if retention_time_ms == -1 else now_ms + retention_time_ms,
+    )
+
+
+def _commit_response(request: OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+    """What is to be answered if the append succeeds: in the order of the request."""
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=codes.get((topic.name, each.partition_index), NONE)
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _txn_commit_response(
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=codes.get((topic.name, each.partition_index), NONE)
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def _put_code(write: OffsetsStored, code: ErrorCode) -> None:
+    """Mark the partitions of a commit that failed; those refused before keep their own code."""
+    assert isinstance(write.response, OffsetCommitResponse | TxnOffsetCommitResponse), write.response
+    for topic in write.response.topics:
+        for each in topic.partitions:
+            if (topic.name, each.partition_index) in write.offsets:
+                each.error_code = code
+
+
+def _describe(group: Group) -> DescribedGroup:
+    stable = group.state is STABLE
+    assert not stable or group.protocol is not None, group.group_id
+    described = _described(group.group_id, group.state.value)
+    described.protocol_type = group.protocol_type or ""
+    described.protocol_data = (group.protocol or "") if stable else ""
+    described.members = [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable and group.protocol is not None else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    return described
+
+
+def _described(
+    group_id: str, state: str, error: ErrorCode = ErrorCode.NONE, message: str | None = None
+) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )

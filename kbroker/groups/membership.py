@@ -1,0 +1,555 @@
+"""The rules of classic groups: what a join, a sync, a heartbeat, a leave and a passed deadline do to a group.
+
+Called by shard.py with the group already found; each function changes the group and leaves its effects in `turn`.
+Behaviour and error codes are Apache Kafka 3.9's. Where it forgets a parked call (a client that asks again on a new
+connection, a member removed while it waits for its assignment), this broker answers it. KIP-62 (timeouts), KIP-134
+(initial delay), KIP-345 (static members), KIP-394 (member ids), KIP-814 (a static leader comes back).
+"""
+
+from __future__ import annotations
+
+from kbroker.config import BrokerConfig
+from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
+from kbroker.groups.effects import Caller, EmptyGroupStored, GroupStored, StaticMemberReplaced, Turn, append_error
+from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols
+from kbroker.groups.records import group_record
+from kbroker.ports import Random
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a newcomer cannot send heartbeats; if its join waits longer it has to ask again
+
+SKIPS_ASSIGNMENT_SINCE = 9  # JoinGroup version, KIP-814
+NEEDS_MEMBER_ID_SINCE = 4  # JoinGroup version, KIP-394
+
+
+# --- join
+
+
+def join(
+    turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
+) -> None:
+    """Take a member into the next generation; it is answered when that begins."""
+    member_id = request.member_id
+    names = {protocol.name for protocol in request.protocols}
+    if not _has_room(group, member_id, config.group_max_size):
+        _forget(turn, group, member_id)
+        refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    elif not group.supports(request.protocol_type, names) or len(request.protocols) > PROTOCOLS_PER_MEMBER:
+        refuse_join(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+    elif not member_id:
+        _newcomer(turn, group, request, caller, config, chance)
+    elif member_id in group.pending and request.group_instance_id is None:
+        _add_member(turn, group, _member(member_id, request, caller), request.protocol_type, caller, config)
+    else:
+        _rejoin(turn, group, request, caller, config)
+    _complete_join_if_everybody_is_there(turn, group, config)
+
+
+def _has_room(group: Group, member_id: str, most: int) -> bool:
+    if group.state is EMPTY:
+        return True
+    if group.state is PREPARING:  # counted by who waits, so that the last to come back is the one too many
+        return member_id in group.joining or len(group.joining) < most
+    return member_id in group.members or len(group.members) < most
+
+
+def _newcomer(
+    turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
+) -> None:
+    instance_id = request.group_instance_id
+    new_id = f"{caller.client_id if instance_id is None else instance_id}-{_uuid(chance)}"
+    if instance_id is not None and instance_id in group.static:
+        _replace_static_member(turn, group, new_id, request, caller, config)
+    elif instance_id is None and caller.version >= NEEDS_MEMBER_ID_SINCE:
+        if len(group.pending) >= PENDING_MEMBERS_PER_GROUP:
+            _forget(turn, group, next(iter(group.pending)))
+        group.pending[new_id] = None
+        turn.set_timer("session", group.group_id, request.session_timeout_ms, new_id)
+        refuse_join(turn, caller, ErrorCode.MEMBER_ID_REQUIRED, new_id)
+    else:
+        _add_member(turn, group, _member(new_id, request, caller), request.protocol_type, caller, config)
+
+
+def _uuid(chance: Random) -> str:
+    digits = chance.token(16).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _member(member_id: str, request: JoinGroupRequest, caller: Caller) -> Member:
+    return Member(
+        member_id,
+        _protocols(request),
+        instance_id=request.group_instance_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+    )
+
+
+def _protocols(request: JoinGroupRequest) -> Protocols:
+    return [(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols]
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _add_member(
+    turn: Turn, group: Group, member: Member, protocol_type: str, caller: Caller, config: BrokerConfig
+) -> None:
+    if group.state is PREPARING and group.generation == 0:
+        group.extend_join = True
+    if not group.members:
+        group.protocol_type = protocol_type
+    member.is_new = True
+    group.add(member)
+    group.joining[member.member_id] = caller
+    turn.set_timer("session", group.group_id, NEW_MEMBER_JOIN_TIMEOUT_MS, member.member_id)
+    if group.may_rebalance:
+        prepare_rebalance(turn, group, config, f"new member {member.member_id}")
+
+
+def _rejoin(turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig) -> None:
+    """A known member joins: part of a rebalance, the cause of one, or a question about the present generation."""
+    member_id = request.member_id
+    error = member_error(group, member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return refuse_join(turn, caller, error, member_id)
+    member = group.members[member_id]
+    protocols = _protocols(request)
+    changed = protocols != member.protocols
+    leads = group.leader == member_id
+    if group.state is COMPLETING and not changed:  # it may have missed the answer to its first join
+        return _tell_generation(turn, group, member_id, caller)
+    if group.state is STABLE and not changed and not leads:  # the leader may know of topics that changed
+        return _tell_generation(turn, group, member_id, caller)
+    assert group.state in (PREPARING, COMPLETING, STABLE), group.state
+    group.update(member, protocols, request.session_timeout_ms, _rebalance_timeout_ms(request))
+    _park_join(turn, group, member_id, caller)
+    if group.may_rebalance:
+        why = "changed its protocols" if changed else "leads and joins again"
+        prepare_rebalance(turn, group, config, f"member {member_id} {why}: {request.reason or 'no reason given'}")
+    return None
+
+
+def _replace_static_member(
+    turn: Turn, group: Group, new_id: str, request: JoinGroupRequest, caller: Caller, config: BrokerConfig
+) -> None:
+    """A static member has come back without its member id: it gets a new one, and whoever held the old is fenced."""
+    assert request.group_instance_id is not None
+    old_id = group.static[request.group_instance_id]
+    member, old_leader = group.members[old_id], group.leader
+    assert old_leader is not None, group.group_id
+    fence = ErrorCode.FENCED_INSTANCE_ID
+    _answer_join(turn, group, old_id, fence)
+    _answer_sync(turn, group, old_id, fence)
+    write = StaticMemberReplaced(
+        turn.partition,
+        turn.epoch,
+        group.group_id,
+        request.group_instance_id,
+        old_id,
+        new_id,
+        old_leader,
+        member.protocols,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+    )
+    group.rename(old_id, new_id)
+    group.update(member, _protocols(request), request.session_timeout_ms, _rebalance_timeout_ms(request))
+    turn.cancel_timer("session", group.group_id, old_id)
+    _restart_session(turn, group, member)
+    group.joining[new_id] = caller
+    if group.state is STABLE and group.vote() == group.protocol:
+        turn.append([group_record(group, {each.member_id: each.assignment for each in group.members.values()})], write)
+    elif group.may_rebalance:  # in COMPLETING too: the leader assigns to the old id
+        prepare_rebalance(turn, group, config, f"static member {request.group_instance_id} is now {new_id}")
+
+
+def static_member_stored(turn: Turn, group: Group, write: StaticMemberReplaced, error: ErrorCode) -> None:
+    """A static member's new id is committed, or could not be: tell it its old assignment holds, or take it all back."""
+    caller = group.joining.get(write.new_member_id)
+    if group.state is not STABLE or caller is None or group.static.get(write.instance_id) != write.new_member_id:
+        return  # a rebalance or yet another newcomer has overtaken it; its call belongs to that
+    del group.joining[write.new_member_id]
+    if error is not ErrorCode.NONE:
+        member = group.rename(write.new_member_id, write.old_member_id)
+        group.update(member, write.old_protocols, write.old_session_timeout_ms, write.old_rebalance_timeout_ms)
+        turn.cancel_timer("session", group.group_id, write.new_member_id)
+        _restart_session(turn, group, member)
+        refuse_join(turn, caller, append_error(error))
+    elif caller.version >= SKIPS_ASSIGNMENT_SINCE:
+        leads = group.leader == write.new_member_id
+        _tell_generation(turn, group, write.new_member_id, caller, skip_assignment=leads)
+    else:  # named the old leader, it does not take itself for one and compute an assignment that nobody would use
+        _tell_generation(turn, group, write.new_member_id, caller, leader=write.old_leader)
+
+
+# --- rebalance
+
+
+def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: str) -> None:
+    """Ask everybody to join again. An empty group first waits a while for more members to come."""
+    if group.state is COMPLETING:
+        _fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    _expect_no_sync(turn, group)
+    was_empty = group.state is EMPTY
+    group.become(PREPARING, turn.now_ms)
+    turn.happened(group.group_id, f"rebalances after generation {group.generation}: {reason}")
+    if was_empty:
+        delay_ms = config.group_initial_rebalance_delay_ms
+        _wait_for_more_members(turn, group, config, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+    else:
+        turn.set_timer("join", group.group_id, group.rebalance_timeout_ms)
+        _complete_join_if_everybody_is_there(turn, group, config)
+
+
+def _wait_for_more_members(turn: Turn, group: Group, config: BrokerConfig, delay_ms: int, left_ms: int) -> None:
+    """Let the initial delay run; it may be extended by up to `left_ms` afterwards."""
+    group.extend_join = False
+    group.initial_delay_ms = delay_ms
+    group.initial_left_ms = left_ms
+    if delay_ms <= 0:
+        _complete_join(turn, group, config)
+    else:
+        turn.set_timer("join", group.group_id, delay_ms)
+
+
+def join_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
+    """The time to join is over; unless it was the initial delay, and somebody came during it."""
+    if group.state is not PREPARING:
+        return
+    left_ms = group.initial_left_ms
+    if left_ms and group.extend_join:
+        delay_ms = min(config.group_initial_rebalance_delay_ms, left_ms)
+        _wait_for_more_members(turn, group, config, delay_ms, max(left_ms - group.initial_delay_ms, 0))
+    else:
+        _complete_join(turn, group, config)
+
+
+def _complete_join_if_everybody_is_there(turn: Turn, group: Group, config: BrokerConfig) -> None:
+    if group.state is PREPARING and group.initial_left_ms is None and group.everybody_joined:
+        _complete_join(turn, group, config)
+
+
+def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
+    """Begin the next generation with those who joined, and with static members, who may be late."""
+    assert group.state is PREPARING, group.state
+    group.initial_left_ms = None
+    late = [
+        each.member_id
+        for each in group.members.values()
+        if each.member_id not in group.joining and each.instance_id is None
+    ]
+    for member_id in late:
+        _forget(turn, group, member_id)
+    if not group.elect_joined_leader() and group.members:  # only static members are left, none of them here
+        turn.set_timer("join", group.group_id, group.rebalance_timeout_ms)
+        return
+    turn.cancel_timer("join", group.group_id)
+    group.next_generation(turn.now_ms)
+    if group.state is EMPTY:
+        turn.happened(group.group_id, f"is empty in generation {group.generation}")
+        write = EmptyGroupStored(turn.partition, turn.epoch, group.group_id)
+        turn.append([group_record(group, {})], write)
+        return
+    turn.happened(group.group_id, f"begins generation {group.generation} with {len(group.members)} members")
+    for member in group.members.values():
+        caller = group.joining.pop(member.member_id, None)
+        if caller is not None:
+            _tell_generation(turn, group, member.member_id, caller)
+        _restart_session(turn, group, member)
+        member.is_new = False
+        group.unsynced.add(member.member_id)
+    assert not group.joining, group.joining
+    turn.set_timer("sync", group.group_id, group.rebalance_timeout_ms)
+
+
+# --- sync
+
+
+def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller) -> None:
+    """Hand a member its assignment: at once in a stable group, else when the leader's has been committed."""
+    member_id = request.member_id
+    error = _sync_error(group, request)
+    if error is not ErrorCode.NONE:
+        return refuse_sync(turn, caller, error)
+    _synced(turn, group, member_id)
+    if group.state is STABLE:
+        turn.reply(caller.call, _assignment(group, group.members[member_id]))
+        return _restart_session(turn, group, group.members[member_id])
+    assert group.state is COMPLETING, group.state
+    _answer_sync(turn, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.syncing[member_id] = caller
+    if member_id == group.leader and group.storing != group.generation:
+        given = {each.member_id: bytes(each.assignment) for each in request.assignments}
+        assignments = {each: given.get(each, b"") for each in group.members}
+        group.storing = group.generation
+        write = GroupStored(turn.partition, turn.epoch, group.group_id, group.generation, assignments)
+        turn.append([group_record(group, assignments)], write)
+    return None
+
+
+def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    error = member_error(group, request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    for wanted, present in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
+        if wanted is not None and wanted != present:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
+
+
+def assignment_stored(turn: Turn, group: Group, write: GroupStored, error: ErrorCode, config: BrokerConfig) -> None:
+    """The leader's assignment is committed, or could not be: hand it out, or begin again."""
+    if group.state is not COMPLETING or group.generation != write.generation:
+        return  # a rebalance has overtaken it
+    group.storing = None
+    if error is not ErrorCode.NONE:
+        _fail_syncs(turn, group, append_error(error))
+        prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
+        return
+    for member in group.members.values():
+        member.assignment = write.assignments[member.member_id]
+    group.become(STABLE, turn.now_ms)
+    for member in group.members.values():
+        caller = group.syncing.pop(member.member_id, None)
+        if caller is not None:
+            turn.reply(caller.call, _assignment(group, member))
+            _restart_session(turn, group, member)
+    turn.happened(group.group_id, f"is stable in generation {group.generation}")
+
+
+def sync_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
+    """Members that have not come for their assignment in time are out."""
+    if group.state not in (COMPLETING, STABLE) or not group.unsynced:
+        return
+    gone = [member_id for member_id in group.members if member_id in group.unsynced]
+    for member_id in gone:
+        _forget(turn, group, member_id)
+    prepare_rebalance(turn, group, config, f"{', '.join(gone)} did not come for an assignment")
+
+
+def _synced(turn: Turn, group: Group, member_id: str) -> None:
+    if member_id in group.unsynced:
+        group.unsynced.remove(member_id)
+        if not group.unsynced:
+            turn.cancel_timer("sync", group.group_id)
+
+
+def _expect_no_sync(turn: Turn, group: Group) -> None:
+    if group.unsynced:
+        group.unsynced.clear()
+        turn.cancel_timer("sync", group.group_id)
+
+
+def _fail_syncs(turn: Turn, group: Group, error: ErrorCode) -> None:
+    for member in group.members.values():
+        member.assignment = b""
+        if member.member_id in group.syncing:
+            _answer_sync(turn, group, member.member_id, error)
+            _restart_session(turn, group, member)
+
+
+# --- heartbeat, leave, expiry
+
+
+def heartbeat(turn: Turn, group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """A member is alive; the code tells it whether to join again."""
+    error = member_error(group, member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    assert group.state in (PREPARING, COMPLETING, STABLE), group.state
+    _restart_session(turn, group, group.members[member_id])
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
+
+
+def leave(turn: Turn, group: Group, who: MemberIdentity, config: BrokerConfig) -> ErrorCode:
+    """Take a member out at once. An admin client names a static member by its instance alone (empty member id)."""
+    member_id, instance_id = who.member_id, who.group_instance_id
+    if not member_id:
+        member_id = group.static.get(instance_id, "") if instance_id is not None else ""
+        if not member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    elif member_id in group.pending:
+        _forget(turn, group, member_id)
+        _complete_join_if_everybody_is_there(turn, group, config)
+        return ErrorCode.NONE
+    else:
+        error = member_error(group, member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+    _remove_member(turn, group, member_id, config, f"left: {who.reason or 'no reason given'}")
+    return ErrorCode.NONE
+
+
+def session_timer(turn: Turn, group: Group, member_id: str, config: BrokerConfig) -> None:
+    """A member, or an id handed out, has been silent for its session. One whose call is parked is not silent."""
+    if member_id in group.pending:
+        group.remove(member_id)
+        _complete_join_if_everybody_is_there(turn, group, config)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    waits = member_id in group.joining or member_id in group.syncing
+    if member.is_new or not waits:
+        _remove_member(turn, group, member_id, config, "sent no heartbeat within its session timeout")
+
+
+def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfig, reason: str) -> None:
+    _forget(turn, group, member_id)
+    if group.state in (STABLE, COMPLETING):
+        prepare_rebalance(turn, group, config, f"member {member_id} {reason}")
+    else:
+        turn.happened(group.group_id, f"member {member_id} {reason}")
+        _complete_join_if_everybody_is_there(turn, group, config)
+
+
+def _forget(turn: Turn, group: Group, member_id: str) -> None:
+    """Drop a member, its parked calls (it has to join anew if it still lives) and its timer."""
+    if member_id in group.members or member_id in group.pending:
+        _answer_join(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        _answer_sync(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        turn.cancel_timer("session", group.group_id, member_id)
+        group.remove(member_id)
+
+
+def unload(turn: Turn, group: Group) -> None:
+    """Another broker leads the group's partition now: send everybody there."""
+    for member_id in list(group.members):
+        _answer_join(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
+        _answer_sync(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
+        turn.cancel_timer("session", group.group_id, member_id)
+    for member_id in group.pending:
+        turn.cancel_timer("session", group.group_id, member_id)
+    turn.cancel_timer("join", group.group_id)
+    turn.cancel_timer("sync", group.group_id)
+    assert not group.joining, group.joining
+    assert not group.syncing, group.syncing
+    group.become(DEAD, turn.now_ms)
+
+
+def loaded(turn: Turn, group: Group, config: BrokerConfig) -> None:
+    """The group has been read from the log: its members' sessions begin anew."""
+    assert group.state in (STABLE, EMPTY), group.state
+    for member in group.members.values():
+        _restart_session(turn, group, member)
+    if len(group.members) > config.group_max_size:
+        prepare_rebalance(turn, group, config, f"more than group.max.size={config.group_max_size} members were loaded")
+
+
+# --- answers
+
+
+def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Whether the sender is who it says: of the two holders of an instance id the older one is fenced (KIP-345)."""
+    if instance_id is not None:
+        current = group.static.get(instance_id)
+        if current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if current != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def refuse_join(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "") -> None:
+    """Answer a join with an error. member_id: as the client knows it, or the one to come back with."""
+    turn.reply(
+        caller.call,
+        JoinGroupResponse(
+            error_code=error,
+            protocol_name=None if caller.version >= 7 else "",
+            leader="",
+            member_id=member_id,
+            members=[],
+        ),
+    )
+
+
+def refuse_sync(turn: Turn, caller: Caller, error: ErrorCode) -> None:
+    """Answer a sync with an error."""
+    turn.reply(caller.call, SyncGroupResponse(error_code=error, assignment=b""))
+
+
+def _tell_generation(
+    turn: Turn,
+    group: Group,
+    member_id: str,
+    caller: Caller,
+    *,
+    leader: str | None = None,
+    skip_assignment: bool = False,
+) -> None:
+    """Answer a join with the present generation; its leader learns who the members are.
+
+    leader: named instead of the real one, so that the receiver does not take itself for it.
+    """
+    assert group.protocol is not None, group.group_id
+    assert group.leader is not None, group.group_id
+    members = []
+    if member_id == group.leader and leader is None:
+        members = [
+            JoinGroupResponseMember(
+                member_id=each.member_id, group_instance_id=each.instance_id, metadata=each.metadata(group.protocol)
+            )
+            for each in group.members.values()
+        ]
+    turn.reply(
+        caller.call,
+        JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader if leader is None else leader,
+            skip_assignment=skip_assignment,
+            member_id=member_id,
+            members=members,
+        ),
+    )
+
+
+def _assignment(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def _park_join(turn: Turn, group: Group, member_id: str, caller: Caller) -> None:
+    """Park a join; one parked before for the same member came over a connection that its client has given up."""
+    _answer_join(turn, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.joining[member_id] = caller
+
+
+def _answer_join(turn: Turn, group: Group, member_id: str, error: ErrorCode) -> None:
+    caller = group.joining.pop(member_id, None)
+    if caller is not None:
+        shown = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
+        refuse_join(turn, caller, error, shown)
+
+
+def _answer_sync(turn: Turn, group: Group, member_id: str, error: ErrorCode) -> None:
+    caller = group.syncing.pop(member_id, None)
+    if caller is not None:
+        refuse_sync(turn, caller, error)
+
+
+def _restart_session(turn: Turn, group: Group, member: Member) -> None:
+    turn.set_timer("session", group.group_id, member.session_timeout_ms, member.member_id)

@@ -1,0 +1,471 @@
+"""What plays do not tell: hashing, record bytes, versions of answers, transactions, bounds."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
+from kbroker.groups import Append, Caller, Commit, GroupCoordinator, Reply, java_hash, partition_for, records
+from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
+from protocol.errors import ErrorCode
+from protocol.message import DecodeError
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from protocol.messages.stored import GroupMetadataValue, MemberMetadata, encode_versioned
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from tests.groups.theatre import subscription
+from tests.groups.world import World
+
+NONE = ErrorCode.NONE
+
+
+def join_request(group_id: str = "g", member_id: str = "", protocols: int = 1, **given: object) -> JoinGroupRequest:
+    names = ["range", *(f"assignor-{number}" for number in range(1, protocols))]
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription(["t"])) for name in names],
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def joined(world: World, request: JoinGroupRequest, version: int = 9) -> JoinGroupResponse:
+    caller = world.call(version)
+    response = world.ask(world.groups.join(request, caller, world.now_ms), caller)
+    assert isinstance(response, JoinGroupResponse)
+    return response
+
+
+# --- where a group belongs
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("ä€", 15432), ("😀", 1772899)],
+)
+def test_hash_is_that_of_java_strings(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_most_negative_hash_has_a_partition() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+@given(st.text(), st.integers(1, 100))
+def test_every_group_has_a_partition(group_id: str, partitions: int) -> None:
+    assert 0 <= partition_for(group_id, partitions) < partitions
+
+
+def test_group_of_a_partition_led_elsewhere_is_not_coordinated_here() -> None:
+    world = World()
+    groups = GroupCoordinator(world.config, world.chance, partitions=50)
+    mine = groups.partition_of("g")
+    groups.elected(mine, 1, 0)
+    groups.loaded(mine, 1, 0)
+    other = next(name for name in "abcdefh" if groups.partition_of(name) != mine)
+    assert groups.fetch_offsets("g", None) == {}
+    assert groups.fetch_offsets(other, None) is ErrorCode.NOT_COORDINATOR
+
+
+def test_older_epoch_neither_loads_nor_unloads() -> None:
+    world = World()
+    groups = world.groups
+    world.run(groups.elected(0, 5, world.now_ms))
+    groups.elected(0, 4, world.now_ms)
+    assert groups.shard_to_load(0, 4) is None
+    groups.resigned(0, 4, world.now_ms)
+    assert groups.shard_to_load(0, 5) is not None
+
+
+# --- states
+
+
+def test_dead_is_the_end() -> None:
+    assert MAY_FOLLOW[State.DEAD] == set()
+
+
+def test_every_state_may_die() -> None:
+    assert all(State.DEAD in after for state, after in MAY_FOLLOW.items() if state is not State.DEAD)
+
+
+# --- records
+
+
+def test_offset_is_written_as_kafka_writes_it() -> None:
+    record = records.offset_record("g", ("t", 7), Commit(5, 3, "m", 1_000))
+    assert record.key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\7"
+    assert record.value == (
+        b"\0\3" + (5).to_bytes(8, "big") + (3).to_bytes(4, "big") + b"\0\1m" + (1_000).to_bytes(8, "big")
+    )
+
+
+def test_offset_with_its_own_expiry_is_written_in_version_1() -> None:
+    record = records.offset_record("g", ("t", 7), Commit(5, 3, "m", 1_000, 2_000))
+    assert record.value is not None
+    assert record.value[:2] == b"\0\1"
+    assert records.read_offset(record.value, 9) == Commit(5, -1, "m", 1_000, 2_000, 9)
+
+
+def test_key_of_a_newer_kind_is_passed_by() -> None:
+    assert records.read_key(b"\0\3rest") is None
+
+
+@pytest.mark.parametrize("key", [b"", b"\0", b"\0\1", b"\0\2\0\5g"])
+def test_broken_key_is_a_decode_error(key: bytes) -> None:
+    with pytest.raises(DecodeError):
+        records.read_key(key)
+
+
+@given(st.binary())
+def test_any_value_is_read_or_refused(value: bytes) -> None:
+    for read in (lambda: records.read_offset(value, 0), lambda: records.read_group("g", value)):
+        with suppress(DecodeError):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "topics"),
+    [
+        (subscription([]), set()),
+        (subscription(["a", "b", "a"]), {"a", "b"}),
+        (b"\0\3" + subscription(["a"])[2:] + b"newer fields", {"a"}),
+        (b"", None),
+        (b"\0\0\xff\xff\xff\xff", None),
+        (b"\0\0\0\0\0\1\0\5ab", None),
+        (b"\0\0\x7f\xff\xff\xff", None),
+        (b"\xff\xff\0\0\0\0", None),
+        (b"\0\0\0\0\0\1\0\1\xff", None),
+    ],
+)
+def test_topics_are_read_from_the_beginning_of_a_subscription(metadata: bytes, topics: set[str] | None) -> None:
+    assert subscribed_topics(metadata) == topics
+
+
+@pytest.mark.parametrize(
+    ("leader", "members", "protocol"), [("a", "aa", "range"), ("b", "a", "range"), ("a", "a", None)]
+)
+def test_group_that_contradicts_itself_is_a_decode_error(leader: str, members: str, protocol: str | None) -> None:
+    member = {"client_id": "", "client_host": "", "session_timeout": 1, "subscription": b"", "assignment": b""}
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=1,
+        protocol=protocol,
+        leader=leader,
+        members=[MemberMetadata(member_id=each, **member) for each in members],  # type: ignore[arg-type]
+    )
+    with pytest.raises(DecodeError):
+        records.read_group("g", encode_versioned(value, 3))
+
+
+@given(st.binary())
+def test_any_metadata_is_a_subscription_or_not(metadata: bytes) -> None:
+    subscribed_topics(metadata)
+
+
+# --- versions of requests and answers
+
+
+def test_refused_join_has_an_empty_protocol_name_for_old_clients_and_none_for_new_ones() -> None:
+    world = World()
+    answers = [joined(world, join_request(member_id="nobody"), version) for version in (6, 7)]
+    assert [answer.protocol_name for answer in answers] == ["", None]
+    for answer, version in zip(answers, (6, 7), strict=True):
+        assert JoinGroupResponse.decode(answer.encode(version), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_sync_of_version_5_without_protocols_is_inconsistent() -> None:
+    world = World()
+    caller = world.call(5)
+    request = SyncGroupRequest(group_id="g", generation_id=1, member_id="x", assignments=[])
+    answer = world.ask(world.groups.sync(request, caller, world.now_ms), caller)
+    assert isinstance(answer, SyncGroupResponse)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_leave_before_version_3_answers_for_the_one_member() -> None:
+    world = World()
+    member_id = joined(world, join_request(), version=3).member_id
+    codes = []
+    for _ in range(2):
+        caller = world.call(2)
+        request = LeaveGroupRequest(group_id="g", member_id=member_id)
+        answer = world.ask(world.groups.leave(request, caller, world.now_ms), caller)
+        assert isinstance(answer, LeaveGroupResponse)
+        codes.append((ErrorCode(answer.error_code), answer.members))
+    assert codes == [(NONE, []), (ErrorCode.UNKNOWN_MEMBER_ID, [])]
+
+
+def test_unknown_group_is_dead_for_old_clients_and_not_found_for_new_ones() -> None:
+    groups = World().groups
+    assert groups.describe_group("g", 5).group_state == "Dead"
+    assert groups.describe_group("g", 5).error_code == NONE
+    assert groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_groups_are_listed_by_type_whatever_its_case() -> None:
+    world = World()
+    joined(world, join_request(), version=3)
+    found = [
+        [each.group_id for each in world.groups.list_groups(ListGroupsRequest(types_filter=types)).groups]
+        for types in ([], ["Classic"], ["consumer"], ["nonsense"])
+    ]
+    assert found == [["g"], ["g"], [], []]
+
+
+@pytest.mark.parametrize("group_id", ["", "g"])
+def test_only_offsets_may_live_under_the_empty_id(group_id: str) -> None:
+    world = World()
+    wanted = ErrorCode.INVALID_GROUP_ID if not group_id else ErrorCode.MEMBER_ID_REQUIRED
+    assert joined(world, join_request(group_id)).error_code == wanted
+    assert committed(world, commit_request(group_id)) == [NONE]
+
+
+# --- commits
+
+
+def commit_request(group_id: str = "g", partitions: int = 1, **given: object) -> OffsetCommitRequest:
+    each = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=5, committed_metadata=None)
+        for index in range(partitions)
+    ]
+    return OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=each)],
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def committed(world: World, request: OffsetCommitRequest, **given: dict[tuple[str, int], ErrorCode]) -> list[ErrorCode]:
+    caller = world.call(8)
+    answer = world.ask(world.groups.commit_offsets(request, caller, world.now_ms, **given), caller)
+    assert isinstance(answer, OffsetCommitResponse)
+    return [ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions]
+
+
+def test_partitions_refused_by_the_handler_keep_their_code_and_their_place() -> None:
+    world = World()
+    refused = {("t", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert committed(world, commit_request(partitions=2), refused=refused) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        NONE,
+    ]
+    assert world.groups.fetch_offsets("g", None) == {("t", 1): (Commit(5, -1, "", world.now_ms, -1, 0), NONE)}
+
+
+def test_refused_partition_keeps_its_code_when_the_append_fails() -> None:
+    world = World()
+    world.hold = True
+    caller = world.call(8)
+    refused = {("t", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    request = commit_request(partitions=2)
+    assert world.ask(world.groups.commit_offsets(request, caller, world.now_ms, refused), caller) is None
+    world.fail_appends(ErrorCode.NOT_ENOUGH_REPLICAS)
+    answer = world.replies[caller.call]
+    assert isinstance(answer, OffsetCommitResponse)
+    assert [each.error_code for each in answer.topics[0].partitions] == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ]
+
+
+def test_commit_without_partitions_is_answered_at_once() -> None:
+    world = World()
+    world.hold = True
+    assert committed(world, OffsetCommitRequest(group_id="g", topics=[])) == []
+
+
+def test_committed_append_is_acknowledged_even_if_leadership_is_gone_meanwhile() -> None:
+    world = World()
+    world.hold = True
+    caller = world.call(8)
+    world.run(world.groups.commit_offsets(commit_request(), caller, world.now_ms))
+    world.resign()
+    world.commit_appends()
+    answer = world.replies[caller.call]
+    assert isinstance(answer, OffsetCommitResponse)
+    assert answer.topics[0].partitions[0].error_code == NONE
+
+
+# --- transactions
+
+
+def txn_commit(world: World, producer_id: int, offset: int, group_id: str = "g", **given: object) -> ErrorCode:
+    caller = world.call(3)
+    each = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id=group_id,
+        producer_id=producer_id,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[each])],
+        **given,  # type: ignore[arg-type]
+    )
+    answer = world.ask(world.groups.commit_offsets_in_transaction(request, caller, world.now_ms), caller)
+    assert isinstance(answer, TxnOffsetCommitResponse)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def offset_of(world: World, *, stable: bool = False) -> int | ErrorCode:
+    found = world.groups.fetch_offsets("g", [("t", 0)], require_stable=stable)
+    assert isinstance(found, dict)
+    commit, error = found["t", 0]
+    return commit.offset if error is NONE else error
+
+
+def test_offset_of_a_transaction_counts_from_its_marker_on() -> None:
+    world = World()
+    assert txn_commit(world, 7, 11) is NONE
+    assert (offset_of(world), offset_of(world, stable=True)) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    world.groups.end_transaction(0, 7, commit=True)
+    assert offset_of(world, stable=True) == 11
+
+
+def test_offset_of_an_aborted_transaction_never_counts() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.groups.end_transaction(0, 7, commit=False)
+    assert offset_of(world, stable=True) == -1
+
+
+def test_transaction_does_not_undo_a_later_plain_commit() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    committed(world, commit_request())
+    world.groups.end_transaction(0, 7, commit=True)
+    assert offset_of(world) == 5
+
+
+def test_records_of_a_transaction_are_marked_with_its_producer() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    assert [producer_id for _, producer_id in world.log] == [7]
+
+
+def test_open_transaction_survives_a_restart() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.restart()
+    assert offset_of(world, stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    world.groups.end_transaction(0, 7, commit=True)
+    assert offset_of(world, stable=True) == 11
+
+
+def test_marker_in_the_log_ends_the_transaction_at_replay() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    txn_commit(world, 8, 12)
+    groups = GroupCoordinator(world.config, world.chance, partitions=1)
+    groups.elected(0, 9, world.now_ms)
+    shard = groups.shard_to_load(0, 9)
+    assert shard is not None
+    for position, (record, producer_id) in enumerate(world.log):
+        shard.replay(record.key, record.value, position=position, producer_id=producer_id)
+    shard.replay_marker(7, commit=True)
+    shard.replay_marker(8, commit=False)
+    groups.loaded(0, 9, world.now_ms)
+    found = groups.fetch_offsets("g", None, require_stable=True)
+    assert isinstance(found, dict)
+    assert [commit.offset for commit, _ in found.values()] == [11]
+
+
+def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_identity_only() -> None:
+    world = World()
+    joined(world, join_request(), version=3)
+    assert txn_commit(world, 7, 11) is NONE  # old clients do not say who they are
+    assert txn_commit(world, 7, 11, member_id="stranger", generation_id=1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_append_of_a_transaction_that_failed_leaves_nothing_behind() -> None:
+    world = World()
+    world.hold = True
+    caller = world.call(3)
+    each = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[each])],
+    )
+    world.run(world.groups.commit_offsets_in_transaction(request, caller, world.now_ms))
+    world.fail_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.hold = False
+    world.groups.end_transaction(0, 7, commit=True)
+    assert offset_of(world, stable=True) == -1
+
+
+# --- bounds
+
+
+def test_ids_handed_out_and_never_used_are_bounded() -> None:
+    world = World()
+    first = joined(world, join_request()).member_id
+    for _ in range(PENDING_MEMBERS_PER_GROUP):
+        world.groups.join(join_request(), Caller(None, 9), world.now_ms)
+    assert joined(world, join_request(member_id=first)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_member_with_too_many_protocols_is_turned_away() -> None:
+    answer = joined(World(), join_request(protocols=PROTOCOLS_PER_MEMBER + 1), version=3)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_pending_id_cannot_be_used_with_an_instance_id() -> None:
+    world = World()
+    pending = joined(world, join_request()).member_id
+    answer = joined(world, join_request(member_id=pending, group_instance_id="i1"))
+    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_costs_no_append() -> None:
+    world = World()
+    member_id = joined(world, join_request(), version=3).member_id
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
+    effects = world.groups.heartbeat(request, world.call(), world.now_ms)
+    assert not any(isinstance(effect, Append) for effect in effects)
+    assert sum(isinstance(effect, Reply) for effect in effects) == 1
+
+
+def test_member_may_be_named_without_its_instance() -> None:
+    world = World()
+    member_id = joined(world, join_request(group_instance_id="i1")).member_id
+    caller = world.call(5)
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
+    answer = world.ask(world.groups.leave(request, caller, world.now_ms), caller)
+    assert isinstance(answer, LeaveGroupResponse)
+    assert answer.members[0].error_code == NONE
+
+
+def test_diagram_in_the_docs_shows_every_legal_move_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "groups.md").read_text()
+    drawn = {tuple(line.split(" --> ")) for line in map(str.strip, text.splitlines()) if " --> " in line}
+    assert drawn == {(state.value, after.value) for state, afters in MAY_FOLLOW.items() for after in afters}
