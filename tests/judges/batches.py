@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -15,6 +16,7 @@ from protocol.records.batch import BatchHeader
 from protocol.records.content import build_batch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+KINDS = [(magic, codec_id) for magic in (0, 1, 2) for codec_id in range(5 if magic == 2 else 4)]  # zstd came with v2
 Json = Any
 
 
@@ -85,7 +87,7 @@ def record_tree(record: Record) -> Json:
         "timestamp": record.timestamp,
         "key": _hex(record.key),
         "value": _hex(record.value),
-        "headers": [[bytes(name).decode(), _hex(value)] for name, value in record.headers],
+        "headers": [[name.decode(errors="replace"), _hex(value)] for name, value in record.headers],
     }
 
 
@@ -149,6 +151,22 @@ def sets(draw: st.DrawFn, magic: int, codec_id: int) -> Set:
     append_time = draw(st.none() | st.integers(0, 2**62)) if magic else None
     one = Set(magic, codec_id, tuple(records), base_offset, append_time)
     return draw(_with_producer(one)) if magic == 2 else one
+
+
+def some_sets(magic: int, codec_id: int, count: int) -> list[Set]:
+    """Small ones, the same at each call."""
+    found: list[Set] = []
+
+    @settings(
+        max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(sets(magic, codec_id))
+    def each(one: Set) -> None:
+        if len(build(one)) < 4000:
+            found.append(one)
+
+    each()
+    return found
 
 
 def _with_producer(one: Set) -> SearchStrategy[Set]:

@@ -30,6 +30,10 @@ empty, large; for Java also unknown tags) our bytes must equal theirs, they must
 theirs; what a version lacks must come out as the same default. `scripts/wire` asks them all and writes this page;
 `scripts/test` asks them with fewer examples, and checks that the table below is complete.
 
+The headers of requests and answers and record sets (v0, v1 and v2; none, gzip, snappy, lz4, zstd; wrapper messages)
+are judged by both releases of Kafka as well, in `tests/judges/test_headers.py` and `test_records.py`: uncompressed our
+bytes equal theirs, compressed each side reads what the other wrote, and what we take of damaged sets they read alike.
+
 A range in a judge's column says which of our versions it has, and so has judged; `-` that it has none. kio makes
 datetimes, durations and enumerations of some integers: values out of their range are judged by Java alone. A tagged
 field that only the later release knows is judged by that one.

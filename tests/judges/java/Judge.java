@@ -108,7 +108,7 @@ public final class Judge {
                     case "parse" -> RecordJudge.parse(one, result);
                     default -> throw new IllegalArgumentException("no command " + command);
                 }
-            } catch (Exception | StackOverflowError | OutOfMemoryError e) {
+            } catch (Throwable e) {
                 result.put("error", e.toString());
             }
             results.add(result);

@@ -74,7 +74,7 @@ final class RecordJudge {
             for (RecordBatch batch : set.batches()) {
                 describe(batch, batches.addObject());
             }
-        } catch (RuntimeException e) {
+        } catch (Throwable e) {
             result.put("stopped", e.toString());
         }
     }
@@ -86,7 +86,7 @@ final class RecordJudge {
         out.put("valid", batch.isValid());
         try {
             batch.ensureValid();
-        } catch (RuntimeException e) {
+        } catch (Throwable e) {
             out.put("invalid", e.toString());
         }
         try {
@@ -95,7 +95,7 @@ final class RecordJudge {
             for (Record record : batch) {
                 describe(record, records.addObject());
             }
-        } catch (RuntimeException e) {
+        } catch (Throwable e) {
             out.put("stopped", e.toString());
         }
     }
@@ -130,7 +130,7 @@ final class RecordJudge {
         }
         try {
             record.ensureValid();
-        } catch (RuntimeException e) {
+        } catch (Throwable e) {
             out.put("invalid", e.toString());
         }
     }
