@@ -57,7 +57,7 @@ class ReaderSource(Source):
             self.settle()
             self.emit("if pos > end: raise Malformed")
         with self.block("except Exception as error:"):
-            self.emit("raise explain(b, start - base, error)")
+            self.emit("raise explain(b, start - base, error) from None")
         self.emit("return o, pos + base")
 
     def struct(self, cls: type[Struct], target: str) -> None:

@@ -50,7 +50,7 @@ class WriterSource(Source):
             else:
                 self.emit("return [join(out)]")
         with self.block("except Exception as error:"):
-            self.emit("raise explain(o, error)")
+            self.emit("raise explain(o, error) from None")
 
     def struct(self, cls: type[Struct], source: str) -> None:
         """Write the instance in local `source`, after a look at what this version cannot say."""
