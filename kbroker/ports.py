@@ -37,7 +37,11 @@ class Clock(Protocol):
     """Time as the core is told it."""
 
     def now_ms(self) -> int:
-        """Milliseconds on a clock that never goes back, from an arbitrary start: for timers and deadlines."""
+        """Milliseconds on a clock that never goes back: for timers and deadlines.
+
+        It starts at the wall clock's time when the process starts, and is not set after that; so it also serves as the
+        time of things that are compared with nothing more precise than days, such as the age of a committed offset.
+        """
         ...
 
     def wall_ms(self) -> int:

@@ -40,7 +40,6 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so."""
     if request.acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
-    wall_ms = call.broker.clock.wall_ms()
     appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics: list[TopicProduceResponse] = []
     failed = False
@@ -49,7 +48,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                answers.append(_append(call, name, data, request.acks, wall_ms, appended))
+                answers.append(_append(call, name, data, request.acks, appended))
             except KafkaError as error:
                 failed = True
                 answers.append(_failure(data.index, error))
@@ -68,7 +67,6 @@ def _append(
     topic: str | None,
     data: PartitionProduceData,
     acks: int,
-    wall_ms: int,
     appended: list[tuple[Partition, int, PartitionProduceResponse]],
 ) -> PartitionProduceResponse:
     """One partition's batch into its log. Raises: KafkaError."""
@@ -80,13 +78,9 @@ def _append(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only coordinators write to it")
     if data.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    try:
-        plan = partition.append(data.records, acks, wall_ms, Origin.CLIENT)  # type: ignore[arg-type]
-    except OSError as error:
-        raise replicas.storage_error(partition, error) from error
+    plan = replicas.append(partition, data.records, acks, Origin.CLIENT)  # type: ignore[arg-type]
     log = partition.log
-    assert log is not None
-    replicas.appended(partition, plan)
+    assert log is not None, partition
     answer = PartitionProduceResponse(
         index=data.index,
         error_code=0,

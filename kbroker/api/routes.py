@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protocol.errors import ErrorCode
     from protocol.message import Message
 
-MODULES = ("fetch", "handshake", "produce")
+MODULES = ("fetch", "handshake", "offsets", "produce")
 
 
 class Route(NamedTuple):

@@ -7,7 +7,10 @@ whole when a setting changes, read by every file of this package. Checks nothing
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kbroker.config import TopicConfig
 
 NEVER = 2**63 - 1
 """What Kafka writes for "no limit" where -1 is not taken."""
@@ -44,6 +47,40 @@ class LogConfig:
     compact: bool = field(init=False, repr=False)
     delete: bool = field(init=False, repr=False)
     log_append_time: bool = field(init=False, repr=False)
+
+    @classmethod
+    def of(cls, topic: TopicConfig, *, producer_id_expiration_ms: int) -> LogConfig:
+        """The same from a topic's resolved settings; producer.id.expiration.ms is the broker's."""
+        levels = {
+            "gzip": topic.compression_gzip_level,
+            "lz4": topic.compression_lz4_level,
+            "zstd": topic.compression_zstd_level,
+        }
+        return cls(
+            segment_bytes=topic.segment_bytes,
+            segment_ms=topic.segment_ms,
+            segment_jitter_ms=topic.segment_jitter_ms,
+            index_interval_bytes=topic.index_interval_bytes,
+            segment_index_bytes=topic.segment_index_bytes,
+            retention_ms=topic.retention_ms,
+            retention_bytes=topic.retention_bytes,
+            flush_messages=topic.flush_messages,
+            flush_ms=topic.flush_ms,
+            max_message_bytes=topic.max_message_bytes,
+            message_timestamp_type="LogAppendTime" if topic.message_timestamp_type == "LogAppendTime" else "CreateTime",
+            message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+            cleanup_policy=frozenset(topic.cleanup_policy),
+            compression_type=topic.compression_type,
+            compression_level=levels.get(topic.compression_type),
+            preallocate=topic.preallocate,
+            file_delete_delay_ms=topic.file_delete_delay_ms,
+            delete_retention_ms=topic.delete_retention_ms,
+            min_compaction_lag_ms=topic.min_compaction_lag_ms,
+            max_compaction_lag_ms=topic.max_compaction_lag_ms,
+            min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)

@@ -7,55 +7,47 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from kbroker.log import LogConfig
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
     from kbroker.config import TopicConfig
-    from kbroker.log import Log
     from kbroker.log.append import AppendPlan
+    from kbroker.log.manager import LogManager
+    from kbroker.log.producers import Origin
+    from kbroker.ports import Clock
 
-log = logging.getLogger("kbroker.replica")
-
+DAY_MS = 86_400_000
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-
-
-class Logs(Protocol):
-    """What replicas ask of the log manager."""
-
-    def get_or_create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, *, is_new: bool) -> Log:
-        """The log of a partition, made if missing. Raises: OSError, KafkaError KAFKA_STORAGE_ERROR."""
-
-    def delete(self, topic: str, index: int) -> None:
-        """Take a log away, if there is one."""
-
-    def reconfigure(self, topic: str, index: int, config: TopicConfig) -> None:
-        """New settings for a log, if there is one."""
-
-    def disk_failed(self, folder: str, error: OSError) -> Sequence[tuple[str, int]]:
-        """A log directory goes offline; which partitions are lost with it."""
 
 
 class ReplicaManager:
     """The replicas of one broker.
 
-    touched: partitions with new records, another high watermark, leader or log start. flushes: partitions whose log
-    asks for an fsync. topic_config: the settings of a topic, by name.
+    touched: partitions with new records, another high watermark, leader or log start. topic_config: the settings of a
+    topic, by name.
     """
 
-    def __init__(self, broker_id: int, logs: Logs, topic_config: Callable[[str], TopicConfig]) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        clock: Clock,
+        topic_config: Callable[[str], TopicConfig],
+        producer_id_expiration_ms: int = DAY_MS,
+    ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self.controller_epoch = 0
         self.touched: list[Partition] = []
-        self.flushes: list[Partition] = []
         self._logs = logs
+        self._clock = clock
         self._topic_config = topic_config
+        self._producer_id_expiration_ms = producer_id_expiration_ms
         self._names: dict[bytes, str] = {}
 
     # -- looking up
@@ -75,24 +67,37 @@ class ReplicaManager:
         """The replicas of one topic."""
         return (partition for (name, _), partition in self.partitions.items() if name == topic)
 
-    # -- after an append
+    # -- appends
 
-    def appended(self, partition: Partition, plan: AppendPlan) -> None:
-        """Records are in the log: who waits for them is looked at again."""
+    def append(self, partition: Partition, records: memoryview, acks: int, origin: Origin) -> AppendPlan:
+        """Append one batch as the leader; who waits for the partition is looked at again.
+
+        Raises: KafkaError, KAFKA_STORAGE_ERROR too, and then the log directory is offline.
+        """
+        try:
+            plan = partition.append(records, acks, self._clock.wall_ms(), origin)
+        except OSError as error:
+            raise self.storage_error(partition, error) from error
         self.touched.append(partition)
         if plan.needs_flush:
-            self.flushes.append(partition)
+            self._logs.flush(partition.topic, partition.index)
+        return plan
 
     def storage_error(self, partition: Partition, error: OSError) -> KafkaError:
         """The disk failed under a partition: its directory goes offline with all that is in it."""
-        folder = partition.log.folder.path if partition.log else f"{partition.topic}-{partition.index}"
-        log.error("%s failed: %s", folder, error)
-        for topic, index in self._logs.disk_failed(folder, error):
-            offline = self.partitions.get((topic, index))
-            if offline is not None:
-                offline.log = None
-                self.touched.append(offline)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {partition!r} failed")
+        if partition.log is not None:
+            self.went_offline(self._logs.disk_failed(partition.log.folder.path, error))
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror or error}"
+        )
+
+    def went_offline(self, lost: Iterable[tuple[str, int]]) -> None:
+        """These partitions' directory is offline: their replicas have no log any more."""
+        for topic, index in lost:
+            partition = self.partitions.get((topic, index))
+            if partition is not None:
+                partition.log = None
+                self.touched.append(partition)
 
     # -- what the controller wants
 
@@ -128,12 +133,17 @@ class ReplicaManager:
             partition.topic_id = topic_id
             self._names[topic_id] = partition.topic
         if partition.log is None:
-            try:
-                partition.log = self._logs.get_or_create(
-                    partition.topic, partition.index, topic_id, config, is_new=is_new
-                )
-            except OSError as error:
-                raise self.storage_error(partition, error) from error
+            partition.log = self._logs.get_or_create(
+                partition.topic,
+                partition.index,
+                partition.topic_id,
+                self._log_config(config),
+                is_new=is_new,
+                wall_ms=self._clock.wall_ms(),
+            )
+
+    def _log_config(self, config: TopicConfig) -> LogConfig:
+        return LogConfig.of(config, producer_id_expiration_ms=self._producer_id_expiration_ms)
 
     def stop(self, topic: str, index: int, *, delete: bool) -> None:
         """Give a replica up; with delete, its log goes too."""
@@ -145,11 +155,11 @@ class ReplicaManager:
             if not any(True for _ in self.of_topic(topic)):
                 self._names.pop(partition.topic_id, None)
         if delete:
-            self._logs.delete(topic, index)
+            self._logs.delete(topic, index, now_ms=self._clock.now_ms())
 
     def reconfigure(self, topic: str) -> None:
         """A topic's settings changed: its logs and partitions take them from now on."""
         config = self._topic_config(topic)
         for partition in self.of_topic(topic):
             partition.min_insync_replicas = config.min_insync_replicas
-            self._logs.reconfigure(topic, partition.index, config)
+            self._logs.reconfigure(topic, partition.index, self._log_config(config))

@@ -10,11 +10,14 @@ import time
 class SystemClock:
     """The machine's two clocks, satisfying `kbroker.ports.Clock`."""
 
-    __slots__ = ()
+    __slots__ = ("_start_ns",)
+
+    def __init__(self) -> None:
+        self._start_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """Milliseconds that never go back, from an arbitrary start."""
-        return time.monotonic_ns() // 1_000_000
+        """Milliseconds that never go back, from the wall clock's time when this was made."""
+        return (time.monotonic_ns() + self._start_ns) // 1_000_000
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

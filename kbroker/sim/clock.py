@@ -11,11 +11,11 @@ class SimClock:
     __slots__ = ("_now_ms", "_wall_offset_ms")
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = 0
-        self._wall_offset_ms = wall_ms
+        self._now_ms = wall_ms
+        self._wall_offset_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since this clock was made."""
+        """Milliseconds that never go back, from the wall clock's time when this was made."""
         return self._now_ms
 
     def wall_ms(self) -> int:

@@ -1,0 +1,196 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where a log begins, ends, and what is in between.
+
+Served: ListOffsets 1-11 (v0, lists of segment starts, is older than any client we know), OffsetForLeaderEpoch 2-4,
+DeleteRecords 0-2. A timestamp asks for the first record at or after it; -1 is the end (of what the isolation level
+shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk.
+
+Unlike Kafka: there is no tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the
+remote tier) are answered with -1. A record's timestamp is found to the batch, then to the record by reading it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.routes import Route
+from kbroker.log.times import first_at_or_after, with_max_timestamp
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offsets import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kbroker.api.call import Call
+    from kbroker.replica import Partition
+    from protocol.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+UNKNOWN = -1
+
+
+def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    """One offset, with its timestamp, for each partition asked about."""
+    seen: set[tuple[str, int]] = set()
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            try:
+                if key in seen:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{asked.partition_index} is named twice")
+                seen.add(key)
+                partition = call.broker.replicas.find(*key)
+                answers.append(_offset(partition, asked, request.isolation_level, call))
+            except KafkaError as error:
+                answers.append(
+                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+                )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _offset(
+    partition: Partition, asked: ListOffsetsPartition, isolation: int, call: Call
+) -> ListOffsetsPartitionResponse:
+    partition.check_epoch(asked.current_leader_epoch)
+    end_offset = partition.readable_end(isolation)
+    log = partition.log
+    assert log is not None, partition
+    offset, timestamp = UNKNOWN, UNKNOWN
+    if asked.timestamp == LATEST:
+        offset = end_offset
+    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        offset = log.log_start_offset
+    elif asked.timestamp == MAX_TIMESTAMP or asked.timestamp >= 0:
+        try:
+            found = with_max_timestamp(log) if asked.timestamp < 0 else first_at_or_after(log, asked.timestamp)
+        except OSError as error:
+            raise call.broker.replicas.storage_error(partition, error) from error
+        if found is not None and found.offset < end_offset:
+            offset, timestamp = found.offset, found.timestamp
+    elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing here")
+    epoch = log.epochs.epoch_at(offset) if offset >= 0 else UNKNOWN
+    if offset == log.log_end_offset:
+        epoch = partition.leader_epoch
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=0, offset=offset, timestamp=timestamp, leader_epoch=epoch
+    )
+
+
+def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+    """Where a leader epoch ended, so that a client or follower finds where its log and ours part (KIP-101, KIP-320)."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_end_of_epoch(call, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_of_epoch(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = call.broker.replicas.find(topic, asked.partition)
+        partition.check_epoch(asked.current_leader_epoch)
+        end = partition.end_of_epoch(asked.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=end.epoch, end_offset=end.end_offset)
+
+
+def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    """Move log start offsets up; with one replica that is done at once, with more it will wait for the followers."""
+    topics = []
+    for topic in request.topics:
+        results = []
+        for asked in topic.partitions:
+            try:
+                low = _delete_before(call, topic.name, asked.partition_index, asked.offset)
+                code = ErrorCode.NONE
+            except KafkaError as error:
+                low, code = UNKNOWN, error.code
+            results.append(
+                DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=code)
+            )
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+
+
+def _delete_before(call: Call, topic: str, index: int, offset: int) -> int:
+    partition = call.broker.replicas.find(topic, index)
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+    log = partition.log
+    if log is not None and not log.config.delete:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"{topic} is only compacted: its records are not deleted by offset"
+        )
+    low = partition.delete_records(offset)
+    call.broker.replicas.touched.append(partition)
+    return low
+
+
+def _refuse_list(request: ListOffsetsRequest, code: ErrorCode, text: str) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refuse_epochs(request: OffsetForLeaderEpochRequest, code: ErrorCode, text: str) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(error_code=code, partition=asked.partition) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=asked.partition_index, low_watermark=UNKNOWN, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+ROUTES = (
+    Route(2, ListOffsetsRequest, 1, 11, list_offsets, _refuse_list),
+    Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete),
+    Route(23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs),
+)
