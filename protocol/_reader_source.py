@@ -57,7 +57,7 @@ class ReaderSource(Source):
             self.settle()
             self.emit("if pos > end: raise Malformed")
         with self.block("except Exception as error:"):
-            self.emit("raise explain(b, start - base, error)")
+            self.emit("raise explain(b, start - base, error) from None")
         self.emit("return o, pos + base")
 
     def struct(self, cls: type[Struct], target: str) -> None:
@@ -115,7 +115,7 @@ class ReaderSource(Source):
         text = f"str(b[{at}:e], 'utf-8')" if self.views else f"b[{at}:e].decode()"
         if self.flexible:
             with self.block(f"if 0 < {size} < 128:"):
-                self.emit(f"e = pos + {size}{self.skew - 1:+}" if self.skew != 1 else f"e = pos + {size}")
+                self.emit(f"e = pos + {size}{_plus(self.skew - 1)}")
                 self.emit(f"{place} = {text}", "pos = e")
             helper = "long_string_or_none" if nullable else "long_string"
             with self.block("else:"):
@@ -204,7 +204,7 @@ class ReaderSource(Source):
         many = self.constant(unpackers(wire.format, more), "many_" + wire.name)
         with self.block(f"if {more} < {count} < {MANY + more}:"):
             self.emit(f"{place} = [*{many}[{count}](b, {self.at()})]")
-            self.emit(f"pos += {count} * {wire.size}{self.skew - more * wire.size:+}")
+            self.emit(f"pos += {count} * {wire.size}{_plus(self.skew - more * wire.size)}")
         with self.block(f"elif {count} == {more}:"):
             self.emit(f"{place} = []", f"pos += {self.skew}")
         one = self.constant(packed(wire.format), "one_" + wire.name)
@@ -305,3 +305,8 @@ class ReaderSource(Source):
         if self.skew:
             self.emit(f"pos += {self.skew}")
             self.skew = 0
+
+
+def _plus(number: int) -> str:
+    """As the end of a sum: plus 4, minus 4, or nothing for 0."""
+    return f" {'+' if number > 0 else '-'} {abs(number)}" if number else ""

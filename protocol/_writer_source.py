@@ -50,7 +50,7 @@ class WriterSource(Source):
             else:
                 self.emit("return [join(out)]")
         with self.block("except Exception as error:"):
-            self.emit("raise explain(o, error)")
+            self.emit("raise explain(o, error) from None")
 
     def struct(self, cls: type[Struct], source: str) -> None:
         """Write the instance in local `source`, after a look at what this version cannot say."""
@@ -199,14 +199,14 @@ class WriterSource(Source):
         with self.block(f"{opening} {items} == []:"):  # many are
             self.emit("w(b'\\1')" if self.flexible else "w(b'\\0\\0\\0\\0')")
         opening = "elif"
-        many = self.constant(packers("B" if self.flexible else "i", code), "many_" + element.wire.name)
         prefix = f"length({count} + 1)" if self.flexible else f"{self.form('i')}({count})"
         number = f"{count} + 1" if self.flexible else count
-        test = f"({count} := len({items})) < {MANY}"
         if code == "16s":  # a Struct would pad or cut an id of the wrong length
-            test = f"({count} := len({items})) < 0"
-        with self.block(f"{opening} {test}:"):
-            self.emit(f"w({many}[{count}]({number}, *{items}))")
+            prefix = prefix.replace(count, f"len({items})")
+        else:
+            many = self.constant(packers("B" if self.flexible else "i", code), "many_" + element.wire.name)
+            with self.block(f"{opening} ({count} := len({items})) < {MANY}:"):
+                self.emit(f"w({many}[{count}]({number}, *{items}))")
         with self.block("else:"):
             self.emit(f"w(array_of({items}, {prefix}, {code!r}))")
 

@@ -19,8 +19,9 @@ from protocol.schema import Field, FieldType, fields, is_flexible, minimum_size
 
 def explain_read(message: type[Message], version: int, buffer: Any, start: int, error: Exception) -> DecodeError:
     """What is wrong with a message that its reader gave up on with `error`."""
+    reader = _Reader(memoryview(buffer), start, version, is_flexible(message, version), PATIENCE)
     try:
-        read_slowly(message, version, buffer, start)
+        reader.struct(message, "")
     except DecodeError as reason:
         return reason
     raise AssertionError(f"{message.__name__} v{version}: only the generated reader refuses this") from error
@@ -48,8 +49,16 @@ def write_slowly(value: Message, version: int) -> list[Any]:
     return writer.parts
 
 
+# A hostile frame may hold a hundred million good values before the bad one, and whoever asks for the reason is the
+# thread that serves everybody: after this many values, about 0.1 s, the reason stays unknown.
+PATIENCE = 50_000
+
+
 class _Reader:
-    def __init__(self, buffer: memoryview, position: int, version: int, flexible: bool) -> None:
+    def __init__(
+        self, buffer: memoryview, position: int, version: int, flexible: bool, patience: int | None = None
+    ) -> None:
+        self.patience = patience  # values to read before giving up; None: never give up
         self.buffer = buffer
         self.position = position
         self.version = version
@@ -92,6 +101,10 @@ class _Reader:
         return value
 
     def value(self, kind: FieldType, nullable: bool, path: str) -> Any:
+        if self.patience is not None:
+            self.patience -= 1
+            if self.patience < 0:
+                raise DecodeError(path, "good up to here, malformed somewhere behind: too long to say where")
         if kind.struct is not None:
             if nullable and self.take(1, path)[0] > 127:
                 return None

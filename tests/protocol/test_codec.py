@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.codec import reader_source, writer_source
-from protocol.explain import read_slowly, write_slowly
+from protocol.explain import PATIENCE, read_slowly, write_slowly
 from protocol.message import DecodeError, EncodeError, Message
 from tests.protocol import toys
 from tests.protocol.values import messages
@@ -144,6 +144,13 @@ def test_false_count_allocates_nothing(cls: type[Message], data: bytes) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000
+
+
+def test_reason_is_not_searched_for_without_end() -> None:
+    count = PATIENCE + 10
+    data = count.to_bytes(4, "big") + bytes(2 * count - 1) + b"\1"
+    with pytest.raises(DecodeError, match=r"^values\[\d+\]: good up to here, malformed somewhere behind"):
+        toys.OfNames.decode(data, 0)
 
 
 def test_bytes_after_the_message_are_left_alone() -> None:
