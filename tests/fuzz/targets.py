@@ -23,7 +23,8 @@ from protocol.headers import (
 from protocol.message import DecodeError, Message
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from protocol.records import RecordError, batch, content, legacy
-from tests.judges.batches import CODECS, KINDS, build, some_sets
+from tests.judges.batches import CODECS, KINDS, build, described, some_sets
+from tests.judges.java import Judge
 from tests.judges.pairs import all_pairs
 from tests.judges.verdicts import for_examples
 
@@ -142,8 +143,8 @@ def frame_target() -> Target:
     return Target("frames", check, lambda data: frames(data, max(1, len(data))), seeds)
 
 
-def record_target(magic: int, codec_id: int) -> Target:
-    """Record sets of one format and codec: checked, parsed, and built again."""
+def record_target(magic: int, codec_id: int, apache: Judge | None = None) -> Target:
+    """Record sets of one format and codec: checked and parsed. apache: who makes the good ones, instead of us."""
     parse = content.parse_set if magic == 2 else legacy.parse_set
     limit = _DECOMPRESSED
 
@@ -158,14 +159,18 @@ def record_target(magic: int, codec_id: int) -> Target:
             assert len(legacy.parse_set(data, limit)) == len(found)
         return True
 
-    seeds = [build(one) for one in some_sets(magic, codec_id, 8)]
+    sets = some_sets(magic, codec_id, 8)
+    seeds = [build(one) for one in sets]
+    if apache is not None:
+        seeds = [made for made in apache.build(list(map(described, sets))) if isinstance(made, bytes)]
+        assert len(seeds) == len(sets)
     repair = repair_batch if magic == 2 else repair_message
     name, allowed = f"records v{magic} {CODECS[codec_id]}", 64 * 1024 + (limit * 64 if codec_id else 0)
     return Target(name, check, lambda data: parse(data, limit), seeds, allowed, repair)
 
 
 def check_batches(data: bytes, limit: int) -> None:
-    """What is parsed must have been found well-formed, and come out the same when it is built anew."""
+    """What can be parsed is found well-formed too, and the facts about it are those of its records."""
     view = memoryview(data)
     for position, header in batch.scan(view):
         facts = content.Facts(*content.check_records(view, position, header, limit))

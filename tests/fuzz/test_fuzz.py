@@ -12,7 +12,9 @@ from protocol.primitives import uvarint
 from protocol.schema import is_flexible
 from tests.fuzz.campaign import ALLOWED_BYTES_PER_BYTE, memory_ratio, run, warm
 from tests.fuzz.mutations import mutate
-from tests.fuzz.targets import Target, all_targets, message_target
+from tests.fuzz.targets import Target, all_targets, message_target, record_target
+from tests.judges.batches import KINDS
+from tests.judges.java import require
 from tests.judges.pairs import all_messages
 
 _FILLING = 20_000
@@ -22,6 +24,13 @@ _FILLING = 20_000
 def test_damaged_frames_are_values_or_refusals_that_name_the_field() -> None:
     report = run(all_targets(), cases=20_000, seed=1)
     assert report.findings == []
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+def test_damaged_record_sets_of_apaches_making_are_records_or_refusals() -> None:
+    targets = [record_target(magic, codec_id, require("3.9.1")) for magic, codec_id in KINDS]
+    assert run(targets, cases=5_000, seed=1).findings == []
 
 
 @pytest.mark.slow
