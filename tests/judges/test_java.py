@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import ErrorCode
-from tests.judges import java
 from tests.judges.java import Judge, require
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetches the jars
@@ -44,8 +43,3 @@ def test_the_newest_release_has_no_error_code_that_we_lack() -> None:
 def test_clients_may_retry_what_the_newest_release_says_they_may() -> None:
     theirs = {error["code"]: error["retriable"] for error in require("4.3.0").has["errors"]}
     assert {code.name: code.retriable for code in ErrorCode if theirs[int(code)] != code.retriable} == {}
-
-
-def test_without_java_the_judge_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert java.missing() == "not installed: java, javac, mvn"
