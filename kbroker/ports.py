@@ -1,4 +1,4 @@
-"""The doors through which the core reaches the world: time, chance and the disk.
+"""The doors through which the core reaches the world: time, chance, the disk and the cluster's metadata.
 
 Owns the protocols and the values they speak in. The core is handed objects that satisfy them; `runtime` implements
 them on the operating system and `sim` in memory, and one contract test (`tests/contracts/`) runs on both. Nothing here
@@ -23,8 +23,9 @@ Failures are `OSError` with an `errno` (EIO, ENOSPC, EROFS, EACCES, EMFILE, ...)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 Buffer = bytes | bytearray | memoryview
 """Bytes that a write takes without copying them."""
@@ -187,4 +188,155 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Space left to us on the volume that holds `path`."""
+        ...
+
+
+# -- the cluster's metadata
+
+
+class Stat(NamedTuple):
+    """What the metadata store knows of a node beside its data."""
+
+    czxid: int  # number of the transaction that made it; rises over the whole store
+    mzxid: int  # ... that last set its data
+    version: int  # how often its data was set, 0 when new
+    children_version: int  # how often a child was made or deleted
+    session: int  # whose ephemeral node it is; 0: nobody's
+
+
+class Create(NamedTuple):
+    """Make a node; its parent must exist and not be ephemeral.
+
+    ephemeral: gone with the session that made it. sequential: ten digits are added to the name, counted by the parent.
+    """
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+class SetData(NamedTuple):
+    """Replace a node's data. version: the one it must have; -1 any."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+class Delete(NamedTuple):
+    """Take away a node without children. version: the one it must have; -1 any."""
+
+    path: str
+    version: int = -1
+
+
+class Check(NamedTuple):
+    """Do nothing if the node has this version, else fail: in a Multi, a fence."""
+
+    path: str
+    version: int
+
+
+class Get(NamedTuple):
+    """Read a node. watch: say so, once, when its data is next set or it is deleted."""
+
+    path: str
+    watch: bool = False
+
+
+class Children(NamedTuple):
+    """Names of a node's children, sorted. watch: say so, once, when one is made or deleted, or the node deleted."""
+
+    path: str
+    watch: bool = False
+
+
+class Exists(NamedTuple):
+    """Whether there is such a node. watch: say so, once, when it is made, set or deleted."""
+
+    path: str
+    watch: bool = False
+
+
+class Multi(NamedTuple):
+    """All of these or none, in one transaction."""
+
+    operations: tuple[Create | SetData | Delete | Check, ...]
+
+
+Operation: TypeAlias = Create | SetData | Delete | Check | Get | Children | Exists | Multi
+
+
+class StoreFault(Enum):
+    """Why the metadata store did not do an operation. Source: ZooKeeper's KeeperException.Code."""
+
+    NO_NODE = "there is no such node, or no parent to make it in"
+    NODE_EXISTS = "there is such a node already"
+    BAD_VERSION = "the node has another version"
+    NOT_EMPTY = "the node has children"
+    NO_CHILDREN_FOR_EPHEMERALS = "ephemeral nodes have no children"
+    ROLLED_BACK = "another part of the transaction failed"
+    SESSION_EXPIRED = "the session is over; whether the operation was done is not known"
+
+
+class Outcome(NamedTuple):
+    """What became of one operation.
+
+    fault: None if it was done. path: the node's, with its number if sequential. stat: the node's after the operation;
+    None after Delete and Check, and where Exists found nothing (which is no fault). data: of Get. names: of Children.
+    parts: of Multi, one for each of its operations; the first whose fault is not ROLLED_BACK made it fail.
+    """
+
+    fault: StoreFault | None
+    path: str
+    stat: Stat | None = None
+    data: bytes = b""
+    names: tuple[str, ...] = ()
+    parts: tuple[Outcome, ...] = ()
+
+
+class StoreAnswer(NamedTuple):
+    """The outcomes of one `submit`, in the order of its operations."""
+
+    token: object
+    outcomes: tuple[Outcome, ...]
+
+
+class NodeChanged(NamedTuple):
+    """A watch has fired; it is gone now, and who still cares reads again with a new one."""
+
+    path: str
+    kind: Literal["made", "deleted", "set", "children"]
+
+
+class SessionStarted(NamedTuple):
+    """The store can be used from now on, as this session."""
+
+    session: int
+
+
+class SessionExpired(NamedTuple):
+    """The session is over, with its ephemeral nodes and watches. A SessionStarted follows once there is a new one."""
+
+
+StoreEvent: TypeAlias = StoreAnswer | NodeChanged | SessionStarted | SessionExpired
+Post: TypeAlias = Callable[[StoreEvent], None]
+"""How a metadata store says what happened: whoever opens it gives one, and takes care that it never re-enters the core
+from within `submit`."""
+
+
+class MetadataStore(Protocol):
+    """A small tree of versioned nodes that all brokers of a cluster share, with ZooKeeper's meaning.
+
+    Paths are absolute, `/` between names. Operations take effect in the order they are submitted. An answer to a read
+    never arrives before the NodeChanged of a change that the read has seen. What was answered is durable.
+    """
+
+    def submit(self, operations: Sequence[Operation], token: object) -> None:
+        """Do these one after the other; each succeeds or fails by itself. A StoreAnswer with `token` follows."""
+        ...
+
+    def close(self) -> None:
+        """End the session now, so that its ephemeral nodes vanish at once; nothing is posted afterwards."""
         ...

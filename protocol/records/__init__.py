@@ -7,10 +7,11 @@
 Import those modules by name; what they share is here. Everything they say about bytes from outside is a `RecordError`.
 """
 
+from protocol.records._checksum import crc32c
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable, Record, Writable
 
-__all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "walker_kind"]
+__all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "crc32c", "walker_kind"]
 
 
 def walker_kind() -> str:

@@ -54,7 +54,6 @@ def walk(
     stop: cython.Py_ssize_t = start
     index: cython.Py_ssize_t
     size: cython.longlong
-    headers: cython.longlong
     delta: cython.longlong
     offset_delta: cython.longlong
     none: cython.longlong = -1 - base_timestamp  # the delta of a record without timestamp
@@ -63,7 +62,6 @@ def walk(
     lowest: cython.longlong = none
     first_without_key: cython.Py_ssize_t = -1
     first_out_of_order: cython.Py_ssize_t = -1
-
     _check_range(start, end, len(buffer), count)
     if cython.compiled:
         data = cython.address(view[0]) if end > start else cython.NULL
@@ -98,20 +96,9 @@ def walk(
             position += size
         elif first_without_key < 0:
             first_without_key = index
-        size, position = _varint(data, position, stop, 32)
-        if position < 0 or size > stop - position:
-            raise _broken("its value does not fit", start, index)
-        if size > 0:
-            position += size
-        headers, position = _varint(data, position, stop, 32)
-        if position < 0 or headers < 0:
-            raise _broken("its number of headers is none or negative", start, index)
-        if headers > 0:
-            position = _skip_headers(data, position, stop, headers)
-            if position < 0:
-                raise _broken("a header's key is null, or its key or value does not fit", start, index)
-        if position != stop:
-            raise _broken("its size is more than its fields", start, index)
+        position = _skip_rest(data, position, stop)
+        if position < 0:
+            raise _broken(_REST_IS_BROKEN[position], start, index)
     if position != end:
         raise _left_over(position, end, count)
     earliest, latest = base_timestamp + lowest, base_timestamp + highest
@@ -226,29 +213,43 @@ def _varint(
     return 0, -1
 
 
+_REST_IS_BROKEN = {
+    -1: "its value does not fit",
+    -2: "its number of headers is none or negative",
+    -3: "a header's key is null, or its key or value does not fit",
+    -4: "its size is more than its fields",
+}
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _skip_headers(
-    data: cython.pointer[cython.const[cython.uchar]],
-    position: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-    headers: cython.longlong,
+def _skip_rest(
+    data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, stop: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Check `headers` headers and return the position behind them, below 0 if one is broken."""
+    """Check value and headers up to the record's end and return that, or a key of _REST_IS_BROKEN."""
     size: cython.longlong
+    headers: cython.longlong
+    size, position = _varint(data, position, stop, 32)
+    if position < 0 or size > stop - position:
+        return -1
+    if size > 0:
+        position += size
+    headers, position = _varint(data, position, stop, 32)
+    if position < 0 or headers < 0:
+        return -2
     while headers > 0:
         headers -= 1
         size, position = _varint(data, position, stop, 32)
         if position < 0 or size < 0 or size > stop - position:
-            return -1
+            return -3
         position += size
         size, position = _varint(data, position, stop, 32)
         if position < 0 or size > stop - position:
-            return -1
+            return -3
         if size > 0:
             position += size
-    return position
+    return position if position == stop else -4
 
 
 @cython.cfunc
