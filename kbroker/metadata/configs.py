@@ -1,0 +1,88 @@
+"""The settings in force on this broker: its own, and each topic's, as they change while it runs.
+
+Holds what `/config` says, once read, over the static values; resolving is `kbroker.config`'s business. Everybody reads
+`configs.broker.some_setting` afresh instead of keeping it. The control lane (`api/control.py`) fills in a topic's
+settings before its first partition appears here, the change notices keep them right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kbroker.config import (
+    BrokerConfig,
+    BrokerLayers,
+    ConfigError,
+    TopicConfig,
+    check_topic,
+    resolve_broker,
+    resolve_topic,
+)
+
+log = logging.getLogger("kbroker.config")
+
+
+class Configs:
+    """layers: every value by its source. broker: this broker's settings, resolved. overrides: of topics known here."""
+
+    def __init__(self, layers: BrokerLayers) -> None:
+        """Raises: ConfigError if the static values are not legal."""
+        self.layers = layers
+        self.broker: BrokerConfig = resolve_broker(layers)
+        self.overrides: dict[str, Mapping[str, str]] = {}
+        self._plain: TopicConfig | None = None  # what all topics without overrides share
+        self._resolved: dict[str, TopicConfig] = {}
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """A topic's settings; those of a topic not known here are the broker's defaults."""
+        overrides = self.overrides.get(topic)
+        if not overrides:
+            if self._plain is None:
+                self._plain = resolve_topic({}, self.broker)
+            return self._plain
+        found = self._resolved.get(topic)
+        if found is None:
+            found = self._resolved[topic] = self._resolve(topic, overrides)
+        return found
+
+    def set_topic(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """What is set for a topic, all of it."""
+        self.overrides[topic] = overrides
+        self._resolved.pop(topic, None)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic has no replica here any more."""
+        self.overrides.pop(topic, None)
+        self._resolved.pop(topic, None)
+
+    def set_dynamic(self, *, broker: Mapping[str, str] | None = None, default: Mapping[str, str] | None = None) -> bool:
+        """What is set for this broker, or for all, at run time; None leaves it. Returns: whether anything changed.
+
+        Values that are not legal together with the others are not taken, and stay as they were (a line in the log).
+        """
+        layers = self.layers.with_dynamic(
+            broker=self.layers.dynamic_broker if broker is None else broker,
+            default=self.layers.dynamic_default if default is None else default,
+        )
+        try:
+            resolved = resolve_broker(layers)
+        except ConfigError as error:
+            log.error("dynamic settings are not taken: %s", "; ".join(error.lines))
+            return False
+        changed = layers != self.layers
+        self.layers, self.broker = layers, resolved
+        self._plain = None
+        self._resolved.clear()
+        return changed
+
+    def _resolve(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
+        try:
+            return resolve_topic(overrides, self.broker)
+        except ConfigError as error:
+            log.error("settings of topic %s are not taken: %s", topic, "; ".join(error.lines))
+        sound = {key: text for key, text in overrides.items() if not check_topic({key: text}, self.broker)}
+        try:
+            return resolve_topic(sound, self.broker)
+        except ConfigError:
+            return resolve_topic({}, self.broker)

@@ -1,0 +1,333 @@
+"""Where the cluster keeps what, and how it is written: paths and JSON of Apache Kafka 3.9 in ZooKeeper mode.
+
+Read and written by the controller, the admin procedures and the broker's start. Values in, bytes out, and back; nothing
+here asks a store. An Apache broker of the same cluster reads what these functions write, and the other way round.
+
+| path | content |
+|---|---|
+| `/cluster/id` | `{"version":"1","id":...}`, made by whoever starts first |
+| `/brokers/ids/N` | a live broker, ephemeral: endpoints, rack; its czxid is the broker's epoch |
+| `/brokers/topics/T` | topic id, and the replicas of each partition |
+| `/brokers/topics/T/partitions/P/state` | leader, leader epoch, in-sync replicas; its version is the partition epoch |
+| `/controller` | who is controller, ephemeral |
+| `/controller_epoch` | number of the term; its version fences what older controllers still write |
+| `/config/{topics,brokers,...}/NAME` | settings; `<default>` stands for all brokers |
+| `/config/changes/config_change_NNNNNNNNNN` | which of them has changed |
+| `/admin/delete_topics/T` | a topic that is to be deleted |
+| `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
+| `/latest_producer_id_block` | the last block of producer ids that was handed out |
+
+Source: ZkData of Apache Kafka 3.9, by observation of the nodes it writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.ports import Stat
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONFIG_CHANGES = "/config/changes"
+DELETE_TOPICS = "/admin/delete_topics"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+ALL_BROKERS = "<default>"  # the name that settings for all brokers are kept under
+
+PERSISTENT = (
+    "/consumers", BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, "/brokers/seqid", ISR_CHANGES, PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS, "/config/topics", "/config/clients", "/config/users", "/config/brokers", "/config/ips",
+)  # fmt: skip
+"""What every broker makes at its start where it is missing."""
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
+
+NO_LEADER = -1
+RECOVERED, RECOVERING = 0, 1
+
+
+class Endpoint(NamedTuple):
+    """One listener of a broker, as advertised."""
+
+    listener: str
+    security_protocol: int  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
+    host: str
+    port: int
+
+
+class BrokerInfo(NamedTuple):
+    """A broker's registration. epoch: czxid of its node; -1 before it is there."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = -1
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of a listener's name."""
+        return next((each for each in self.endpoints if each.listener == listener), None)
+
+
+class Assignment(NamedTuple):
+    """The replicas of a partition in order of preference; adding and removing: of those, while it is being moved."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class TopicInfo(NamedTuple):
+    """A topic's node. topic_id: 16 bytes; None if an old broker made it without one."""
+
+    topic_id: bytes | None
+    partitions: Mapping[int, Assignment]
+
+
+class LeaderIsr(NamedTuple):
+    """A partition's state node. version: the node's, also called partition epoch; -1 before it is there."""
+
+    leader: int  # -1 none
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int = -1  # the term in which it was written
+    recovery: int = RECOVERED
+    version: int = -1
+
+
+# -- paths
+
+
+def broker_path(broker_id: int) -> str:
+    """A broker's registration."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """A topic's replicas."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, index: int) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{index}"
+
+
+def state_path(topic: str, index: int) -> str:
+    """A partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{index}/state"
+
+
+def config_path(kind: str, name: str) -> str:
+    """Settings of an entity. kind: topics, brokers, clients, users, ips."""
+    return f"/config/{kind}/{name}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """The wish to delete a topic."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+# -- contents
+
+
+def encode_uuid(value: bytes) -> str:
+    """A topic id or cluster id as Kafka writes it: base64url, 22 letters, no padding."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> bytes:
+    """The 16 bytes of an id. Raises: ValueError."""
+    value = base64.urlsafe_b64decode(text + "==")
+    if len(value) != 16:
+        raise ValueError(f"{text!r} is not an id of 16 bytes")
+    return value
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """Content of `/cluster/id`."""
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The cluster's id."""
+    return str(_load(data)["id"])
+
+
+def encode_broker(broker: BrokerInfo, wall_ms: int) -> bytes:
+    """Content of `/brokers/ids/N`, layout 5; host and port are those of the first plaintext listener, for old tools."""
+    plain = next((each for each in broker.endpoints if each.security_protocol == 0), Endpoint("", 0, "", -1))
+    content: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {
+            each.listener: SECURITY_PROTOCOLS[each.security_protocol] for each in broker.endpoints
+        },
+        "endpoints": [f"{each.listener}://{_bracketed(each.host)}:{each.port}" for each in broker.endpoints],
+        "jmx_port": -1,
+        "port": plain.port,
+        "host": plain.host or None,
+        "version": 5,
+        "timestamp": str(wall_ms),
+    }
+    if broker.rack is not None:
+        content["rack"] = broker.rack
+    return _dump(content)
+
+
+def decode_broker(broker_id: int, data: bytes, stat: Stat) -> BrokerInfo:
+    """A registration of any layout from 1 on."""
+    content = _load(data)
+    protocols = content.get("listener_security_protocol_map") or {}
+    endpoints = tuple(_endpoint(text, protocols) for text in content.get("endpoints") or ())
+    if content["version"] == 1:
+        endpoints = (Endpoint("PLAINTEXT", 0, content["host"], content["port"]),)
+    return BrokerInfo(broker_id, endpoints, content.get("rack"), stat.czxid)
+
+
+def encode_topic(topic: TopicInfo) -> bytes:
+    """Content of `/brokers/topics/T`, layout 3."""
+    partitions = topic.partitions.items()
+    content: dict[str, Any] = {
+        "removing_replicas": {str(index): list(each.removing) for index, each in partitions if each.removing},
+        "partitions": {str(index): list(each.replicas) for index, each in partitions},
+    }
+    if topic.topic_id is not None:
+        content["topic_id"] = encode_uuid(topic.topic_id)
+    content["adding_replicas"] = {str(index): list(each.adding) for index, each in partitions if each.adding}
+    content["version"] = 3
+    return _dump(content)
+
+
+def decode_topic(data: bytes) -> TopicInfo:
+    """A topic of any layout."""
+    content = _load(data)
+    adding, removing = content.get("adding_replicas") or {}, content.get("removing_replicas") or {}
+    partitions = {
+        int(index): Assignment(tuple(replicas), tuple(adding.get(index, ())), tuple(removing.get(index, ())))
+        for index, replicas in content["partitions"].items()
+    }
+    topic_id = content.get("topic_id")
+    return TopicInfo(None if topic_id is None else decode_uuid(topic_id), dict(sorted(partitions.items())))
+
+
+def encode_state(state: LeaderIsr) -> bytes:
+    """Content of `/brokers/topics/T/partitions/P/state`, layout 1."""
+    content: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovery != RECOVERED:
+        content["leader_recovery_state"] = state.recovery
+    return _dump(content)
+
+
+def decode_state(data: bytes, stat: Stat) -> LeaderIsr:
+    """A partition's state."""
+    content = _load(data)
+    return LeaderIsr(
+        content["leader"],
+        content["leader_epoch"],
+        tuple(content["isr"]),
+        content["controller_epoch"],
+        content.get("leader_recovery_state", RECOVERED),
+        stat.version,
+    )
+
+
+def encode_controller(broker_id: int, wall_ms: int) -> bytes:
+    """Content of `/controller`, layout 2."""
+    return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The controller's node id."""
+    return int(_load(data)["brokerid"])
+
+
+def encode_config(settings: Mapping[str, str]) -> bytes:
+    """Content of `/config/KIND/NAME`."""
+    return _dump({"version": 1, "config": dict(settings)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    """The settings of an entity; {} for a node without content."""
+    return {key: str(value) for key, value in (_load(data).get("config") or {}).items()} if data else {}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """Content of `/config/changes/config_change_N`, layout 2. entity_path: `topics/T`, `brokers/N`."""
+    return _dump({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    """(kind, name) of the entity that changed; layout 1, of Kafka before 0.10.1, too."""
+    content = _load(data)
+    if content["version"] == 1:
+        return content["entity_type"], content["entity_name"]
+    kind, _, name = content["entity_path"].partition("/")
+    return kind, name
+
+
+def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
+    """The partitions whose in-sync replicas a leader has changed."""
+    return [(each["topic"], each["partition"]) for each in _load(data)["partitions"]]
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker one of whose log directories has failed."""
+    return int(_load(data)["broker"])
+
+
+def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
+    """Content of `/latest_producer_id_block`: producer ids start to end, both included, are the broker's."""
+    return _dump({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
+    """(broker id, first id, last id); ends at -1 where no block was handed out yet."""
+    if not data:
+        return -1, -1, -1
+    content = _load(data)
+    return content["broker"], int(content["block_start"]), int(content["block_end"])
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError(f"not a JSON object: {data[:100]!r}")
+    return content
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    listener, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    protocol = protocols.get(listener, listener)
+    return Endpoint(listener, SECURITY_PROTOCOLS.index(protocol), host.strip("[]"), int(port))
+
+
+def isr_without(isr: Sequence[int], gone: int) -> tuple[int, ...]:
+    """The in-sync replicas without one of them; the last one stays, for it is where the records are."""
+    return tuple(isr) if len(isr) == 1 else tuple(replica for replica in isr if replica != gone)
