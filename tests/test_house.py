@@ -1,0 +1,169 @@
+"""The measures of STYLE.md that a machine can take. What is over a measure today is listed, and may only shrink."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("kbroker", "protocol")
+CHECKED = (*PACKAGES, "tests", "compat_tests", "benchmarks")
+
+FUNCTION_LINES = 70
+FILE_LINES = 700
+
+# The ratchet: name -> lines. An entry leaves when its subject fits; it never grows, and none is added.
+LONG_FUNCTIONS: dict[str, int] = {}
+LONG_FILES: dict[str, int] = {"tests/log/test_manager.py": 728}
+UNDOCUMENTED = {"kbroker/api/broker.py"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def modules(*folders: str) -> Iterator[tuple[str, Path]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path
+
+
+def functions(path: Path) -> Iterator[Function]:
+    return (node for node in ast.walk(tree_of(path)) if isinstance(node, Function))
+
+
+def over(found: dict[str, int], measure: int, allowed: dict[str, int]) -> list[str]:
+    return [f"{name}: {lines} lines" for name, lines in found.items() if lines > allowed.get(name, measure)]
+
+
+def slack(found: dict[str, int], measure: int, allowed: dict[str, int]) -> list[str]:
+    return [
+        f"{name}: listed with {lines}, has {found.get(name, 0)}"
+        for name, lines in allowed.items()
+        if found.get(name, 0) < lines or lines <= measure
+    ]
+
+
+@cache
+def function_lengths() -> dict[str, int]:
+    return {
+        f"{name}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for name, path in modules(*CHECKED)
+        for node in functions(path)
+    }
+
+
+@cache
+def file_lengths() -> dict[str, int]:
+    return {name: len(path.read_text().splitlines()) for name, path in modules(*CHECKED)}
+
+
+def test_no_function_is_over_its_measure() -> None:
+    assert over(function_lengths(), FUNCTION_LINES, LONG_FUNCTIONS) == []
+
+
+def test_no_file_is_over_its_measure() -> None:
+    assert over(file_lengths(), FILE_LINES, LONG_FILES) == []
+
+
+def test_the_lists_of_exceptions_only_shrink() -> None:
+    assert slack(function_lengths(), FUNCTION_LINES, LONG_FUNCTIONS) == []
+    assert slack(file_lengths(), FILE_LINES, LONG_FILES) == []
+
+
+def undocumented(name: str, body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """Public classes and functions without a docstring, methods included; overloads and properties' setters apart."""
+    for node in body:
+        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+        if ast.get_docstring(node) is None and not decorators & {"overload", "setter", "override"}:
+            yield f"{name}: {prefix}{node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from undocumented(name, node.body, f"{prefix}{node.name}.")
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    read = [(name, path) for name, path in modules(*PACKAGES) if name not in UNDOCUMENTED]
+    assert [each for name, path in read for each in undocumented(name, tree_of(path).body)] == []
+
+
+def test_every_file_opens_with_what_it_owns() -> None:
+    assert [name for name, path in modules(*CHECKED) if path.read_text() and not ast.get_docstring(tree_of(path))] == []
+
+
+def test_no_module_is_named_utils() -> None:
+    shapeless = {"utils", "util", "helpers", "helper", "misc", "common"}
+    assert [name for name, path in modules(*CHECKED) if path.stem in shapeless or path.parent.name in shapeless] == []
+
+
+def imports(path: Path, module: str, known: set[str]) -> Iterator[str]:
+    """Modules of ours that importing this one imports: not those under TYPE_CHECKING, nor those inside functions."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    pending: list[ast.AST] = list(tree_of(path).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], base]).rstrip(".")
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield from ((submodule,) if submodule in known else (base,) if base in known else ())
+        elif not isinstance(node, Function | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+
+
+def import_graph() -> dict[str, set[str]]:
+    paths = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for name, path in modules(*PACKAGES)
+    }
+    return {module: set(imports(path, module, set(paths))) - {module} for module, path in paths.items()}
+
+
+def a_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """One cycle of imports, or an empty list."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(module: str) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        path.append(module)
+        for other in sorted(graph[module]):
+            if found := visit(other):
+                return found
+        path.pop()
+        done.add(module)
+        return []
+
+    for module in sorted(graph):
+        if found := visit(module):
+            return found
+    return []
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    assert a_cycle(import_graph()) == []
+
+
+def test_nothing_sleeps() -> None:
+    def calls(path: Path) -> list[int]:
+        return [
+            node.lineno
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "sleep"
+        ]
+
+    assert [f"{name}:{line}" for name, path in modules(*PACKAGES, "tests") for line in calls(path)] == []
