@@ -1,20 +1,141 @@
-"""Every test here needs Java: without it all of them are skipped, visibly, and under CI=true they fail."""
+"""Which broker, which clients: options, fixtures and the reporter of the compatibility suite.
+
+    pytest compat_tests -m quick                            what scripts/test runs
+    pytest compat_tests --broker apache-4.3.0               the same against Apache's broker
+    pytest compat_tests --matrix docs/compatibility.md      and write the matrix
+
+Tests that need Java are skipped, visibly, where there is none; under CI=true they fail instead.
+"""
 
 from __future__ import annotations
 
 import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from compat_tests import apache
+from compat_tests.apache import Server
+from compat_tests.brokers import CHOICES, start_broker
+from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver
+from compat_tests.environments import NoClientError
+from compat_tests.report import MatrixReporter, cell_of
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _java() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("compatibility")
+    group.addoption("--broker", choices=CHOICES, default="kbroker", help="the broker under test")
+    group.addoption("--client", action="append", default=[], help="only clients whose name contains this")
+    group.addoption("--matrix", metavar="FILE", help="write the results as a Markdown page")
+    group.addoption("--kills", type=int, default=3, help="how often each kill test kills the broker")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--matrix") and not hasattr(config, "workerinput"):
+        reporter = MatrixReporter(Path(config.getoption("--matrix")), config.getoption("--broker"))
+        config.pluginmanager.register(reporter, "compatibility-matrix")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.user_properties.append(("cell", cell_of(item)))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "client" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--client")
+        clients = [one for one in CLIENTS if not wanted or any(part in str(one) for part in wanted)]
+        parameters = [pytest.param(one, id=str(one), marks=[pytest.mark.quick] * one.quick) for one in clients]
+        metafunc.parametrize("client", parameters, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def _java(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("java") is None:
+        return
     try:
         for release in apache.RELEASES:
             apache.jars(release)
     except apache.NoApacheError as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"Apache's programs cannot run: {reason}")
-        pytest.skip(f"Apache's programs cannot run here: {reason}")
+        _unavailable(f"Apache's programs cannot run: {reason}")
+
+
+@pytest.fixture(scope="session")
+def _running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """The session's broker in a list of one, so that a test can put a new one in place of one that died."""
+    running: list[Server] = []
+    yield running
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, _running: list[Server], tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """The broker under test, shared by the tests of a session; one that died is replaced by a new one."""
+    if not _running or not _running[0].alive:
+        _running[:] = [start_broker(request.config.getoption("--broker"), tmp_path_factory.mktemp("broker"))]
+    return _running[0]
+
+
+@pytest.fixture(scope="session")
+def _drivers() -> Iterator[dict[tuple[Client, str], Driver]]:
+    drivers: dict[tuple[Client, str], Driver] = {}
+    yield drivers
+    for driver in drivers.values():
+        driver.close()
+
+
+@pytest.fixture
+def start_driver(broker: Server, tmp_path: Path) -> Iterator[Callable[[Client], Driver]]:
+    """Start one more driver of a client, ended with the test."""
+    started: list[Driver] = []
+
+    def start(client: Client) -> Driver:
+        started.append(_start(client, broker, tmp_path))
+        return started[-1]
+
+    yield start
+    for driver in started:
+        driver.close()
+
+
+@pytest.fixture
+def client(
+    request: pytest.FixtureRequest, broker: Server, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path
+) -> Driver:
+    """The client of this cell of the matrix, connected to the broker."""
+    return _shared(request.param, broker, _drivers, tmp_path)
+
+
+@pytest.fixture
+def reference(broker: Server, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path) -> Driver:
+    """The client that prepares and checks what the client under test reads and writes."""
+    return _shared(REFERENCE, broker, _drivers, tmp_path)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name nobody used before."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def _shared(client: Client, broker: Server, drivers: dict[tuple[Client, str], Driver], folder: Path) -> Driver:
+    key = (client, broker.address)
+    if key not in drivers or not drivers[key].alive:
+        drivers[key] = _start(client, broker, folder)
+    return drivers[key]
+
+
+def _start(client: Client, broker: Server, folder: Path) -> Driver:
+    try:
+        return Driver(client, broker.address, folder)
+    except NoClientError as reason:
+        _unavailable(str(reason))
+
+
+def _unavailable(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,69 @@
+"""The broker under test as a process on the loopback: kbroker, or one of Apache's for comparison.
+
+Used by the fixtures in conftest.py, by the kill test and by the bench. Owns the process and its settings; Apache's
+brokers are those of `apache.py`. A test that fails on Apache's broker is a wrong test: `--broker apache-4.3.0` tells.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from compat_tests.apache import KraftBroker, NotReadyError, Server
+
+CHOICES = ("kbroker", "apache-4.3.0", "apache-3.9.1")
+
+
+class KbrokerProcess(Server):
+    """`kbroker start` on a free port, with its data under `folder/data`. A restart keeps port and data."""
+
+    release = "kbroker"
+
+    def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
+        """settings: server.properties beyond, or instead of, the defaults."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = port
+        self._settings = {"log.dirs": str(folder / "data"), **(settings or {})}
+        super().__init__(folder, self._command(), start_timeout_s=20)
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """As Server.stop; the next start takes the same port."""
+        super().stop(timeout_s)
+        self.command = self._command()
+
+    def kill(self) -> None:
+        """As Server.kill; the next start takes the same port."""
+        super().kill()
+        self.command = self._command()
+
+    def _command(self) -> list[str]:
+        settings = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", **self._settings}
+        overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+        return [sys.executable, "-m", "kbroker.cli", "start", *overrides]
+
+    def _answers(self) -> bool:
+        if not self.port:
+            listens = re.search(rf"PLAINTEXT://{re.escape(self.host)}:([1-9]\d*)", self.output)
+            if listens is None:
+                return False
+            self.port = int(listens[1])
+        return super()._answers()
+
+    def _asks(self, connection: socket.socket) -> bool:
+        """Whether Metadata v1 for no topics names a broker."""
+        connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0))
+        head = connection.recv(12, socket.MSG_WAITALL)
+        return len(head) == 12 and struct.unpack(">iii", head)[2] >= 1
+
+
+def start_broker(choice: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """Start the broker that `--broker` names. Raises NotReadyError."""
+    if choice == "kbroker":
+        return KbrokerProcess(folder, settings=settings).start()
+    if choice not in CHOICES:
+        raise NotReadyError(f"no broker called {choice}; there are {', '.join(CHOICES)}")
+    return KraftBroker(choice.removeprefix("apache-"), folder, settings=settings).start()

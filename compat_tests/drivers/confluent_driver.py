@@ -1,0 +1,203 @@
+"""Driver of confluent-kafka (librdkafka). Arguments: the broker's host:port."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from driver import data, serve, text
+
+SERVERS = {"bootstrap.servers": sys.argv[1]}
+STRATEGIES = {"cooperative": "cooperative-sticky"}
+WAIT_S = 30
+
+
+def done(futures: dict[Any, Any]) -> Any:
+    """The result of the only future."""
+    (future,) = futures.values()
+    return future.result(WAIT_S)
+
+
+def shown(message: Any) -> dict[str, Any]:
+    return {
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": text(message.key()),
+        "value": text(message.value()),
+        "headers": [[name, text(value)] for name, value in message.headers() or []],
+    }
+
+
+class Operations:
+    def __init__(self) -> None:
+        self.admin = AdminClient(SERVERS)
+        self.producers: dict[str, Producer] = {}
+        self.members: dict[str, Consumer] = {}
+
+    def version(self) -> str:
+        return str(confluent_kafka.__version__)
+
+    # brokers and topics
+
+    def brokers(self) -> list[Any]:
+        return [[b.id, b.host, b.port] for b in self.admin.list_topics(timeout=WAIT_S).brokers.values()]
+
+    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+        done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=configs)]))
+
+    def topics(self) -> list[str]:
+        return list(self.admin.list_topics(timeout=WAIT_S).topics)
+
+    def partitions(self, topic: str) -> list[int]:
+        described = done(self.admin.describe_topics(confluent_kafka.TopicCollection([topic])))
+        return [partition.id for partition in described.partitions]
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        done(self.admin.create_partitions([NewPartitions(topic, total)]))
+
+    def delete_topic(self, topic: str) -> None:
+        done(self.admin.delete_topics([topic]))
+
+    # records
+
+    def produce(
+        self, topic: str, records: list[dict[str, Any]], acks: int, codec: str, idempotent: bool, limit: int | None
+    ) -> list[Any]:
+        settings = {"acks": acks, "compression.type": codec, "enable.idempotence": idempotent}
+        settings["message.max.bytes"] = limit or 1_000_000
+        key = json.dumps(settings)
+        if key not in self.producers:
+            self.producers[key] = Producer(SERVERS | settings)
+        producer, places, errors = self.producers[key], {}, []
+        for number, record in enumerate(records):
+
+            def delivered(error: Any, message: Any, number: int = number) -> None:
+                places[number] = [message.partition(), -1 if acks == 0 else message.offset()]
+                errors.extend([error] if error else [])
+
+            producer.produce(
+                topic,
+                value=data(record["value"]),
+                key=data(record.get("key")),
+                headers=[(name, data(value)) for name, value in record.get("headers", [])],
+                on_delivery=delivered,
+                **{name: record[name] for name in ("partition", "timestamp") if name in record},
+            )
+        producer.flush(WAIT_S)
+        if errors:
+            raise KafkaException(errors[0])
+        return [places[number] for number in range(len(records))]
+
+    def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int) -> list[Any]:
+        consumer = self._consumer("reader")
+        try:
+            consumer.assign([TopicPartition(topic, partition, offset)])
+            return self._poll(consumer, count, wait_ms)
+        finally:
+            consumer.close()
+
+    def bounds(self, topic: str, partition: int) -> list[int]:
+        consumer = self._consumer("reader")
+        try:
+            return list(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S))
+        finally:
+            consumer.close()
+
+    def offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
+        consumer = self._consumer("reader")
+        try:
+            found = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp)], timeout=WAIT_S)[0].offset
+            return found if found >= 0 else None
+        finally:
+            consumer.close()
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        low: int = done(self.admin.delete_records([TopicPartition(topic, partition, before)])).low_watermark
+        return low
+
+    # groups
+
+    def join(self, member: str, group: str, topics: list[str], strategy: str, instance: str | None) -> None:
+        settings = {"partition.assignment.strategy": STRATEGIES.get(strategy, strategy)}
+        if instance:
+            settings["group.instance.id"] = instance
+        self.members[member] = self._consumer(group, **settings)
+        self.members[member].subscribe(topics)
+
+    def _consumer(self, group: str, **settings: str) -> Consumer:
+        ours = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        return Consumer(SERVERS | ours | settings)
+
+    def poll(self, member: str, count: int, wait_ms: int) -> list[Any]:
+        return self._poll(self.members[member], count, wait_ms)
+
+    def _poll(self, consumer: Consumer, count: int, wait_ms: int) -> list[Any]:
+        records: list[Any] = []
+        deadline = time.monotonic() + wait_ms / 1000
+        while (len(records) < count or not count) and time.monotonic() < deadline:
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error():
+                raise KafkaException(message.error())
+            records.append(shown(message))
+        return records
+
+    def assignment(self, member: str) -> list[Any]:
+        return [[at.topic, at.partition] for at in self.members[member].assignment()]
+
+    def commit(self, member: str) -> None:
+        self.members[member].commit(asynchronous=False)
+
+    def leave(self, member: str) -> None:
+        self.members.pop(member).close()
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+        found = done(self.admin.list_consumer_group_offsets([asked])).topic_partitions[0]
+        return found.offset if found.offset >= 0 else None
+
+    def groups(self) -> list[str]:
+        return [group.group_id for group in self.admin.list_consumer_groups().result(WAIT_S).valid]
+
+    def group(self, group: str) -> dict[str, Any]:
+        described = done(self.admin.describe_consumer_groups([group]))
+        return {"state": described.state.name, "members": len(described.members)}
+
+    def delete_group(self, group: str) -> None:
+        done(self.admin.delete_consumer_groups([group]))
+
+    # settings
+
+    def topic_configs(self, topic: str) -> dict[str, str | None]:
+        return self._configs(ResourceType.TOPIC, topic)
+
+    def broker_configs(self, broker: int) -> dict[str, str | None]:
+        return self._configs(ResourceType.BROKER, str(broker))
+
+    def _configs(self, kind: ResourceType, name: str) -> dict[str, str | None]:
+        described = done(self.admin.describe_configs([ConfigResource(kind, name)]))
+        return {entry.name: entry.value for entry in described.values()}
+
+    def set_topic_config(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        done(self.admin.incremental_alter_configs([resource]))
+
+
+if __name__ == "__main__":
+    serve(Operations())

@@ -1,0 +1,105 @@
+"""Where the stock clients live: each is installed once, alone, into `.cache/clients/<name>-<version>/`.
+
+Called by `clients.py` when a test first needs a client. Everything comes from the ordinary registries (PyPI, npm,
+Maven) or from what the machine has (kcat). A client that cannot be had raises NoClientError with what to do, and its
+tests are skipped with that reason, which the matrix shows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compat_tests import apache
+
+_CACHE = Path(__file__).parents[1] / ".cache" / "clients"
+_DRIVERS = Path(__file__).parent / "drivers"
+
+
+class NoClientError(RuntimeError):
+    """The client is not on this machine and could not be installed; the text says what is missing."""
+
+
+def python(name: str, version: str, requirements: Sequence[str]) -> Path:
+    """The interpreter of a virtual environment with exactly these requirements. Raises NoClientError."""
+
+    def install(home: Path) -> None:
+        _run([sys.executable, "-m", "venv", str(home)])
+        quiet = ["--quiet", "--disable-pip-version-check"]
+        _run([str(home / "bin" / "python"), "-m", "pip", "install", *quiet, *requirements])
+
+    return _installed(f"{name}-{version}", requirements, install) / "bin" / "python"
+
+
+def node(name: str, version: str, packages: Sequence[str]) -> Path:
+    """A folder whose node_modules holds these packages. Raises NoClientError."""
+    absent = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
+    if absent:
+        raise NoClientError(f"not installed: {', '.join(absent)}")
+
+    def install(home: Path) -> None:
+        home.mkdir(parents=True)
+        (home / "package.json").write_text('{"private": true}')
+        _run(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", *packages])
+
+    return _installed(f"{name}-{version}", packages, install)
+
+
+def kcat() -> str:
+    """The command of kcat. Raises NoClientError."""
+    command = shutil.which("kcat") or shutil.which("kafkacat")
+    if command is None:
+        raise NoClientError("kcat is not installed (Debian: apt-get install kcat)")
+    return command
+
+
+def java_classpath(release: str) -> str:
+    """The class path of an Apache release, its clients included. Raises NoClientError."""
+    if shutil.which("javac") is None:
+        raise NoClientError("not installed: a JDK (javac)")
+    try:
+        return f"{apache.jars(release)}/*"
+    except apache.NoApacheError as reason:
+        raise NoClientError(str(reason)) from reason
+
+
+def spark_jars(pom: Path, name: str) -> list[Path]:
+    """The jars that the POM's runtime scope names, copied by Maven into `.cache/clients/<name>/`."""
+    if reason := apache.missing():
+        raise NoClientError(reason)
+
+    def install(home: Path) -> None:
+        home.mkdir(parents=True)
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
+        _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
+
+    return sorted(_installed(name, [pom.read_text()], install).glob("*.jar"))
+
+
+def driver(file: str) -> str:
+    """The path of a driver's source."""
+    return str(_DRIVERS / file)
+
+
+def _installed(name: str, wanted: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """The folder, made by `install` unless it was made from the same `wanted` before."""
+    home, stamp = _CACHE / name, _CACHE / f"{name}.stamp"
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with open(_CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        contents = "\n".join(wanted)
+        if not stamp.exists() or stamp.read_text() != contents:
+            shutil.rmtree(home, ignore_errors=True)
+            install(home)
+            stamp.write_text(contents)
+    return home
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise NoClientError(f"{Path(command[0]).name} failed: {(done.stdout + done.stderr)[-1000:]}")
