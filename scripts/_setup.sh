@@ -1,9 +1,11 @@
 # Sourced by every script here: goes to the checkout's root and makes its virtual environment in .venv.
 # setup_venv EXTRA... installs the named extras of pyproject.toml, only when what they are made from changed.
+# run_stage NAME COMMAND... and end_stages are for scripts that do several things and tell how each went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-fail() { printf '%s\n' "$*" >&2; exit 1; }
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
 
 find_python() {
   local candidate
@@ -13,19 +15,65 @@ find_python() {
   fail "kbroker needs Python 3.11 or newer; none found. Install one, or name it: PYTHON=/path/to/python3.12 $0"
 }
 
+# Debian and Ubuntu keep a part of venv, ensurepip, in a package of its own; pip can stand in for it.
+make_venv() {
+  local python=$1
+  if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+    "$python" -m venv --clear .venv
+  elif "$python" -c 'import venv' 2>/dev/null && "$python" -m pip --version >/dev/null 2>&1; then
+    "$python" -m venv --clear --without-pip .venv &&
+      "$python" -m pip --python .venv/bin/python install --quiet --disable-pip-version-check pip
+  else
+    false
+  fi || fail "$python cannot make a virtual environment: install python3-venv (Debian, Ubuntu: apt-get install python3-venv), or pip 22.3 or newer"
+}
+
 setup_venv() {
   local extras stamp wanted python
   extras=$(IFS=,; echo "$*")
-  wanted="$(cat pyproject.toml hatch_build.py protocol/records/_walker.py | cksum) $extras"
-  stamp=".venv/.installed-${extras:-none}"
-  if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+  wanted=$(cat pyproject.toml hatch_build.py protocol/records/_walker.py | cksum)
+  for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev; do  # dev has all that the others need
+    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
+      export PATH="$PWD/.venv/bin:$PATH"
+      return
+    fi
+  done
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then  # not there yet, or its Python has gone
     python=$(find_python)
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
-    echo "installing kbroker${extras:+ with $extras} into .venv ..." >&2
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}"
-    .venv/bin/python -c 'import sys; from protocol.records import walker_kind as k; sys.exit(k() != "compiled")' ||
-      echo "no C compiler found: strict checks of records run interpreted, correct but slower" >&2
-    echo "$wanted" > "$stamp"
+    make_venv "$python"
   fi
+  say "installing kbroker${extras:+ with $extras} into .venv ..."
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" ||
+    fail "pip could not install what kbroker needs; its reason is above. Run $0 again once that is mended"
+  .venv/bin/python -c 'import sys; from protocol.records import walker_kind as k; sys.exit(k() != "compiled")' ||
+    say "no C compiler found: strict checks of records run interpreted, correct but slower"
+  echo "$wanted" > ".venv/.installed-${extras:-none}"
   export PATH="$PWD/.venv/bin:$PATH"
+}
+
+# Says in one line what is not on this machine and what it costs; in CI that is a failure.
+# want REASON COMMAND...
+want() {
+  local reason=$1 command absent=
+  shift
+  for command; do command -v "$command" >/dev/null || absent="$absent${absent:+, }$command"; done
+  [ -n "$absent" ] || return 0
+  say "not installed: $absent. $reason"
+  [ "${CI:-}" != true ] || fail "CI has to have it"
+}
+
+stages=() failures=0
+
+run_stage() {
+  local name=$1 start=$SECONDS result=passed
+  shift
+  say "== $name"
+  "$@" || { result=FAILED; failures=$((failures + 1)); }
+  stages+=("$(printf '%-56s %s, %d s' "$name" "$result" $((SECONDS - start)))")
+}
+
+end_stages() {
+  say "== all of it"
+  printf '%s\n' "${stages[@]}" >&2
+  [ "$failures" = 0 ] || exit 1
 }
