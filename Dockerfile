@@ -1,0 +1,27 @@
+# A small image of one broker: docker build -t kbroker . && docker run -p 9092:9092 -v kbroker:/var/lib/kbroker kbroker
+# Settings: KAFKA_* variables (KAFKA_ADVERTISED_LISTENERS is advertised.listeners), or a server.properties of your own
+# mounted over /etc/kbroker/server.properties. Arguments go to `kbroker start`.
+
+FROM python:3.12-slim AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+WORKDIR /source
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY protocol protocol
+COPY kbroker kbroker
+# The same path in both stages: a virtual environment cannot be moved. Without pip, for nobody installs anything later.
+RUN python -m venv --without-pip /opt/kbroker \
+ && pip --python /opt/kbroker/bin/python install --no-cache-dir --disable-pip-version-check . \
+ && /opt/kbroker/bin/python -I -c "from protocol.records import walker_kind as k; assert k() == 'compiled', k()" \
+ && /opt/kbroker/bin/python -I -m compileall -q /opt/kbroker/lib
+
+FROM python:3.12-slim
+RUN useradd --uid 1000 --home-dir /var/lib/kbroker --create-home --shell /usr/sbin/nologin kbroker
+COPY --from=build /opt/kbroker /opt/kbroker
+COPY docker.properties /etc/kbroker/server.properties
+ENV PATH=/opt/kbroker/bin:$PATH PYTHONUNBUFFERED=1
+USER kbroker
+WORKDIR /var/lib/kbroker
+VOLUME /var/lib/kbroker
+EXPOSE 9092
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["kbroker", "start", "/etc/kbroker/server.properties"]
