@@ -81,7 +81,7 @@ def _kcat() -> list[str]:
 
 _KAFKA_PYTHON = ["kafka-python==3.0.12", "lz4==4.4.5", "python-snappy==0.7.3", "zstandard==0.25.0", "crc32c==2.9.post0"]
 _AIOKAFKA = ["aiokafka==0.14.0", "cramjam==2.14.0"]
-_KAFKAJS = ["kafkajs@2.2.4", "kafkajs-snappy@1.1.0", "lz4js@0.2.0", "@bokuweb/zstd-wasm@0.0.27"]
+_KAFKAJS = ["kafkajs@2.2.4", "kafkajs-snappy@1.1.0", "lz4-napi@2.10.0", "@bokuweb/zstd-wasm@0.0.27"]
 _NO_COOPERATIVE = "the client has no cooperative assignor"
 _NO_LOG_DIRS = "the client has no call to describe log directories"
 _ADMIN_CALLS = ["create_topic", "add_partitions", "delete_topic", "delete_records", "log_dirs"]
@@ -132,6 +132,20 @@ CLIENTS = (
             "timestamps": "kcat cannot set the timestamp of a record",
         },
     ),
+    Client(
+        "kafkajs",
+        "2.2.4",
+        _node,
+        lacks={
+            "range": "the client has one assignor, round robin",
+            "cooperative": _NO_COOPERATIVE,
+            "static members": "the client has no static members",
+            "offset by a late time": "the client answers the end of the partition in place of nothing",
+            "log_dirs": _NO_LOG_DIRS,
+        },
+    ),
+    Client("Java", "3.9.1", _java("3.9.1")),
+    Client("Java", "4.3.0", _java("4.3.0")),
 )
 
 

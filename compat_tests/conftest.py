@@ -39,8 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(reporter, "compatibility-matrix")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.user_properties.append(("cell", cell_of(item)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for order, item in enumerate(items):
+        item.user_properties.append(("cell", cell_of(item, order)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -29,14 +29,14 @@ This page is written by `scripts/compat`; do not edit it.
 """
 
 
-def cell_of(item: pytest.Item) -> tuple[str, str, str]:
-    """(section, row, column) of a test."""
+def cell_of(item: pytest.Item, order: int) -> tuple[str, str, str, int]:
+    """(section, row, column, order) of a test; rows are shown in the order of the source, whichever ran first."""
     assert isinstance(item, pytest.Function)
     parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     column = next((f"{parameters[name]}" for name in _COLUMNS if name in parameters), "")
     section = getattr(item.module, "SECTION", item.module.__name__)
     sentence = (item.function.__doc__ or item.name).strip().splitlines()[0].rstrip(".")
-    return section, sentence.format(**parameters), column
+    return section, sentence.format(**parameters), column, order
 
 
 class MatrixReporter:
@@ -45,6 +45,7 @@ class MatrixReporter:
     def __init__(self, path: Path, broker: str) -> None:
         self._path, self._broker = path, broker
         self._cells: dict[str, _Rows] = {}
+        self._order: dict[tuple[str, str], int] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in one phase of one test; a failed or skipped phase outweighs a passed one."""
@@ -52,7 +53,8 @@ class MatrixReporter:
         if cell is None or (report.passed and report.when != "call"):
             return
         assert isinstance(cell, tuple | list)  # a list when it comes from a worker
-        section, row, column = map(str, cell)
+        section, row, column, order = cell
+        self._order[section, row] = min(order, self._order.get((section, row), order))
         columns = self._cells.setdefault(section, {}).setdefault(row, {})
         if column not in columns or not report.passed:
             columns[column] = (report.outcome, "" if report.passed else _reason(report))
@@ -60,7 +62,9 @@ class MatrixReporter:
     def pytest_sessionfinish(self) -> None:
         """Write the page."""
         parts = [_INTRODUCTION.format(broker=self._broker)]
-        parts += [_section(name, self._cells[name]) for name in sorted(self._cells, key=_section_order)]
+        for name in sorted(self._cells, key=_section_order):
+            rows = sorted(self._cells[name].items(), key=lambda row: self._order[name, row[0]])
+            parts += [_section(name, dict(rows))]
         self._path.write_text("\n".join(parts))
 
 

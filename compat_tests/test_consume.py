@@ -81,6 +81,7 @@ def test_offset_by_time(client: Driver, reference: Driver, topic: str) -> None:
 
 def test_offset_by_a_time_after_the_last(client: Driver, reference: Driver, topic: str) -> None:
     """No offset by a time after the last record"""
+    client.client.needs("offset by a late time")
     reference.create_topic(topic)
     reference.produce(topic, [{"value": "only", "timestamp": T0}])
     assert client.offset_at(topic, 0, T0 + 1) is None

@@ -1,0 +1,284 @@
+// Driver of Apache's Java clients, any release: run from source with the release's jars on the class path.
+// Argument: the broker's host:port. The exchange over standard input and output is that of driver.py.
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.Config;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.LogDirDescription;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.AppInfoParser;
+
+public class JavaDriver {
+    static final ObjectMapper JSON = new ObjectMapper();
+    static final Map<String, String> STRATEGIES = Map.of(
+        "range", "org.apache.kafka.clients.consumer.RangeAssignor",
+        "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+        "cooperative", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+
+    final String address;
+    final Admin admin;
+    final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    final Map<String, KafkaConsumer<byte[], byte[]>> members = new HashMap<>();
+
+    JavaDriver(String address) {
+        this.address = address;
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", address);
+        this.admin = Admin.create(settings);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        JavaDriver driver = new JavaDriver(arguments[0]);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JsonNode request = JSON.readTree(line);
+            Map<String, Object> answer = new HashMap<>();
+            try {
+                answer.put("value", driver.answer(request.get("operation").asText(), request.get("arguments")));
+            } catch (Exception thrown) {
+                Throwable error = thrown instanceof ExecutionException ? thrown.getCause() : thrown;
+                Errors code = Errors.forException(error);
+                answer.put("error", error.getClass().getSimpleName());
+                answer.put("code", code == Errors.UNKNOWN_SERVER_ERROR ? null : (Object) code.code());
+                answer.put("text", String.valueOf(error.getMessage()));
+            }
+            out.println(JSON.writeValueAsString(answer));
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    Object answer(String operation, JsonNode given) throws Exception {
+        String topic = given.path("topic").asText();
+        TopicPartition place = new TopicPartition(topic, given.path("partition").asInt());
+        String member = given.path("member").asText();
+        String group = given.path("group").asText();
+        int count = given.path("count").asInt();
+        long wait = given.path("wait_ms").asLong();
+        switch (operation) {
+            case "version": return AppInfoParser.getVersion();
+            case "brokers": return brokers();
+            case "create_topic": return createTopic(topic, given.get("partitions").asInt(), given.get("configs"));
+            case "topics": return admin.listTopics().names().get();
+            case "partitions": return partitions(topic);
+            case "add_partitions":
+                return admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(given.get("total").asInt()))).all().get();
+            case "delete_topic": return admin.deleteTopics(List.of(topic)).all().get();
+            case "produce": return produce(topic, given);
+            case "read": return read(place, given.get("offset").asLong(), count, wait);
+            case "bounds": return List.of(offset(place, OffsetSpec.earliest()), offset(place, OffsetSpec.latest()));
+            case "offset_at": return offsetAt(place, given.get("timestamp").asLong());
+            case "delete_records": return deleteRecords(place, given.get("before").asLong());
+            case "join": return join(member, group, given);
+            case "poll": return poll(members.get(member), count, wait);
+            case "assignment": return assignment(member);
+            case "commit": members.get(member).commitSync(); return null;
+            case "leave": members.remove(member).close(); return null;
+            case "committed": return committed(group, place);
+            case "groups": return groups();
+            case "group": return group(group);
+            case "delete_group": return admin.deleteConsumerGroups(List.of(group)).all().get();
+            case "topic_configs": return configs(new ConfigResource(ConfigResource.Type.TOPIC, topic));
+            case "broker_configs":
+                return configs(new ConfigResource(ConfigResource.Type.BROKER, given.get("broker").asText()));
+            case "set_topic_config": return setTopicConfig(topic, given);
+            case "log_dirs": return logDirs();
+            default: throw new IllegalArgumentException(operation);
+        }
+    }
+
+    Object brokers() throws Exception {
+        List<Object> found = new ArrayList<>();
+        admin.describeCluster().nodes().get().forEach(node -> found.add(List.of(node.id(), node.host(), node.port())));
+        return found;
+    }
+
+    Object createTopic(String topic, int partitions, JsonNode configs) throws Exception {
+        Map<String, String> settings = new HashMap<>();
+        configs.fields().forEachRemaining(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        return admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(settings))).all().get();
+    }
+
+    Object partitions(String topic) throws Exception {
+        List<Object> found = new ArrayList<>();
+        admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions()
+            .forEach(partition -> found.add(partition.partition()));
+        return found;
+    }
+
+    Object produce(String topic, JsonNode given) throws Exception {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", address);
+        settings.put("acks", given.get("acks").asText());
+        settings.put("compression.type", given.get("codec").asText());
+        settings.put("enable.idempotence", given.get("idempotent").asText());
+        if (!given.get("limit").isNull()) settings.put("max.request.size", given.get("limit").asText());
+        KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(
+            settings.toString(), key -> new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : given.get("records")) {
+            List<Header> headers = new ArrayList<>();
+            for (JsonNode pair : record.path("headers")) headers.add(new RecordHeader(pair.get(0).asText(), data(pair.get(1))));
+            Integer partition = record.has("partition") ? record.get("partition").asInt() : null;
+            Long timestamp = record.has("timestamp") ? record.get("timestamp").asLong() : null;
+            byte[] key = data(record.path("key"));
+            sent.add(producer.send(new ProducerRecord<>(topic, partition, timestamp, key, data(record.get("value")), headers)));
+        }
+        producer.flush();
+        List<Object> places = new ArrayList<>();
+        for (Future<RecordMetadata> one : sent) places.add(List.of(one.get().partition(), one.get().offset()));
+        return places;
+    }
+
+    Object read(TopicPartition place, long offset, int count, long wait) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(new Properties())) {
+            consumer.assign(List.of(place));
+            consumer.seek(place, offset);
+            return poll(consumer, count, wait);
+        }
+    }
+
+    long offset(TopicPartition place, OffsetSpec spec) throws Exception {
+        return admin.listOffsets(Map.of(place, spec)).partitionResult(place).get().offset();
+    }
+
+    Object offsetAt(TopicPartition place, long timestamp) throws Exception {
+        long found = offset(place, OffsetSpec.forTimestamp(timestamp));
+        return found < 0 ? null : (Object) found;
+    }
+
+    Object deleteRecords(TopicPartition place, long before) throws Exception {
+        return admin.deleteRecords(Map.of(place, RecordsToDelete.beforeOffset(before))).lowWatermarks().get(place).get()
+            .lowWatermark();
+    }
+
+    Object join(String member, String group, JsonNode given) {
+        Properties settings = new Properties();
+        settings.put("group.id", group);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("heartbeat.interval.ms", "500");
+        settings.put("partition.assignment.strategy", STRATEGIES.get(given.get("strategy").asText()));
+        if (!given.get("instance").isNull()) settings.put("group.instance.id", given.get("instance").asText());
+        List<String> topics = new ArrayList<>();
+        given.get("topics").forEach(topic -> topics.add(topic.asText()));
+        KafkaConsumer<byte[], byte[]> consumer = consumer(settings);
+        consumer.subscribe(topics);
+        members.put(member, consumer);
+        return null;
+    }
+
+    KafkaConsumer<byte[], byte[]> consumer(Properties settings) {
+        settings.put("bootstrap.servers", address);
+        settings.put("enable.auto.commit", "false");
+        return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    Object poll(KafkaConsumer<byte[], byte[]> consumer, int count, long wait) {
+        List<Object> records = new ArrayList<>();
+        long deadline = System.currentTimeMillis() + wait;
+        while ((records.size() < count || count == 0) && System.currentTimeMillis() < deadline) {
+            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) records.add(shown(record));
+        }
+        return records;
+    }
+
+    Object shown(ConsumerRecord<byte[], byte[]> record) {
+        List<Object> headers = new ArrayList<>();
+        for (Header header : record.headers()) headers.add(new String[] {header.key(), text(header.value())});
+        Map<String, Object> shown = new HashMap<>();
+        shown.put("partition", record.partition());
+        shown.put("offset", record.offset());
+        shown.put("timestamp", record.timestamp());
+        shown.put("key", text(record.key()));
+        shown.put("value", text(record.value()));
+        shown.put("headers", headers);
+        return shown;
+    }
+
+    Object assignment(String member) {
+        List<Object> found = new ArrayList<>();
+        members.get(member).assignment().forEach(place -> found.add(List.of(place.topic(), place.partition())));
+        return found;
+    }
+
+    Object committed(String group, TopicPartition place) throws Exception {
+        OffsetAndMetadata found = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().get(place);
+        return found == null ? null : (Object) found.offset();
+    }
+
+    Object groups() throws Exception {
+        List<Object> found = new ArrayList<>();
+        admin.listConsumerGroups().all().get().forEach(group -> found.add(group.groupId()));
+        return found;
+    }
+
+    Object group(String group) throws Exception {
+        ConsumerGroupDescription found = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        return Map.of("state", found.state().toString(), "members", found.members().size());
+    }
+
+    Object configs(ConfigResource resource) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        Config config = admin.describeConfigs(List.of(resource)).all().get().get(resource);
+        for (ConfigEntry entry : config.entries()) found.put(entry.name(), entry.value());
+        return found;
+    }
+
+    Object setTopicConfig(String topic, JsonNode given) throws Exception {
+        ConfigEntry entry = new ConfigEntry(given.get("name").asText(), given.get("value").asText());
+        List<AlterConfigOp> change = List.of(new AlterConfigOp(entry, AlterConfigOp.OpType.SET));
+        return admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.TOPIC, topic), change)).all().get();
+    }
+
+    Object logDirs() throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        List<Integer> nodes = new ArrayList<>();
+        admin.describeCluster().nodes().get().forEach(node -> nodes.add(node.id()));
+        for (Map<String, LogDirDescription> directories : admin.describeLogDirs(nodes).allDescriptions().get().values())
+            for (LogDirDescription directory : directories.values())
+                directory.replicaInfos().forEach((place, replica) -> found.put(place.toString(), replica.size()));
+        return found;
+    }
+
+    static byte[] data(JsonNode node) {
+        return node.isNull() || node.isMissingNode() ? null : node.asText().getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    static String text(byte[] data) {
+        return data == null ? null : new String(data, StandardCharsets.ISO_8859_1);
+    }
+}
