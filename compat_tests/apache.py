@@ -148,11 +148,6 @@ class Server:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
-        """Whether the process was started and has not ended."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
     def output(self) -> str:
         """What the process said so far."""
         path = self.folder / "output"
@@ -263,13 +258,17 @@ class KraftBroker(_Broker):
 
     def start(self) -> Self:
         """Format the directories if they are new, start, and return once the node answers."""
+        self.format()
+        return super().start()
+
+    def format(self) -> None:
+        """Give the directories a cluster id, if they are new. Raises NotReadyError."""
         if not (self.log_dirs[0] / "meta.properties").exists():
             cluster_id = format_uuid(uuid.uuid4().bytes)
             arguments = ["format", "-t", cluster_id, "-c", str(self.settings_file)]
             done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
             if done.returncode:
                 raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")
-        return super().start()
 
 
 class ZooKeeperBroker(_Broker):

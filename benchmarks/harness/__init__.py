@@ -1,0 +1,1 @@
+"""What `benchmarks/broker.py` and `scripts/profile` share: brokers as processes, load as bytes, rows, reports."""

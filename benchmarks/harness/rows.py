@@ -1,0 +1,345 @@
+"""The rows of the bench: what load each puts on a broker, what is measured, what is allowed.
+
+Run by `benchmarks/broker.py`, one row after the other; a row's rounds go to both brokers in turn. A row knows one
+broker at a time and compares nothing. Budgets are those of the design; a row without one is there to be watched.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from benchmarks.harness.brokers import Broker
+from benchmarks.harness.wire import (
+    Connection,
+    Consumer,
+    Producer,
+    batch,
+    create_topics,
+    delete_topics,
+    produce_frame,
+)
+
+GB = 1_000_000_000
+MB = 1_000_000
+BATCH_BYTES = 16_384  # batch.size of Apache's producer
+KEEP = ("retention.bytes=536870912", "segment.bytes=134217728")  # of a topic that is written without end
+
+Measured = dict[str, float]
+Fresh = Callable[[str, dict[str, str]], AbstractContextManager[Broker]]
+"""A new broker of this kind with these settings, not yet started, in a folder of its own."""
+
+
+class Metric(NamedTuple):
+    """One number of a row.
+
+    most_ratio: what ours may be, as a part of Apache's; most: what it may be by itself, in `unit`. more_is_better:
+    for throughput. shows_value: false for times and rates of a machine that others use too: only their ratio holds.
+    """
+
+    key: str
+    title: str
+    unit: str
+    most_ratio: float | None = None
+    most: float | None = None
+    more_is_better: bool = False
+    shows_value: bool = True
+
+
+class Scale(NamedTuple):
+    """How much load a round is. rounds: for each broker, interleaved; warm_rounds: before them, not counted."""
+
+    rounds: int
+    warm_rounds: int
+    bytes_1k: int
+    bytes_100: int
+    pings: int
+    requests_100_partitions: int
+    fetch_log_bytes: int
+    fetch_bytes: int
+    memory_bytes: int
+    starts: int
+
+
+QUICK = Scale(
+    rounds=3,
+    warm_rounds=4,  # a JVM compiles what runs some ten thousand times; below 600 MB it costs three times more
+    bytes_1k=200 * MB,
+    bytes_100=100 * MB,
+    pings=5_000,
+    requests_100_partitions=400,
+    fetch_log_bytes=200 * MB,
+    fetch_bytes=1 * GB,
+    memory_bytes=1 * GB,
+    starts=2,
+)
+FULL = Scale(
+    rounds=7,
+    warm_rounds=2,
+    bytes_1k=1 * GB,
+    bytes_100=300 * MB,
+    pings=20_000,
+    requests_100_partitions=2_000,
+    fetch_log_bytes=500 * MB,
+    fetch_bytes=5 * GB,
+    memory_bytes=10 * GB,
+    starts=5,
+)
+
+
+class Row:
+    """One kind of load. `prepare` and `finish` go around the rounds, once for each broker; the first rounds warm up."""
+
+    key: str
+    title: str
+    metrics: tuple[Metric, ...]
+    uses_fresh = False  # every round starts brokers of its own, by `fresh`
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale = scale
+
+    def prepare(self, broker: Broker) -> None:
+        """Make topics, put into them what is to be read."""
+
+    def measure(self, broker: Broker) -> Measured:
+        """One round."""
+        raise NotImplementedError
+
+    def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
+        """One round of a row that starts its own brokers."""
+        raise NotImplementedError
+
+    def finish(self, broker: Broker) -> None:
+        """Take away what `prepare` made."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds each broker gets."""
+        return self.scale.rounds
+
+
+class Produce(Row):
+    """One connection sends batches of one partition, five in flight, acks=1: what a busy producer does."""
+
+    record_bytes: int
+    codec = "none"
+    acks = 1
+
+    def round_bytes(self) -> int:
+        """Bytes of a round."""
+        return self.scale.bytes_1k
+
+    def prepare(self, broker: Broker) -> None:
+        topic = f"bench-{self.key}"
+        records = BATCH_BYTES // (self.record_bytes + 10)  # as many as Apache's producer puts in a batch
+        self._payload = records * self.record_bytes
+        self._frame = produce_frame(topic, [batch(records, self.record_bytes, self.codec)], self.acks)
+        with broker.connect() as connection:
+            create_topics(connection, [topic], configs=KEEP)
+
+    def measure(self, broker: Broker) -> Measured:
+        count = self.round_bytes() // self._payload
+        with broker.connect() as connection:
+            producer = Producer(connection, self._frame)
+            before = broker.cpu_s()
+            seconds = producer.run(count)
+            used = broker.cpu_s() - before
+        return {"cpu": used / (count * self._payload) * GB, "rate": count * self._payload / seconds / MB}
+
+    def finish(self, broker: Broker) -> None:
+        with broker.connect() as connection:
+            delete_topics(connection, [f"bench-{self.key}"])
+
+
+def cpu_per_gb(most_ratio: float | None = None) -> Metric:
+    """Processor seconds of the broker for 10^9 bytes of values."""
+    return Metric("cpu", "CPU per GB", "s", most_ratio)
+
+
+def rate() -> Metric:
+    """Bytes of values a second; the generator, on the other core, is often what limits it."""
+    return Metric("rate", "throughput", "MB/s", more_is_better=True, shows_value=False)
+
+
+class Produce1K(Produce):
+    key = "produce-1k"
+    title = "produce, 1 KB records, acks=1"
+    metrics = (cpu_per_gb(0.45), rate())
+    record_bytes = 1000
+
+
+class Produce100(Produce):
+    key = "produce-100"
+    title = "produce, 100 B records, acks=1"
+    metrics = (cpu_per_gb(0.35), rate())
+    record_bytes = 100
+
+    def round_bytes(self) -> int:
+        return self.scale.bytes_100
+
+
+class PingPong(Row):
+    """One small produce at a time, acks=1: the way through a broker that has nothing else to do."""
+
+    key = "pingpong"
+    title = "one small produce at a time"
+    metrics = (
+        Metric("p50", "latency, p50", "us", 0.45, shows_value=False),
+        Metric("p99", "latency, p99", "us", 0.5, shows_value=False),
+        Metric("cpu", "CPU per request", "us"),
+    )
+
+    def prepare(self, broker: Broker) -> None:
+        self._frame = produce_frame("bench-pingpong", [batch(1, 100)])
+        with broker.connect() as connection:
+            create_topics(connection, ["bench-pingpong"], configs=KEEP)
+
+    def measure(self, broker: Broker) -> Measured:
+        with broker.connect() as connection:
+            producer = Producer(connection, self._frame)
+            before = broker.cpu_s()
+            seconds = producer.latencies(self.scale.pings)
+            used = broker.cpu_s() - before
+        hundredths = statistics.quantiles(seconds, n=100)
+        return {"p50": hundredths[49] * 1e6, "p99": hundredths[98] * 1e6, "cpu": used / len(seconds) * 1e6}
+
+    def finish(self, broker: Broker) -> None:
+        with broker.connect() as connection:
+            delete_topics(connection, ["bench-pingpong"])
+
+
+class Partitions100(Row):
+    """Requests of 100 partitions, each with a batch of one 100-byte record: what many quiet partitions make."""
+
+    key = "partitions-100"
+    title = "100 partitions x 1 batch a request"
+    metrics = (Metric("cpu", "CPU per batch", "us", 1.0), Metric("rate", "batches", "1/s", None, None, True, False))
+    partitions = 100
+
+    def prepare(self, broker: Broker) -> None:
+        self._frame = produce_frame("bench-100", [batch(1, 100)] * self.partitions)
+        with broker.connect() as connection:
+            create_topics(connection, ["bench-100"], self.partitions, configs=KEEP)
+
+    def measure(self, broker: Broker) -> Measured:
+        with broker.connect() as connection:
+            producer = Producer(connection, self._frame)
+            before = broker.cpu_s()
+            seconds = producer.run(self.scale.requests_100_partitions)
+            used = broker.cpu_s() - before
+        batches = self.scale.requests_100_partitions * self.partitions
+        return {"cpu": used / batches * 1e6, "rate": batches / seconds}
+
+    def finish(self, broker: Broker) -> None:
+        with broker.connect() as connection:
+            delete_topics(connection, ["bench-100"])
+
+
+class Fetch(Row):
+    """One connection reads a log of 1 KB records in the page cache from its start, again and again, 1 MiB a fetch."""
+
+    key = "fetch"
+    title = "fetch from the page cache"
+    metrics = (cpu_per_gb(0.9), rate())
+    partition_bytes = 1 << 20  # max.partition.fetch.bytes of Apache's consumer
+    records = 16
+
+    def prepare(self, broker: Broker) -> None:
+        data = batch(self.records, 1000)
+        self._batch_bytes = len(data)
+        count = self.scale.fetch_log_bytes // len(data)
+        self._end_offset = (count + 1) * self.records
+        with broker.connect() as connection:
+            create_topics(connection, ["bench-fetch"])
+            Producer(connection, produce_frame("bench-fetch", [data])).run(count)
+
+    def measure(self, broker: Broker) -> Measured:
+        with broker.connect() as connection:
+            before = broker.cpu_s()
+            seconds, size = self._read(connection, self.scale.fetch_bytes)
+            used = broker.cpu_s() - before
+        return {"cpu": used / size * GB, "rate": size / seconds / MB}
+
+    def _read(self, connection: Connection, wanted: int) -> tuple[float, int]:
+        seconds, total = 0.0, 0
+        while total < wanted:
+            consumer = Consumer(
+                connection,
+                "bench-fetch",
+                batch_bytes=self._batch_bytes,
+                batch_records=self.records,
+                partition_bytes=self.partition_bytes,
+            )
+            took, size = consumer.run(self._end_offset)
+            seconds, total = seconds + took, total + size
+        return seconds, total
+
+    def finish(self, broker: Broker) -> None:
+        with broker.connect() as connection:
+            delete_topics(connection, ["bench-fetch"])
+
+
+class Start(Row):
+    """From exec to the first acknowledged produce: in a new data directory, and started again on that directory."""
+
+    key = "start"
+    title = "exec to first acked produce"
+    metrics = (
+        Metric("new", "new directory", "s", most=0.25),
+        Metric("again", "started again", "s", most=0.25),
+    )
+    uses_fresh = True
+
+    @property
+    def rounds(self) -> int:
+        return self.scale.starts
+
+    def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
+        data = produce_frame("bench-start", [batch(1, 100)])
+        with fresh(kind, {}) as broker:
+            begun = broker.launch()
+            with broker.connect(patience_s=60) as connection:
+                create_topics(connection, ["bench-start"])
+                Producer(connection, data)  # has been acknowledged once when it is made
+                new = time.perf_counter() - begun
+            broker.stop()
+            begun = broker.launch()
+            with broker.connect(patience_s=60) as connection:
+                Producer(connection, data)
+                again = time.perf_counter() - begun
+        return {"new": new, "again": again}
+
+
+class Memory(Row):
+    """Resident memory of a new broker, and after data has gone through it both ways."""
+
+    key = "memory"
+    title = "resident memory"
+    metrics = (
+        Metric("rest", "at rest", "MB", most=45),
+        Metric("after", "after the data", "MB", most=80),
+    )
+    uses_fresh = True
+    rest_s = 5.0
+
+    @property
+    def rounds(self) -> int:
+        return 1
+
+    def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
+        data = batch(BATCH_BYTES // 1010, 1000)
+        with fresh(kind, {}) as broker:
+            broker.launch()
+            with broker.connect(patience_s=60) as connection:
+                create_topics(connection, ["bench-memory"], configs=KEEP)
+                time.sleep(self.rest_s)
+                rest = broker.rss_bytes()
+                Producer(connection, produce_frame("bench-memory", [data])).run(self.scale.memory_bytes // len(data))
+                after = broker.rss_bytes()
+        return {"rest": rest / MB, "after": after / MB}
+
+
+CORE: tuple[type[Row], ...] = (Produce1K, Produce100, PingPong, Partitions100, Fetch, Start, Memory)
