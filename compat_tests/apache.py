@@ -148,6 +148,11 @@ class Server:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def output(self) -> str:
         """What the process said so far."""
         path = self.folder / "output"
