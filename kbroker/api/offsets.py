@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 UNKNOWN = -1
+EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
 def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
@@ -85,6 +86,8 @@ def _offset(
     epoch = log.epochs.epoch_at(offset) if offset >= 0 else UNKNOWN
     if offset == log.log_end_offset:
         epoch = partition.leader_epoch
+    if call.version < EPOCHS_SINCE:
+        epoch = UNKNOWN
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, offset=offset, timestamp=timestamp, leader_epoch=epoch
     )
