@@ -1,0 +1,297 @@
+"""What must hold in a simulated world, looked at after every event, and the history that says what happened.
+
+Clients tell what they were promised (an acknowledged batch, a record they read, an assignment, a committed offset);
+machines are looked at directly. A breach raises `Broken`. What is checked:
+
+- an acknowledged or once read record stays at its offset, byte for byte, and no offset carries two records;
+- after a power cut a log keeps a prefix of what it had, at least up to what it called durable;
+- a record of an idempotent producer is there once, any other at most as often as it was sent;
+- log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
+- a reader gets offsets without a gap, below the high watermark;
+- assignments of one generation of a group never overlap; committed offsets are those last committed;
+- a parked answer leaves by its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from protocol.records.batch import BatchHeader, check, scan
+from protocol.records.content import parse_records
+
+if TYPE_CHECKING:
+    from kbroker.core import Core, Request
+    from kbroker.log.log import Log
+    from kbroker.sim.machine import Machine
+    from kbroker.sim.world import World
+    from protocol.records import Record
+
+Where = tuple[str, int]
+
+LATER_LIMIT_MS = 60_000
+"""By when an answer must have left that waits for another part of the broker, not for a deadline of its own."""
+
+FOREVER = 1 << 62
+SCAN_BYTES = 1 << 20
+
+
+class PartitionHistory:
+    """What is known of one partition.
+
+    known: value by offset, of records that were acknowledged or seen. end: behind the last of them. may_start: how far
+    the log start may have moved: DeleteRecords or retention. durable: what a power cut must leave.
+    """
+
+    __slots__ = (
+        "batches",
+        "durable",
+        "durable_cap",
+        "end",
+        "high_watermark",
+        "known",
+        "log_end",
+        "may_start",
+        "start",
+        "where",
+    )
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.known: dict[int, bytes] = {}
+        self.batches: dict[int, int] = {}  # checksum by base offset, of batches whose records have been read
+        self.end = 0
+        self.may_start = 0
+        self.durable = 0
+        self.durable_cap = FOREVER  # after a failed fsync, what later ones claim counts no more
+        self.start = self.high_watermark = self.log_end = 0
+
+    def __repr__(self) -> str:
+        return f"{self.where[0]}-{self.where[1]}"
+
+
+class Checks:
+    """The judge of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.partitions: dict[Where, PartitionHistory] = {}
+        self.losses = 0  # power cuts: what clients took for safe may be gone
+        self.acknowledged = 0  # records
+        self.read = 0  # records
+        self.commits = 0
+        self.generations = 0
+        self.topic_ids: dict[str, bytes] = {}
+        self._machines: list[Machine] = []
+        self._producer_ids: set[tuple[int, int]] = set()
+        self._next_producer_id = 1000
+        self._sent: dict[bytes, int] = {}  # how often each value was sent; idempotent ones count once
+        self._places: dict[bytes, list[tuple[Where, int]]] = {}
+        self._due: list[tuple[int, int, Request, Core, Machine]] = []
+        self._parked = 0
+
+    def watch(self, machine: Machine) -> None:
+        """Look at a machine from now on."""
+        self._machines.append(machine)
+        machine.on_parked = lambda request: self._park(machine, request)
+        machine.on_down = self._went_down
+        machine.on_up = self._came_up
+
+    def history(self, where: Where) -> PartitionHistory:
+        """What is known of a partition."""
+        found = self.partitions.get(where)
+        if found is None:
+            found = self.partitions[where] = PartitionHistory(where)
+        return found
+
+    # ---- told by clients
+
+    def sent(self, values: Collection[bytes], *, idempotent: bool) -> None:
+        """These are on their way to a log, perhaps again."""
+        for value in values:
+            self._sent[value] = 1 if idempotent else self._sent.get(value, 0) + 1
+
+    def appended(self, where: Where, base_offset: int, values: Sequence[bytes], losses: int) -> None:
+        """A producer was told that its records are at these offsets. losses: as they were when it asked."""
+        history = self.history(where)
+        self.acknowledged += len(values)
+        if losses != self.losses:
+            return  # answered before a power cut, heard after it
+        for offset, value in enumerate(values, base_offset):
+            self._place(history, offset, value)
+
+    def fetched(self, where: Where, position: int, high_watermark: int, records: Sequence[Record], losses: int) -> None:
+        """A consumer has read from `position` on. records: those at or behind it."""
+        history = self.history(where)
+        self.read += len(records)
+        expected = position
+        for record in records:
+            if record.offset != expected:
+                raise self.world.broken(f"{history}: a reader at {expected} gets {record.offset}")
+            if record.offset >= high_watermark:
+                raise self.world.broken(f"{history}: {record.offset} is read, the high watermark is {high_watermark}")
+            expected += 1
+        if losses == self.losses:
+            for record in records:
+                self._place(history, record.offset, bytes(record.value or b""))
+
+    def may_forget(self, where: Where, before: int) -> None:
+        """Somebody has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
+        history = self.history(where)
+        history.may_start = max(history.may_start, before)
+
+    def _place(self, history: PartitionHistory, offset: int, value: bytes) -> None:
+        known = history.known.get(offset)
+        if known is not None:
+            if known != value:
+                raise self.world.broken(f"{history}: offset {offset} is {known!r}, and now {value!r}")
+            return
+        if value not in self._sent:
+            raise self.world.broken(f"{history}: {value!r} at {offset} was never sent")
+        places = self._places.setdefault(value, [])
+        places.append((history.where, offset))
+        if len(places) > self._sent[value]:
+            raise self.world.broken(f"{value!r} was sent {self._sent[value]} times and is at {places}")
+        history.known[offset] = value
+        history.end = max(history.end, offset + 1)
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id that the cluster gave to a topic, as far as anybody was told; else zeros."""
+        return self.topic_ids.get(topic, bytes(16))
+
+    def next_producer_id(self) -> int:
+        """An id for a producer where no broker hands them out."""
+        self._next_producer_id += 1
+        return self._next_producer_id
+
+    def gave_producer_id(self, producer_id: int, epoch: int) -> None:
+        """A broker handed out an id: nobody else has it."""
+        if (producer_id, epoch) in self._producer_ids:
+            raise self.world.broken(f"producer id {producer_id} was handed out twice")
+        self._producer_ids.add((producer_id, epoch))
+
+    # ---- seen on machines
+
+    def look(self) -> None:
+        """After every event: what can be seen at once."""
+        for machine in self._machines:
+            core = machine.core
+            if core is None:
+                continue
+            for where, partition in core.broker.replicas.partitions.items():
+                log = partition.log
+                if log is not None:
+                    history = self.partitions.get(where) or self.history(where)
+                    if (
+                        log.log_end_offset != history.log_end
+                        or log.high_watermark != history.high_watermark
+                        or log.log_start_offset != history.start
+                        or log.recovery_point != history.durable
+                    ):
+                        self._look_at(history, log)
+        due = self._due
+        while due and due[0][0] < self.world.now_ms:
+            deadline_ms, _, request, core, machine = heappop(due)
+            if machine.core is core and request.answer is None and request in request.channel.pending:
+                raise self.world.broken(f"{request!r} was to be answered by {deadline_ms / 1000:.3f} s")
+
+    def _look_at(self, history: PartitionHistory, log: Log) -> None:
+        start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
+        state = f"{history}: log start {start}, high watermark {high_watermark}, end {end}"
+        before = f"they were {history.start}, {history.high_watermark}, {history.log_end}"
+        if not start <= high_watermark <= end:
+            raise self.world.broken(f"{state}: out of order")
+        if start < history.start or high_watermark < history.high_watermark or end < history.log_end:
+            raise self.world.broken(f"{state}: {before}")
+        if end < history.end:
+            raise self.world.broken(f"{state}: record {history.end - 1} was acknowledged or read")
+        if start > history.may_start:
+            raise self.world.broken(f"{state}: nobody asked for more than {history.may_start} to be forgotten")
+        if log.recovery_point > end:
+            raise self.world.broken(f"{state}: durable up to {log.recovery_point}")
+        history.start, history.high_watermark, history.log_end = start, high_watermark, end
+        history.durable = log.recovery_point
+
+    def _park(self, machine: Machine, request: Request) -> None:
+        waiting = request.waiting
+        now_ms = self.world.now_ms
+        deadline_ms = now_ms + LATER_LIMIT_MS if waiting is None else max(waiting.deadline_ms, now_ms)
+        assert machine.core is not None
+        self._parked += 1
+        heappush(self._due, (deadline_ms, self._parked, request, machine.core, machine))
+
+    # ---- ends and beginnings of processes
+
+    def sync_failed(self) -> None:
+        """A disk refused to sync: what it takes to be durable from now on may not be."""
+        for history in self.partitions.values():
+            history.durable_cap = min(history.durable_cap, history.durable)
+
+    def _went_down(self, machine: Machine, power_loss: bool) -> None:
+        self.look_once(machine)
+        if power_loss:
+            self.losses += 1
+            for history in self.partitions.values():
+                history.end = min(history.end, history.durable, history.durable_cap)
+
+    def look_once(self, machine: Machine) -> None:
+        """Take note of where its logs end now: a process may die in the middle of an event."""
+        core = machine.core
+        assert core is not None
+        for where, partition in core.broker.replicas.partitions.items():
+            if partition.log is not None:
+                history = self.history(where)
+                history.durable = min(partition.log.recovery_point, partition.log.log_end_offset)
+
+    def _came_up(self, machine: Machine) -> None:
+        assert machine.core is not None
+        for where, partition in machine.core.broker.replicas.partitions.items():
+            if partition.log is not None:
+                self.compare(self.history(where), partition.log)
+
+    def compare(self, history: PartitionHistory, log: Log) -> None:
+        """Read a whole log, and hold it against what is known: after every start, and at the end."""
+        end = log.log_end_offset
+        if end < history.end:
+            raise self.world.broken(f"{history}: ends at {end}, {history.end} was promised")
+        for offset in [each for each in history.known if each >= end]:  # only a power cut may take these
+            self._places[history.known.pop(offset)].remove((history.where, offset))
+        for offset in [each for each in history.batches if each >= end]:
+            del history.batches[offset]
+        history.start = min(history.start, log.log_start_offset)  # the log start checkpoint may be older
+        history.high_watermark = history.log_end = 0
+        self._look_at(history, log)
+        offset = log.log_start_offset
+        while offset < end:
+            fetched = log.read(offset, SCAN_BYTES, end)
+            assert fetched.region is not None, (history, offset)
+            offset = self._compare_batches(history, log.log_start_offset, memoryview(fetched.region.read()), offset)
+        history.end = max(history.end, end)
+
+    def _compare_batches(self, history: PartitionHistory, start: int, data: memoryview, expected: int) -> int:
+        """Batches as they are on the disk; those seen before by their checksums. Returns: the offset behind them."""
+        for position, header in scan(whole_batches(data)):
+            check(data, position, len(data))
+            batch = BatchHeader(*header)
+            if not batch.base_offset <= expected <= batch.last_offset or expected not in (start, batch.base_offset):
+                raise self.world.broken(f"{history}: {expected} should follow, there is {batch}")
+            expected = batch.last_offset + 1
+            if history.batches.get(batch.base_offset) == batch.crc or batch.is_control:
+                continue
+            for record in parse_records(data, position, header):
+                if record.offset >= start:
+                    self._place(history, record.offset, bytes(record.value or b""))
+            history.batches[batch.base_offset] = batch.crc
+        return expected
+
+
+def whole_batches(data: memoryview) -> memoryview:
+    """Record bytes without a last batch that is cut short."""
+    position = 0
+    while position + 12 <= len(data):
+        size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
+        if position + size > len(data):
+            break
+        position += size
+    return data[:position]

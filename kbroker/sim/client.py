@@ -1,0 +1,287 @@
+"""A simulated client: real requests, encoded; real answers, decoded; connections that come and go.
+
+A client is a script, a generator that yields what it waits for: `Sleep` or `Ask`. `ask` sends requests and gives back
+their answers in order, or raises `Lost` when the connection ends first. Each connection begins with ApiVersions, and
+from what that advertises the client picks a version of every API, by chance, for its whole life. Subclasses
+(`producers.py`, `consumers.py`, `admins.py`) are the scripts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header, parse_response_header
+from protocol.message import Message
+from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from kbroker.sim.checks import Checks
+    from kbroker.sim.machine import Machine
+    from kbroker.sim.net import Net, Wire
+    from kbroker.sim.world import Event, World
+
+REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of clients, counted from the last answer
+
+
+class Lost(Exception):  # noqa: N818 - what happened, not an error
+    """The connection ended before all answers were there. answers: those that were."""
+
+    def __init__(self, why: str, answers: list[Message | None]) -> None:
+        super().__init__(why)
+        self.why = why
+        self.answers = answers
+
+
+class Sleep(NamedTuple):
+    """Wait for some time."""
+
+    ms: int
+
+
+class Ask(NamedTuple):
+    """Send these requests one behind the other; wait for all answers. A request of class `Silent` gets none."""
+
+    requests: Sequence[Message]
+    timeout_ms: int
+
+
+Script = Generator[Sleep | Ask, Any, None]
+Response = TypeVar("Response", bound=Message)
+
+RESPONSES: dict[type[Message], type[Message]] = {}
+
+
+def response_class(request: type[Message]) -> type[Message]:
+    """The class of a request's answer: same module, same name."""
+    found = RESPONSES.get(request)
+    if found is None:
+        module = __import__(request.__module__, fromlist=["_"])
+        found = RESPONSES[request] = getattr(module, request.__name__.replace("Request", "Response"))
+    return found
+
+
+class Client:
+    """One client program. `live` is its script, started by `start`, over when it returns or `stop` is called."""
+
+    def __init__(self, name: str, world: World, net: Net, bootstrap: Sequence[Machine], checks: Checks) -> None:
+        self.name = name
+        self.world = world
+        self.chance = world.chance(name)
+        self.checks = checks
+        self.machines = bootstrap
+        self.versions: dict[int, int] = {}  # by API key; empty until the first handshake
+        self.fixed_versions: dict[int, int] = {}  # chosen by a play
+        self.asked_ms = 0
+        self._net = net
+        self._wire: Wire | None = None
+        self._script: Script | None = None
+        self._correlation = self.chance.randrange(1 << 30)
+        self._in_flight: deque[tuple[int, type[Message], int]] = deque()  # correlation id, class, version
+        self._answers: list[Message | None] = []
+        self._wanted = 0  # answers, all in all
+        self._shaking = False  # the handshake's answer comes first
+        self._queued: Ask | None = None  # waits for the handshake
+        self._timer: Event | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def live(self) -> Script:
+        """The script."""
+        raise NotImplementedError
+
+    def start(self, delay_ms: int = 0) -> None:
+        """Begin, after a while."""
+        self._script = self.live()
+        self._timer = self.world.after(delay_ms, self._go_on)
+
+    def stop(self) -> None:
+        """End like a killed process: nothing is said to anybody, the operating system closes the connection."""
+        self._forget()
+        if self._script is not None:
+            self._script.close()
+            self._script = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the script has not ended."""
+        return self._script is not None
+
+    def serves(self, api: int) -> bool:
+        """Whether the broker has said that it serves an API."""
+        return api in self.versions
+
+    # ---- for scripts
+
+    def ask(self, request: Message, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Generator[Ask, Any, Any]:
+        """One request, one answer. Raises: Lost."""
+        answers = yield Ask((request,), timeout_ms)
+        return answers[0]
+
+    def ask_all(
+        self, requests: Sequence[Message], timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Generator[Ask, Any, list[Message]]:
+        """Pipelined requests; their answers in order. Raises: Lost."""
+        return cast("list[Message]", (yield Ask(requests, timeout_ms)))
+
+    def connect(self) -> Generator[Ask, Any, None]:
+        """Do no more than the handshake, so that `serves` knows. Raises: Lost."""
+        yield Ask((), REQUEST_TIMEOUT_MS)
+
+    def shake_hands(self) -> Generator[Any, Any, None]:
+        """Try until the versions are known: they decide what a request says."""
+        while not self.versions:
+            try:
+                yield from self.connect()
+            except Lost:
+                yield from self.pause(500)
+
+    def sleep(self, ms: int) -> Generator[Sleep, Any, None]:
+        """Wait."""
+        yield Sleep(ms)
+
+    def pause(self, mean_ms: int) -> Generator[Sleep, Any, None]:
+        """Wait, about so long."""
+        yield Sleep(int(self.chance.expovariate(1 / mean_ms)) if mean_ms else 0)
+
+    def hang_up(self) -> None:
+        """Close the connection, as a client does that is done with it."""
+        self._forget()
+
+    def note(self, line: str) -> None:
+        """Tell what happens, in the world's transcript."""
+        self.world.note(f"{self.name} {line}")
+
+    # ---- within
+
+    def _go_on(self, value: object = None, lost: Lost | None = None) -> None:
+        """Run the script to its next wait."""
+        self._timer = None
+        script = self._script
+        if script is None:
+            return
+        try:
+            wait = script.send(value) if lost is None else script.throw(lost)
+        except StopIteration:
+            self._script = None
+            self._forget()
+            return
+        if isinstance(wait, Sleep):
+            self._timer = self.world.after(wait.ms, self._go_on)
+        else:
+            self._ask(wait)
+
+    def _ask(self, ask: Ask) -> None:
+        assert not self._in_flight, self
+        self._timer = self.world.after(ask.timeout_ms, self._timed_out)
+        self.asked_ms = self.world.now_ms
+        if self._wire is None:
+            machine = self.machines[0] if len(self.machines) == 1 else self.chance.choice(self.machines)
+            self._wire = self._net.connect(self.name, machine, self._heard, self._lost)
+            self._queued = ask
+            self._shaking = True
+            version = self.fixed_versions.get(18, self.chance.choice((0, 1, 2, 3, 4)))
+            self._send(
+                ApiVersionsRequest(client_software_name="simulated", client_software_version="1.0"), version, True
+            )
+        else:
+            self._send_all(ask)
+
+    def _send_all(self, ask: Ask) -> None:
+        self._queued = None
+        self._answers = []
+        self._wanted = 0
+        wire = self._wire
+        for request in ask.requests:
+            api = request.api
+            assert api is not None, request
+            version = self.versions[api]
+            answered = not (api == 0 and request.acks == 0)  # type: ignore[attr-defined]
+            self._wanted += answered
+            self._send(request, version, answered)
+        if wire is self._wire and not self._wanted:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._timer = self.world.after(0, self._go_on, [])
+
+    def _send(self, request: Message, version: int, answered: bool) -> None:
+        assert self._wire is not None
+        self._correlation = self._correlation + 1 & 0x7FFFFFFF
+        kind = type(request)
+        frame = encode_request_header(kind, version, self._correlation, self.name) + request.encode(version)
+        if answered:
+            self._in_flight.append((self._correlation, response_class(kind), version))
+        self._wire.send(frame)
+
+    def _heard(self, data: bytes) -> None:
+        """Whole answers, one behind the other."""
+        view = memoryview(data)
+        position = 0
+        while position < len(view) and self._wire is not None:
+            size = int.from_bytes(view[position : position + 4], "big")
+            frame = view[position + 4 : position + 4 + size]
+            if len(frame) != size:
+                raise self.world.broken(f"{self} got {len(frame)} bytes of an answer of {size}")
+            position += 4 + size
+            self._answer(frame)
+
+    def _answer(self, frame: memoryview) -> None:
+        if not self._in_flight:
+            raise self.world.broken(f"{self} got an answer that it never asked for")
+        correlation, kind, version = self._in_flight.popleft()
+        if self._shaking and bytes(frame[4:6]) == b"\x00\x23":  # error 35: in the layout of version 0
+            version = 0
+        theirs, start = parse_response_header(kind, version, frame)
+        if theirs != correlation:
+            raise self.world.broken(f"{self} got answer {theirs} of {kind.__name__}, the next one is {correlation}")
+        response = kind.decode(frame, version, start)
+        if self._shaking:
+            self._shake(cast(ApiVersionsResponse, response))
+            return
+        self._answers.append(response)
+        if not self._in_flight:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._go_on(self._answers)
+
+    def _shake(self, response: ApiVersionsResponse) -> None:
+        """The handshake is over: pick versions, send what waits."""
+        self._shaking = False
+        if response.error_code != ErrorCode.NONE:
+            raise self.world.broken(f"{self} is told {response.error_code} by ApiVersions")
+        for each in response.api_keys:
+            if each.api_key not in self.versions:
+                low, high = each.min_version, each.max_version
+                wanted = self.fixed_versions.get(each.api_key, self.chance.randint(low, high))
+                self.versions[each.api_key] = min(max(wanted, low), high)
+        queued = self._queued
+        assert queued is not None
+        self._send_all(queued)
+
+    def _timed_out(self) -> None:
+        self.note("gives up waiting")
+        self._timer = None
+        self._lost("request timeout")
+
+    def _lost(self, why: str) -> None:
+        asking = bool(self._in_flight) or self._queued is not None
+        answers = self._answers
+        self._forget(keep_timer=not asking)
+        if asking:
+            self._go_on(lost=Lost(why, answers))
+
+    def _forget(self, *, keep_timer: bool = False) -> None:
+        """Be without a connection."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+        self._in_flight.clear()
+        self._answers = []
+        self._queued = None
+        self._shaking = False
+        if self._timer is not None and not keep_timer:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,211 @@
+"""Simulated consumers: they read topics from the beginning on, with and without fetch sessions.
+
+What they read is held against what was written (`Checks.fetched`). A consumer whose position the broker does not know
+any more asks where the log begins; without a reason for that (retention, DeleteRecords, a power cut) it is a breach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbroker.sim.checks import whole_batches
+from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.producers import RETRIABLE
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.records.content import parse_set
+
+if TYPE_CHECKING:
+    from kbroker.sim.checks import Where
+    from kbroker.sim.topics import Topic
+
+FETCH = 1
+TOPIC_IDS_SINCE = 13
+SESSIONS_SINCE = 7
+EARLIEST = -2
+SESSION_LOST = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+ASK_AGAIN = RETRIABLE | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH}
+
+
+class Reader(Client):
+    """Fetches partitions; what subclasses that choose them share.
+
+    max_wait_ms: how long the broker may hold a fetch back. sessions: whether to use fetch sessions.
+    """
+
+    max_wait_ms = 2_000
+    min_bytes = 1
+    max_bytes = 1 << 20
+    partition_bytes = 1 << 16
+    sessions = True
+    isolation = 0
+
+    def begin(self) -> None:
+        """Forget everything: a new process."""
+        self.positions: dict[Where, int] = {}
+        self.behind: dict[Where, int] = {}  # high watermark last seen
+        self._session_id = 0
+        self._session_epoch = 0
+        self._told: dict[Where, int] = {}  # positions as the session has them
+
+    def fetch(self) -> Generator[Any, Any, bool]:
+        """One exchange; whether there were records. Raises: Lost."""
+        request = self._fetch_request()
+        losses = self.checks.losses
+        try:
+            answer: FetchResponse = yield from self.ask(request, self.max_wait_ms + 20_000)
+        except Lost:
+            self._end_session()
+            raise
+        code = ErrorCode.of(answer.error_code)
+        if code is not ErrorCode.NONE:
+            self.note(f"fetch: {code.name}")
+            if code in SESSION_LOST or code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._end_session()
+                return False
+            raise self.world.broken(f"{self}: fetch answers {code.name}")
+        if self.sessions and self.versions[FETCH] >= SESSIONS_SINCE:
+            self._session_id = answer.session_id
+            self._session_epoch = self._session_epoch % 0x7FFFFFFF + 1 if answer.session_id else 0
+        got = False
+        lost: list[Where] = []
+        names = {self.checks.topic_id(topic): topic for topic, _ in self.positions}
+        for topic in answer.responses:
+            for part in topic.partitions:
+                where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
+                got |= self._take(where, part, losses, lost)
+        if lost:
+            yield from self.look_up(lost, EARLIEST)
+        return got
+
+    def _take(self, where: Where, part: PartitionData, losses: int, lost: list[Where]) -> bool:
+        """One partition's part of an answer."""
+        position = self.positions.get(where)
+        if position is None:
+            raise self.world.broken(f"{self} gets {where}, which it did not ask for")
+        code = ErrorCode.of(part.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            history = self.checks.history(where)
+            self.note(f"{where[0]}-{where[1]}: {position} is out of range")
+            if losses == self.checks.losses and not self.losses < losses and position >= history.may_start:
+                raise self.world.broken(f"{self}: {history} does not know {position}")
+            lost.append(where)
+            return False
+        if code is not ErrorCode.NONE:
+            self.note(f"{where[0]}-{where[1]}: {code.name}")
+            if code not in ASK_AGAIN:
+                raise self.world.broken(f"{self}: {where} answers {code.name}")
+            self._end_session()
+            return False
+        self.behind[where] = part.high_watermark
+        data = whole_batches(memoryview(part.records or b""))  # type: ignore[arg-type]
+        records = [record for header, batch in parse_set(data) if not header.is_control for record in batch]
+        ahead = [record for record in records if record.offset >= position]
+        if not ahead:
+            return False
+        self.checks.fetched(where, position, part.high_watermark, ahead, losses)
+        self.positions[where] = ahead[-1].offset + 1
+        self.note(f"read {where[0]}-{where[1]} {position} to {ahead[-1].offset}")
+        return True
+
+    def look_up(self, places: Iterable[Where], timestamp: int) -> Generator[Any, Any, None]:
+        """Set positions to where the log begins, or ends. Raises: Lost."""
+        self.losses = self.checks.losses
+        by_topic: dict[str, list[ListOffsetsPartition]] = {}
+        for topic, index in places:
+            asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            by_topic.setdefault(topic, []).append(asked)
+        topics = [ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()]
+        answer: ListOffsetsResponse = yield from self.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
+        for found in answer.topics:
+            for part in found.partitions:
+                if part.error_code == ErrorCode.NONE:
+                    self.positions[found.name, part.partition_index] = part.offset
+                elif ErrorCode.of(part.error_code) not in ASK_AGAIN:
+                    raise self.world.broken(f"{self}: ListOffsets answers {ErrorCode.of(part.error_code).name}")
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has read everything it knows of."""
+        return all(position >= self.behind.get(where, FAR) for where, position in self.positions.items())
+
+    def _end_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._told.clear()
+
+    def _fetch_request(self) -> FetchRequest:
+        version = self.versions[FETCH]
+        in_session = self.sessions and version >= SESSIONS_SINCE
+        wanted = self.positions
+        if in_session and self._session_id:
+            wanted = {where: at for where, at in wanted.items() if self._told.get(where) != at}
+        if in_session:
+            self._told.update(wanted)
+        by_topic: dict[str, list[FetchPartition]] = {}
+        for (topic, index), position in wanted.items():
+            part = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=self.partition_bytes)
+            by_topic.setdefault(topic, []).append(part)
+        by_id = version >= TOPIC_IDS_SINCE
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=self.isolation,
+            session_id=self._session_id if in_session else 0,
+            session_epoch=self._session_epoch if in_session else -1,
+            topics=[
+                FetchTopic(
+                    topic="" if by_id else name,
+                    topic_id=self.checks.topic_id(name) if by_id else ZERO_UUID,
+                    partitions=parts,
+                )
+                for name, parts in by_topic.items()
+            ],
+        )
+
+
+FAR = 1 << 62
+
+
+class Consumer(Reader):
+    """Reads all partitions of some topics, without a group."""
+
+    topics: Sequence[Topic] = ()
+    pace_ms = 100
+
+    def live(self) -> Script:
+        """Look up where the logs begin, then read on and on."""
+        self.begin()
+        yield from self.shake_hands()
+        places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
+        while True:
+            try:
+                missing = [where for where in places if where not in self.positions]
+                if missing:
+                    yield from self.look_up(missing, EARLIEST)
+                if self.positions and (yield from self.fetch()):
+                    continue
+            except Lost as lost:
+                self.note(f"lost an answer: {lost.why}")
+                yield from self.pause(500)
+            yield from self.pause(self.pace_ms)

@@ -1,0 +1,189 @@
+"""What goes wrong in a simulated world: a swarm of faults, chosen by the seed, and an operator who starts what is down.
+
+Each world has its own mix: of the kinds below some are on, each at its own rate, so that some worlds die every second
+and others run long enough to grow old. `heal` ends all of it; from then on everything must work again. Faults only do
+to machines, disks, clocks and connections what the world outside could do to real ones.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.sim.checks import Checks
+    from kbroker.sim.machine import Machine
+    from kbroker.sim.net import Net
+    from kbroker.sim.world import World
+
+ROUND_MS = 1_000
+"""How often the operator looks whether a broker is down."""
+
+LEAST_MEAN_MS, MOST_MEAN_MS = 4_000, 120_000
+"""Between two faults of one kind."""
+
+DISK_CALLS = ("write", "sync", "read", "open", "rename", "sync_dir", "remove")
+DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE)
+
+
+class Faults:
+    """The faults of one world. kinds: those that are on."""
+
+    def __init__(
+        self,
+        world: World,
+        net: Net,
+        machines: Sequence[Machine],
+        clients: Sequence[str],
+        checks: Checks,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        """kinds: by name; None lets the seed choose."""
+        self.world = world
+        self.active = True
+        self._net = net
+        self._machines = machines
+        self._clients = clients
+        self._checks = checks
+        self._chance = world.chance("faults")
+        self._kinds: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "kill within": self._kill_within,
+            "power": self._power,
+            "stop": self._stop,
+            "cut": self._cut,
+            "wall": self._wall,
+            "slow network": self._slow_network,
+            "slow disk": self._slow_disk,
+            "disk error": self._disk_error,
+            "clock": self._clock,
+        }
+        if kinds is None:
+            kinds = [kind for kind in self._kinds if self._chance.random() < 0.5]
+        self.kinds = list(kinds)
+
+    def begin(self) -> None:
+        """Let things go wrong from now on."""
+        self.world.note(f"faults: {', '.join(self.kinds) or 'none'}")
+        for kind in self.kinds:
+            mean_ms = int(LEAST_MEAN_MS * (MOST_MEAN_MS / LEAST_MEAN_MS) ** self._chance.random())
+            self._plan(kind, mean_ms)
+        self.operate()
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more; brokers that are down are started."""
+        self.active = False
+        self.world.note("everything heals")
+        self._net.spike = self._net.late_reads = 0.0
+        for client in sorted(self._net.walled):
+            self._net.unwall(client)
+        for machine in self._machines:
+            machine.disk.fault = machine.disk.crash_at = None
+            machine.job_ms = (0, 10)
+
+    def operate(self) -> None:
+        """Look after the machines, again and again: start what is down, end what cannot go on."""
+        for machine in self._machines:
+            if not machine.up:
+                machine.disk.fault = None
+                if self.active and "kill within" in self.kinds and self._chance.random() < 0.1:
+                    machine.kill_in_calls(self._chance.randint(1, 30))
+                machine.start()
+            elif not machine.broker.logs.has_online_directory:
+                self.world.note(f"{machine} has no disk left")
+                machine.kill()
+        self.world.after(ROUND_MS, self.operate)
+
+    def _plan(self, kind: str, mean_ms: int) -> None:
+        self.world.after(int(self._chance.expovariate(1 / mean_ms)), self._happen, kind, mean_ms)
+
+    def _happen(self, kind: str, mean_ms: int) -> None:
+        if self.active:
+            self._kinds[kind]()
+            self._plan(kind, mean_ms)
+
+    def _machine(self) -> Machine | None:
+        """One that is up."""
+        machines = [machine for machine in self._machines if machine.up]
+        return self._chance.choice(machines) if machines else None
+
+    # ---- the kinds
+
+    def _kill(self) -> None:
+        machine = self._machine()
+        if machine is not None:
+            machine.kill()
+
+    def _kill_within(self) -> None:
+        machine = self._machine()
+        if machine is not None:
+            machine.kill_in_calls(self._chance.randint(1, 40))
+
+    def _power(self) -> None:
+        machine = self._machine()
+        if machine is None:
+            return
+        if self._chance.random() < 0.5:
+            machine.kill(power_loss=True)
+        else:
+            machine.kill_in_calls(self._chance.randint(1, 40), power_loss=True)
+
+    def _stop(self) -> None:
+        machine = self._machine()
+        if machine is not None:
+            machine.stop()
+
+    def _cut(self) -> None:
+        wires = self._net.wires()
+        if wires:
+            self._chance.choice(wires).cut("the network fails")
+
+    def _wall(self) -> None:
+        client = self._chance.choice(self._clients)
+        if client not in self._net.walled:
+            self._net.wall(client)
+            self.world.after(self._chance.randrange(1_000, 30_000), self._net.unwall, client)
+
+    def _slow_network(self) -> None:
+        net = self._net
+        net.spike, net.late_reads = self._chance.choice((0.02, 0.2)), self._chance.choice((0.0, 0.3))
+
+        def over() -> None:
+            net.spike = net.late_reads = 0.0
+
+        self.world.after(self._chance.randrange(1_000, 20_000), over)
+
+    def _slow_disk(self) -> None:
+        machine = self._machine()
+        if machine is not None:
+            machine.job_ms = (0, self._chance.choice((100, 3_000)))
+            self.world.after(self._chance.randrange(1_000, 20_000), setattr, machine, "job_ms", (0, 10))
+
+    def _disk_error(self) -> None:
+        machine = self._machine()
+        if machine is None:
+            return
+        wanted, code = self._chance.choice(DISK_CALLS), self._chance.choice(DISK_ERRORS)
+        if wanted in ("read", "sync", "sync_dir"):
+            code = errno.EIO
+        left = self._chance.choice((1, 1, 3))
+
+        def fault(call: str, path: str) -> OSError | None:
+            nonlocal left
+            if call != wanted or left == 0:
+                return None
+            left -= 1
+            self.world.note(f"{machine}: {call} {path}: {errno.errorcode[code]}")
+            if call == "sync":
+                self._checks.sync_failed()
+            return OSError(code, errno.errorcode[code], path)
+
+        machine.disk.fault = fault
+
+    def _clock(self) -> None:
+        machine = self._machine()
+        if machine is not None:
+            by_ms = self._chance.choice((-1, 1)) * self._chance.choice((50, 5_000, 3_600_000, 7 * 86_400_000))
+            self.world.note(f"{machine}: the wall clock jumps by {by_ms} ms")
+            machine.clock.jump_wall(by_ms)

@@ -1,0 +1,245 @@
+"""The simulated network: connections that carry frames both ways, late, and now and then not at all.
+
+Within a connection everything arrives in order or not at all, as TCP has it; between connections anything may overtake
+anything. A connection that is cut loses what is under way, or delivers it later than its sender's next connection
+delivers what it sends: each end learns of the cut in its own time. A host behind a `wall` reaches nobody.
+
+Made once a world. Clients connect (`Net.connect`), machines accept; frames are bytes that nobody here looks into.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.sim.world import World
+
+CONNECT_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms of clients
+LATEST_MS = 3_000  # what was under way when a connection was cut arrives at most this much later
+
+
+class Host(Protocol):
+    """A machine as the network knows it."""
+
+    name: str
+
+    def accept(self, wire: Wire) -> bool:
+        """Somebody connects; false if nobody listens."""
+        ...
+
+    def receive(self, wire: Wire, frame: bytes) -> None:
+        """A whole frame has arrived."""
+        ...
+
+    def gone(self, wire: Wire) -> None:
+        """The connection has ended."""
+        ...
+
+
+class Wire:
+    """One connection. Of its two ends, each is open until it learns otherwise."""
+
+    __slots__ = (
+        "_answered_ms",
+        "_client_open",
+        "_net",
+        "_on_answer",
+        "_on_lost",
+        "_sent_ms",
+        "_server_open",
+        "_waiting",
+        "client",
+        "host",
+        "number",
+    )
+
+    def __init__(
+        self,
+        net: Net,
+        number: int,
+        client: str,
+        host: Host,
+        on_answer: Callable[[bytes], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._net = net
+        self.number = number
+        self.client = client
+        self.host = host
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._client_open = True
+        self._server_open = False
+        self._waiting: deque[bytes] | None = deque()  # sent before the connection was there
+        self._sent_ms = self._answered_ms = 0  # when the last frame each way arrives: none overtakes it
+
+    def __repr__(self) -> str:
+        return f"{self.client}#{self.number}"
+
+    @property
+    def open(self) -> bool:
+        """Whether the client believes in it."""
+        return self._client_open
+
+    # ---- the client's end
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame (without its size) to the machine."""
+        assert self._client_open, self
+        if self._waiting is not None:
+            self._waiting.append(frame)
+        else:
+            self._carry_up(frame)
+
+    def close(self) -> None:
+        """The client hangs up: the machine learns of it behind what was sent before."""
+        if not self._client_open:
+            return
+        self._client_open = False
+        world, net = self._net.world, self._net
+        delay_ms = max(net.delay(self) + world.now_ms, self._sent_ms) - world.now_ms
+        world.after(delay_ms, self._end_server)
+
+    # ---- the machine's end
+
+    def answer(self, data: Callable[[], bytes | None]) -> None:
+        """Send whole answers with their sizes to the client. data: called when the network takes them; None: it fails.
+
+        A connection of which that fails ends.
+        """
+        net, world = self._net, self._net.world
+        at_ms = self._answered_ms = max(world.now_ms + net.delay(self), self._answered_ms)
+        if net.reads_late():
+            world.after(at_ms - world.now_ms, self._arrive_late, data)
+            return
+        taken = data()
+        if taken is None:
+            self.cut("the disk failed under an answer")
+        else:
+            world.after(at_ms - world.now_ms, self._arrive, taken)
+
+    def hang_up(self) -> None:
+        """The machine closes: the client learns of it behind what was answered before."""
+        self._server_open = False
+        world = self._net.world
+        at_ms = max(world.now_ms + self._net.delay(self), self._answered_ms)
+        world.after(at_ms - world.now_ms, self._end_client, "closed by the broker")
+
+    # ---- what becomes of it
+
+    def cut(self, why: str) -> None:
+        """The network loses it; what is under way is lost as well, or late."""
+        chance, world = self._net.chance, self._net.world
+        world.note(f"{self} is cut: {why}")
+        for end in (self._end_server, lambda: self._end_client(why)):
+            world.after(chance.choice((0, 0, chance.randrange(LATEST_MS))), end)
+
+    def kill_server(self) -> None:
+        """The machine's process is gone: nothing arrives there any more, the client is told or has to find out."""
+        self._server_open = False
+        self._waiting = None
+        chance, world = self._net.chance, self._net.world
+        world.after(chance.choice((self._net.delay(self), chance.randrange(LATEST_MS))), self._end_client, "reset")
+
+    def _connected(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        if not self.host.accept(self):
+            self._net.world.after(self._net.delay(self), self._end_client, "refused")
+            return
+        self._server_open = True
+        for frame in waiting:
+            self._carry_up(frame)
+
+    def _carry_up(self, frame: bytes) -> None:
+        world = self._net.world
+        at_ms = self._sent_ms = max(world.now_ms + self._net.delay(self), self._sent_ms)
+        world.after(at_ms - world.now_ms, self._deliver, frame)
+
+    def _deliver(self, frame: bytes) -> None:
+        if self._server_open:
+            self.host.receive(self, frame)
+
+    def _arrive_late(self, data: Callable[[], bytes | None]) -> None:
+        if not self._server_open:  # its process, and with it the open file, may be gone
+            return
+        taken = data()
+        if taken is None:
+            self.cut("the disk failed under an answer")
+        else:
+            self._arrive(taken)
+
+    def _arrive(self, data: bytes) -> None:
+        if self._client_open:
+            self._on_answer(data)
+
+    def _end_server(self) -> None:
+        self._waiting = None
+        if self._server_open:
+            self._server_open = False
+            self.host.gone(self)
+
+    def _end_client(self, why: str) -> None:
+        if self._client_open:
+            self._client_open = False
+            self._on_lost(why)
+
+
+class Net:
+    """All connections of a world. delay_ms: least and most of one way; spike: share of frames that take far longer."""
+
+    def __init__(self, world: World, delay_ms: tuple[int, int] = (0, 3)) -> None:
+        self.world = world
+        self.chance = world.chance("net")
+        self.delay_ms = delay_ms
+        self.spike = 0.0
+        self.late_reads = 0.0  # share of answers whose file regions are read only when the peer takes them
+        self.walled: set[str] = set()  # clients that reach nobody
+        self._wires: dict[Wire, None] = {}
+        self._numbered = 0
+
+    def connect(
+        self, client: str, host: Host, on_answer: Callable[[bytes], None], on_lost: Callable[[str], None]
+    ) -> Wire:
+        """Begin a connection; frames may be sent at once. on_answer: gets whole answers. on_lost: why it ended."""
+        self._numbered += 1
+        wire = Wire(self, self._numbered, client, host, on_answer, on_lost)
+        if client in self.walled:
+            self.world.after(CONNECT_TIMEOUT_MS, wire._end_client, "unreachable")
+            return wire
+        if len(self._wires) > 64:
+            self._wires = {each: None for each in self._wires if each.open or each._server_open}
+        self._wires[wire] = None
+        self.world.after(self.delay(wire), wire._connected)
+        return wire
+
+    def wires(self) -> list[Wire]:
+        """Connections that an end still believes in, oldest first."""
+        return [wire for wire in self._wires if wire.open or wire._server_open]
+
+    def wall(self, client: str) -> None:
+        """Cut a client off, until `unwall`."""
+        self.walled.add(client)
+        for wire in self.wires():
+            if wire.client == client:
+                wire.cut("walled off")
+
+    def unwall(self, client: str) -> None:
+        """Let a client reach the others again."""
+        self.walled.discard(client)
+
+    def delay(self, wire: Wire) -> int:
+        """How long the next frame takes."""
+        low, high = self.delay_ms
+        chance = self.chance
+        delay_ms = low + int(chance.random() * (high - low + 1))
+        if self.spike and chance.random() < self.spike:
+            delay_ms += int(chance.expovariate(1 / 300))
+        return delay_ms
+
+    def reads_late(self) -> bool:
+        """Whether the next answer is taken slowly."""
+        return self.late_reads > 0 and self.chance.random() < self.late_reads

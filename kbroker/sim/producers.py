@@ -1,0 +1,198 @@
+"""Simulated producers: idempotent or not, acks 0, 1 or all, a few requests at a time, retrying as real ones do.
+
+Every record has a value of its own, so that the checks can tell where it went. A producer keeps its batches in order a
+partition; after a lost connection it sends again what was not answered, with the same sequence numbers if it is
+idempotent. One that is told that its sequence is unknown or out of order begins anew under another id, and does not
+repeat what it is in doubt of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.sim.client import Client, Lost, Script
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID, Message
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.records import Record
+from protocol.records.content import build_batch
+
+if TYPE_CHECKING:
+    from kbroker.sim.checks import Where
+    from kbroker.sim.topics import Topic
+
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+TRIES = 20  # of one batch, before its producer gives it up
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+SEQUENCE_LOST = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+
+
+class Batch(NamedTuple):
+    """Records on their way to one partition. sequence: of the first, -1 unless idempotent."""
+
+    where: Where
+    values: list[bytes]
+    sequence: int
+
+
+class Producer(Client):
+    """Writes to some topics, as long as it lives.
+
+    acks: 0, 1 or -1. pace_ms: mean time between its requests.
+    """
+
+    topics: Sequence[Topic] = ()
+    acks = 1
+    idempotent = False
+    pace_ms = 1000
+    codec_id = 0
+    most_records = 4
+    pipelined = 1  # requests at a time
+
+    def live(self) -> Script:
+        """Batch after batch."""
+        self.made = 0
+        self.acknowledged = 0
+        self.producer_id, self.epoch = -1, -1
+        self.sequences: dict[Where, int] = {}
+        while True:
+            yield from self.pause(self.pace_ms)
+            if self.idempotent and self.producer_id < 0:
+                yield from self._get_id()
+            yield from self.shake_hands()
+            places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
+            count = min(self.chance.randint(1, self.pipelined), len(places))
+            yield from self.deliver([self.batch(where) for where in self.chance.sample(places, count)])
+
+    def batch(self, where: Where, values: list[bytes] | None = None) -> Batch:
+        """The next batch for a partition."""
+        if values is None:
+            count = self.chance.randint(1, self.most_records)
+            padding = b"x" * self.chance.choice((0, 0, 10, 200))
+            values = [b"%s.%d%s" % (self.name.encode(), self.made + n, padding) for n in range(count)]
+            self.made += count
+        sequence = -1
+        if self.idempotent:
+            sequence = self.sequences.get(where, 0)
+            self.sequences[where] = sequence + len(values) & 0x7FFFFFFF
+        return Batch(where, values, sequence)
+
+    def deliver(self, batches: list[Batch]) -> Generator[Any, Any, None]:
+        """Send batches, one a request, until each is acknowledged or given up."""
+        for _ in range(TRIES):
+            for batch in batches:
+                self.checks.sent(batch.values, idempotent=self.idempotent)
+            losses = self.checks.losses
+            try:
+                answers: list[Message | None] = list((yield from self.ask_all([self._request(b) for b in batches])))
+            except Lost as lost:
+                answers = lost.answers
+                self.note(f"lost {len(batches) - len(answers)} answers: {lost.why}")
+            if self.acks == 0:
+                return
+            again = []
+            for at, batch in enumerate(batches):
+                answer = answers[at] if at < len(answers) else None
+                if answer is None or not self._conclude(batch, answer, losses):
+                    again.append(batch)
+            batches = [] if self.idempotent and self.producer_id < 0 else again
+            if not batches:
+                return
+            yield from self.pause(300)
+        self.note(f"gives up {len(batches)} batches")
+        self._begin_anew()
+
+    def _conclude(self, batch: Batch, answer: Message, losses: int) -> bool:
+        """Whether a batch's outcome is known."""
+        assert isinstance(answer, ProduceResponse)
+        part = answer.responses[0].partition_responses[0]
+        code = ErrorCode.of(part.error_code)
+        topic, index = batch.where
+        if code is ErrorCode.NONE:
+            if part.base_offset >= 0:
+                self.checks.appended(batch.where, part.base_offset, batch.values, losses)
+            self.acknowledged += len(batch.values)
+            self.note(f"wrote {len(batch.values)} to {topic}-{index} at {part.base_offset}")
+            return True
+        self.note(f"{topic}-{index}: {code.name}")
+        if code in RETRIABLE:
+            return False
+        if code in SEQUENCE_LOST and self.idempotent:
+            self._sequence_lost(batch, part)
+            return True
+        raise self.world.broken(f"{self}: {topic}-{index} answers {code.name}: {part.error_message}")
+
+    def _sequence_lost(self, batch: Batch, part: PartitionProduceResponse) -> None:
+        if not self.checks.losses:
+            raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.producer_id = self.epoch = -1
+        self.sequences.clear()
+
+    def _get_id(self) -> Generator[Any, Any, None]:
+        """An id from the broker; one of the client's own choice where none are given out."""
+        while self.producer_id < 0:
+            try:
+                yield from self.connect()
+                if not self.serves(INIT_PRODUCER_ID):
+                    self.producer_id, self.epoch = self.checks.next_producer_id(), 0
+                    return
+                answer: InitProducerIdResponse = yield from self.ask(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                )
+                if answer.error_code == ErrorCode.NONE:
+                    self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+                    self.checks.gave_producer_id(answer.producer_id, answer.producer_epoch)
+                    self.note(f"is producer {self.producer_id}")
+                    return
+            except Lost:
+                pass
+            yield from self.pause(500)
+
+    def _request(self, batch: Batch) -> ProduceRequest:
+        name, index = batch.where
+        by_id = self.versions[PRODUCE] >= 13
+        topic_id = self.checks.topic_id(name)
+        now_ms = 1_700_000_000_000 + self.world.now_ms
+        records = [Record(at, now_ms, None, value) for at, value in enumerate(batch.values)]
+        data = build_batch(
+            records,
+            codec_id=self.codec_id,
+            producer_id=self.producer_id if self.idempotent else -1,
+            producer_epoch=self.epoch if self.idempotent else -1,
+            base_sequence=batch.sequence,
+        )
+        return ProduceRequest(
+            acks=self.acks,
+            timeout_ms=5_000,
+            topic_data=[
+                TopicProduceData(
+                    name="" if by_id else name,
+                    topic_id=topic_id if by_id else ZERO_UUID,
+                    partition_data=[PartitionProduceData(index=index, records=bytes(data))],
+                )
+            ],
+        )

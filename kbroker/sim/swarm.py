@@ -1,0 +1,169 @@
+"""One simulated world from one seed: machines, topics, clients and faults by chance; then healing, and liveness.
+
+`simulate(seed)` is what `scripts/sim` and the tests run, for many seeds. After `FAULTS` simulated milliseconds of
+trouble the world heals; then every producer must get through, every consumer must catch up, and all logs must hold
+what was promised, also after a last clean stop and start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.sim.checks import FOREVER, Checks
+from kbroker.sim.compose import bare
+from kbroker.sim.consumers import Consumer
+from kbroker.sim.faults import Faults
+from kbroker.sim.machine import Machine
+from kbroker.sim.net import Net
+from kbroker.sim.producers import Producer
+from kbroker.sim.topics import Topic
+from kbroker.sim.world import World
+
+if TYPE_CHECKING:
+    import random
+
+    from kbroker.sim.client import Client
+
+FAULTS_MS = 180_000
+HEALING_MS = 60_000
+"""By when everything must work again: two request timeouts."""
+
+
+class Outcome(NamedTuple):
+    """What a world came to. digest: of everything that happened in it."""
+
+    seed: int
+    digest: str
+    simulated_ms: int
+    events: int
+    acknowledged: int
+    read: int
+    boots: int
+
+
+class Swarm:
+    """A world with everything in it. `run` lets it live."""
+
+    def __init__(self, seed: int, kept_lines: int | None = 400) -> None:
+        self.seed = seed
+        self.world = World(seed, kept_lines)
+        chance = self.world.chance("swarm")
+        self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
+        self.checks = Checks(self.world)
+        self.topics = _topics(chance)
+        for topic in self.topics:
+            self.checks.topic_ids[topic.name] = topic.id
+            if topic.forgets:
+                for index in range(topic.partitions):
+                    self.checks.may_forget((topic.name, index), FOREVER)
+        self.machines = [Machine(self.world, self.net, 1, bare(_settings(chance), self.topics))]
+        for machine in self.machines:
+            self.checks.watch(machine)
+        self.world.watchers.append(self.checks.look)
+        self.producers = [self._producer(number, chance) for number in range(chance.randint(1, 4))]
+        self.consumers = [self._consumer(number, chance) for number in range(chance.randint(1, 3))]
+        self.clients: list[Client] = [*self.producers, *self.consumers]
+        names = [client.name for client in self.clients]
+        self.faults = Faults(self.world, self.net, self.machines, names, self.checks)
+
+    def _producer(self, number: int, chance: random.Random) -> Producer:
+        producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
+        producer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
+        producer.idempotent = chance.random() < 0.6
+        producer.acks = -1 if producer.idempotent else chance.choice((-1, 1, 1, 0))
+        producer.pace_ms = chance.choice((300, 1_000, 3_000))
+        producer.codec_id = chance.choice((0, 0, 1, 2, 3, 4))
+        producer.pipelined = chance.choice((1, 1, 3))
+        return producer
+
+    def _consumer(self, number: int, chance: random.Random) -> Consumer:
+        consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
+        consumer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
+        consumer.sessions = chance.random() < 0.7
+        consumer.isolation = chance.randint(0, 1)
+        consumer.max_wait_ms = chance.choice((0, 500, 5_000))
+        consumer.min_bytes = chance.choice((1, 1, 500))
+        consumer.max_bytes = chance.choice((1, 1_000, 1 << 20))
+        consumer.pace_ms = 200 if consumer.max_wait_ms else 1_000
+        return consumer
+
+    def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
+        """Let it live, heal it, hold it to its promises. Raises: Broken."""
+        world = self.world
+        for machine in self.machines:
+            machine.start()
+        for client in self.clients:
+            client.start(world.chance(f"start {client}").randrange(1_000))
+        self.faults.begin()
+        world.run_until(faults_ms)
+        self.faults.heal()
+        before = [producer.acknowledged for producer in self.producers]
+        world.run_until(world.now_ms + HEALING_MS)
+        for producer, was in zip(self.producers, before, strict=True):
+            if producer.acks and producer.acknowledged == was:
+                raise world.broken(f"{producer} gets nothing through since everything works again")
+            producer.stop()
+        world.run_until(world.now_ms + HEALING_MS)
+        self._all_is_read()
+        self._restart()
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """Numbers so far."""
+        world, checks = self.world, self.checks
+        boots = sum(machine.boots for machine in self.machines)
+        return Outcome(self.seed, world.digest, world.now_ms, world.events, checks.acknowledged, checks.read, boots)
+
+    def _all_is_read(self) -> None:
+        for consumer in self.consumers:
+            for where, position in consumer.positions.items():
+                end = self.checks.history(where).log_end
+                if position != end:
+                    raise self.world.broken(f"{consumer} stands at {position} of {where}, which ends at {end}")
+
+    def _restart(self) -> None:
+        """A clean stop and start; `Checks` reads every log as the broker comes up."""
+        for client in self.clients:
+            client.stop()
+        for machine in self.machines:
+            machine.stop()
+        self.world.run_until(self.world.now_ms + 10_000)
+        for machine in self.machines:
+            if not machine.up:
+                raise self.world.broken(f"{machine} does not come up again")
+
+
+def simulate(seed: int) -> Outcome:
+    """Run the world of a seed to its end. Raises: Broken, or whatever the broker itself raised."""
+    return Swarm(seed).run()
+
+
+def _topics(chance: random.Random) -> list[Topic]:
+    """Small indexes: they are as long as they may get while a segment is written. Time does not take records away."""
+    configs = {"retention.ms": "-1", "segment.index.bytes": "4096"}
+    if chance.random() < 0.6:
+        configs["segment.bytes"] = chance.choice(("2000", "20000"))
+    if chance.random() < 0.3:
+        configs["flush.messages"] = chance.choice(("1", "10"))
+    if chance.random() < 0.2:
+        configs["message.timestamp.type"] = "LogAppendTime"
+    forgetful = {
+        "segment.index.bytes": "4096",
+        "segment.bytes": "2000",
+        "retention.bytes": "6000",
+        "file.delete.delay.ms": "1000",
+    }
+    topics = [
+        Topic("alpha", chance.randint(1, 4), configs),
+        Topic("beta", 1, {"compression.type": "gzip", "retention.ms": "-1", "segment.index.bytes": "4096"}),
+    ]
+    if chance.random() < 0.5:
+        topics.append(Topic("fleeting", 1, forgetful))
+    return topics
+
+
+def _settings(chance: random.Random) -> dict[str, str]:
+    settings = {"log.retention.check.interval.ms": "5000", "log.initial.task.delay.ms": "1000"}
+    if chance.random() < 0.5:
+        settings["log.flush.interval.ms"] = "2000"
+    return settings

@@ -1,0 +1,24 @@
+"""The topics of a simulated world, as clients and checks know them before they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Topic(NamedTuple):
+    """A topic that a world has from its beginning. configs: topic settings as an operator writes them."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = {}
+
+    @property
+    def id(self) -> bytes:
+        """Made from the name, so that every boot and every client knows it."""
+        return self.name.encode().rjust(16, b"\x01")[-16:]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether retention may take records away."""
+        return any(key.startswith("retention.") for key in self.configs)

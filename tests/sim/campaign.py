@@ -1,0 +1,87 @@
+"""Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--seed S] [--play FILE ...] [--rewrite]`.
+
+Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
+what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import NamedTuple
+
+from kbroker.sim.swarm import Outcome, Swarm
+
+SHOWN_LINES = 60
+DEFAULT_SEEDS = 100
+
+
+class Tally(NamedTuple):
+    """What a campaign came to. failed: the seed that did, if any."""
+
+    worlds: int
+    simulated_s: float
+    real_s: float
+    failed: int | None
+
+
+def campaign(seeds: Iterator[int], seconds: float = float("inf"), *, show: bool = False) -> Tally:
+    """Run worlds until there are no more seeds, or time is up, or one fails."""
+    logging.disable()
+    begun, worlds, simulated_ms = time.monotonic(), 0, 0
+    for seed in seeds:
+        if time.monotonic() - begun > seconds:
+            break
+        outcome = run(seed, show=show)
+        if outcome is None:
+            return Tally(worlds, simulated_ms / 1000, time.monotonic() - begun, seed)
+        worlds += 1
+        simulated_ms += outcome.simulated_ms
+    return Tally(worlds, simulated_ms / 1000, time.monotonic() - begun, None)
+
+
+def run(seed: int, *, show: bool = False) -> Outcome | None:
+    """One world; None, and all about it on the screen, if it fails."""
+    swarm = Swarm(seed, None if show else SHOWN_LINES)
+    try:
+        outcome = swarm.run()
+    except Exception:
+        print("\n".join(swarm.world.lines))
+        traceback.print_exc(file=sys.stdout)
+        print(f"seed {seed} fails: scripts/sim --seed {seed}")
+        return None
+    if show:
+        print("\n".join(swarm.world.lines))
+        print(outcome)
+    return outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/sim", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, help=f"how many worlds; {DEFAULT_SEEDS} unless --minutes is given")
+    parser.add_argument("--minutes", type=float, help="for how long")
+    parser.add_argument("--first", type=int, help="the first seed; random if not given")
+    parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return 0 if run(arguments.seed, show=True) else 1
+    first = random.randrange(1 << 32) if arguments.first is None else arguments.first
+    most = arguments.seeds or (None if arguments.minutes else DEFAULT_SEEDS)
+    seconds = float("inf") if arguments.minutes is None else arguments.minutes * 60
+    print(f"seeds from {first} on")
+    tally = campaign(islice(count(first), most), seconds)
+    pace = tally.simulated_s / tally.real_s if tally.real_s else 0
+    print(
+        f"{tally.worlds} worlds, {tally.simulated_s:.0f} simulated seconds in {tally.real_s:.0f}, {pace:.0f} a second"
+    )
+    return 0 if tally.failed is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

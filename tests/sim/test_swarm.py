@@ -1,0 +1,60 @@
+"""Whole worlds: that they repeat themselves, that seeds pass, that checks see what they are to see."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from kbroker.sim.swarm import Swarm
+from tests.sim.campaign import campaign
+
+DIGEST = "import logging; logging.disable(); from kbroker.sim.swarm import simulate; print(simulate(1).digest)"
+
+
+@pytest.fixture(autouse=True)
+def _silence() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def digest_in_a_process(hash_seed: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", DIGEST],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return ran.stdout
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_itself_whatever_the_order_of_sets() -> None:
+    assert digest_in_a_process("1") == digest_in_a_process("2")
+
+
+def test_a_seed_repeats_itself() -> None:
+    first, second = Swarm(8), Swarm(8)
+    assert first.run() == second.run()
+
+
+def test_seeds_differ() -> None:
+    assert Swarm(8).run().digest != Swarm(17).run().digest
+
+
+@pytest.mark.parametrize("seed", [1, 7, 8, 17])
+def test_a_few_worlds_hold(seed: int) -> None:
+    assert Swarm(seed).run().simulated_ms >= 300_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_many_worlds_hold() -> None:
+    assert campaign(count(1), seconds=40).failed is None
