@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kbroker.api.call import Reply, Session
     from kbroker.api.fetch_sessions import FetchSessions
+    from kbroker.api.plane import ControlPlane
     from kbroker.config import BrokerConfig
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 class Broker:
     """One broker's parts. strict: a failure nobody foresaw is raised, not answered; simulations and tests want that."""
+
+    plane: ControlPlane  # set by whoever puts the broker together
 
     def __init__(
         self,

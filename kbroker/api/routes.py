@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protocol.errors import ErrorCode
     from protocol.message import Message
 
-MODULES = ("fetch", "handshake", "offsets", "produce")
+MODULES = ("control", "fetch", "handshake", "metadata", "offsets", "produce", "topics")
 
 
 class Route(NamedTuple):

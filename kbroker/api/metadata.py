@@ -1,0 +1,387 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: brokers, topics, leaders, from this broker's own image of them.
+
+Served: Metadata 0-13, DescribeCluster 0-2, DescribeTopicPartitions 0. Brokers are named by the listener that the
+question came in by, and a leader without it is no leader to this client. Topics that do not exist are created if both
+sides agree (`auto.create.topics.enable`, allow_auto_topic_creation).
+
+Unlike Kafka: the answer to a Metadata that creates topics waits for their leaders, AUTO_CREATE_WAIT_MS at most; only
+then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that a client's first send need not wait out its
+retry backoff. A broker that is not the controller answers LEADER_NOT_AVAILABLE as well. REBOOTSTRAP_REQUIRED is never
+sent, no broker is ever fenced, and no replica is an eligible leader out of sync: all three belong to a metadata quorum.
+Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all there are, as in
+Kafka without an authorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.api.internal_topics import topic_on_demand
+from kbroker.api.routes import Route
+from kbroker.log.names import topic_name_fault
+from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
+from protocol.messages.control import UpdateMetadataPartitionState
+from protocol.messages.metadata import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kbroker.api.call import Call, Result
+    from kbroker.controller.admin import Made, Pending
+
+AUTO_CREATE_WAIT_MS = 1000
+
+NO_LEADER = -1
+NOT_ASKED = -(2**31)  # for authorized operations
+IDS_SINCE = 12  # of Metadata: topics may be asked for by id
+LISTENER_NOT_FOUND_SINCE = 6
+CLUSTER_OPERATIONS = range(8, 11)  # versions of Metadata that may ask for them
+
+BROKERS = 1  # endpoint types of DescribeCluster
+CONTROLLERS = 2
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
+DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 10, 11, 12
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+ALL_CLUSTER_OPERATIONS = _bits(
+    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+)
+
+
+# -- Metadata
+
+
+def metadata(request: MetadataRequest, call: Call) -> Result:
+    """Tell of the brokers and the topics asked for; create those that are missing, if that is wanted."""
+    asked = request.topics
+    cache = call.broker.plane.cache
+    if asked is None or (call.version == 0 and not asked):
+        return _answer(request, call, cache.topics, [])
+    if call.version < IDS_SINCE:
+        _refuse_ids(request, call.version)
+    ids = {topic.topic_id: None for topic in asked if topic.topic_id != ZERO_UUID}
+    if ids:
+        known = [name for name in map(cache.topic_name, ids) if name is not None]
+        unknown = [topic_id for topic_id in ids if cache.topic_name(topic_id) is None]
+        return _answer(request, call, known, unknown)
+    names = list({topic.name: None for topic in asked if topic.name is not None})
+    missing = [name for name in names if name not in cache.topics]
+    if not missing or not (
+        request.allow_auto_topic_creation and call.broker.plane.configs.broker.auto_create_topics_enable
+    ):
+        return _answer(request, call, names, [])
+    return _create(request, call, names, missing)
+
+
+def _refuse_ids(request: MetadataRequest, version: int) -> None:
+    for topic in request.topics or ():
+        if topic.name is None or topic.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} asks for topics by name, not by id")
+
+
+def _create(request: MetadataRequest, call: Call, names: list[str], missing: list[str]) -> Result:
+    """Start the creation of missing topics, and answer when their leaders are known."""
+    plane = call.broker.plane
+    if not plane.controller.is_active:
+        codes = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+        return _answer(request, call, names, [], codes)
+    creations = {
+        name: plane.admin.auto_create(topic_on_demand(name, plane.configs.broker))
+        for name in missing
+        if topic_name_fault(name) is None
+    }
+    waiting = AwaitTopics(request, call, names, creations)
+    return waiting.answer(call.now_ms) or waiting
+
+
+class AwaitTopics:
+    """A Metadata whose topics are being created."""
+
+    __slots__ = ("_call", "_creations", "_names", "_request", "deadline_ms")
+
+    def __init__(
+        self, request: MetadataRequest, call: Call, names: list[str], creations: dict[str, Pending[Made]]
+    ) -> None:
+        self._request = request
+        self._call = call
+        self._names = names
+        self._creations = creations
+        self.deadline_ms = call.now_ms + AUTO_CREATE_WAIT_MS
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The store's answers, and news of the topics."""
+        return [*self._creations.values(), *(TopicKey(name) for name in self._creations)]
+
+    def answer(self, now_ms: int) -> MetadataResponse | None:
+        """Once every topic has leaders, or will not be there."""
+        topics = self._call.broker.plane.cache.topics
+        for name, creation in self._creations.items():
+            if not creation.is_over or (_why_not(name, creation) is None and not _is_led(topics.get(name))):
+                return None
+        return self.expired(now_ms)
+
+    def expired(self, now_ms: int) -> MetadataResponse:
+        """What is known now; a topic under way has no leader yet."""
+        codes = {}
+        for name, creation in self._creations.items():
+            error = _why_not(name, creation)
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
+        return _answer(self._request, self._call, self._names, [], codes)
+
+
+def _why_not(name: str, creation: Pending[Made]) -> KafkaError | None:
+    """Why a topic will not be there; that somebody else has just made it is no reason."""
+    if creation.error is not None:
+        return creation.error
+    made = creation.value[name] if creation.value else None
+    return made if isinstance(made, KafkaError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS else None
+
+
+def _is_led(topic: TopicImage | None) -> bool:
+    return topic is not None and all(state.leader >= 0 for state in topic.partitions.values())
+
+
+def _answer(
+    request: MetadataRequest,
+    call: Call,
+    names: Iterable[str],
+    unknown_ids: Iterable[bytes],
+    missing: Mapping[str, ErrorCode] | None = None,
+) -> MetadataResponse:
+    """missing: why topics that were to be created are not there."""
+    plane = call.broker.plane
+    era = 0 if call.version == 0 else 1 if call.version < LISTENER_NOT_FOUND_SINCE else 2
+    topics = [_missing_id(topic_id) for topic_id in unknown_ids]
+    topics += [
+        _topic(plane.cache, name, call.session.listener, era)
+        if name in plane.cache.topics
+        else _missing_topic(name, missing or {})
+        for name in names
+    ]
+    if request.include_topic_authorized_operations:
+        topics = [_with_operations(topic) for topic in topics]
+    asks_for_cluster = request.include_cluster_authorized_operations and call.version in CLUSTER_OPERATIONS
+    return MetadataResponse(
+        brokers=_brokers(plane.cache, call.session.listener),
+        cluster_id=plane.cluster_id,
+        controller_id=plane.cache.controller_id,
+        topics=topics,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asks_for_cluster else NOT_ASKED,
+    )
+
+
+def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
+    key = ("brokers", listener)
+    found: list[MetadataResponseBroker] | None = cache.memo.get(key)
+    if found is None:
+        found = [
+            MetadataResponseBroker(node_id=broker.id, host=node.host, port=node.port, rack=broker.rack)
+            for broker in cache.brokers.values()
+            if (node := broker.endpoint(listener)) is not None
+        ]
+        cache.memo[key] = found
+    return found
+
+
+def _topic(cache: MetadataCache, name: str, listener: str, era: int) -> MetadataResponseTopic:
+    """A topic as clients of this listener see it; worked out once between two updates. Read only."""
+    key = (name, listener, era)
+    found: MetadataResponseTopic | None = cache.memo.get(key)
+    if found is None:
+        image = cache.topics[name]
+        found = cache.memo[key] = MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=name,
+            topic_id=image.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=[_partition(cache, state, listener, era) for _, state in sorted(image.partitions.items())],
+        )
+    return found
+
+
+def _partition(
+    cache: MetadataCache, state: UpdateMetadataPartitionState, listener: str, era: int
+) -> MetadataResponsePartition:
+    """era: 0 for version 0, which leaves out dead replicas and says so; 2 once LISTENER_NOT_FOUND is known."""
+    replicas, isr = state.replicas, state.isr
+    if era == 0:
+        replicas = [replica for replica in replicas if cache.node(replica, listener)]
+        isr = [replica for replica in isr if cache.node(replica, listener)]
+    code = ErrorCode.NONE
+    leader = state.leader
+    if cache.node(leader, listener) is None:
+        no_listener = leader in cache.brokers and era == 2
+        code = ErrorCode.LISTENER_NOT_FOUND if no_listener else ErrorCode.LEADER_NOT_AVAILABLE
+        leader = NO_LEADER
+    elif len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+        code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=state.partition_index,
+        leader_id=leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=state.offline_replicas,
+    )
+
+
+def _missing_id(topic_id: bytes) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[])
+
+
+def _missing_topic(name: str, codes: Mapping[str, ErrorCode]) -> MetadataResponseTopic:
+    code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic_name_fault(name) is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
+
+
+def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=topic.partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _refuse_metadata(request: MetadataRequest, code: ErrorCode, text: str) -> Result:
+    topics = [
+        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(brokers=[], topics=topics, error_code=code)
+
+
+# -- DescribeCluster
+
+
+def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+    """The live brokers and the controller."""
+    if request.endpoint_type != BROKERS:
+        if request.endpoint_type == CONTROLLERS:
+            text = "controllers were asked for at an endpoint of brokers"
+            return _refuse_cluster(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, text)
+        return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "the endpoint type is not known here")
+    plane = call.broker.plane
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        cluster_id=plane.cluster_id or "",
+        controller_id=plane.cache.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in _brokers(plane.cache, call.session.listener)
+        ],
+        cluster_authorized_operations=(
+            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _refuse_cluster(request: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        throttle_time_ms=0, error_code=code, error_message=text, endpoint_type=BROKERS, cluster_id="", brokers=[]
+    )
+
+
+# -- DescribeTopicPartitions
+
+
+def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
+    """A page of partitions, topics by name in order."""
+    cache = call.broker.plane.cache
+    start = request.cursor
+    if start is not None and start.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {start.partition_index}")
+    names = sorted({topic.name for topic in request.topics}) or cache.sorted_names()
+    if start is not None:
+        names = [name for name in names if name >= start.topic_name]
+    limit = min(call.broker.plane.configs.broker.max_request_partition_size_limit, request.response_partition_limit)
+    left = max(limit, 1)
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    cursor = None
+    for name in names:
+        if left <= 0:
+            cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        first = start.partition_index if start is not None and start.topic_name == name else 0
+        topic, rest = _page(cache, name, call, first, left)
+        topics.append(topic)
+        left -= len(topic.partitions)
+        if rest is not None:
+            cursor = Cursor(topic_name=name, partition_index=rest)
+            break
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+
+
+def _page(
+    cache: MetadataCache, name: str, call: Call, first: int, limit: int
+) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
+    """A topic with at most `limit` partitions from `first` on, and the index of the next one, if there is one."""
+    known = _topic(cache, name, call.session.listener, 2) if name in cache.topics else _missing_topic(name, {})
+    partitions = [each for each in known.partitions if each.partition_index >= first]
+    topic = DescribeTopicPartitionsResponseTopic(
+        error_code=known.error_code,
+        name=name,
+        topic_id=known.topic_id,
+        is_internal=known.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=each.error_code,
+                partition_index=each.partition_index,
+                leader_id=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replica_nodes=each.replica_nodes,
+                isr_nodes=each.isr_nodes,
+                offline_replicas=each.offline_replicas,
+            )
+            for each in partitions[:limit]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+    return topic, partitions[limit].partition_index if len(partitions) > limit else None
+
+
+def _refuse_partitions(
+    request: DescribeTopicPartitionsRequest, code: ErrorCode, text: str
+) -> DescribeTopicPartitionsResponse:
+    topics = [
+        DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])
+        for topic in request.topics
+    ]
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics)
+
+
+ROUTES = (
+    Route(3, MetadataRequest, 0, 13, metadata, _refuse_metadata),
+    Route(60, DescribeClusterRequest, 0, 2, describe_cluster, _refuse_cluster),
+    Route(75, DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions, _refuse_partitions),
+)

@@ -1,0 +1,138 @@
+"""Changed settings, as brokers tell each other: `/config/changes` watched, settings read again, logs told.
+
+Called by `plane.py`. A notice says which entity has changed; what it says now is read when the notice is handled, so
+that several notices at once, or one that came twice, do no harm. Notices are thrown away PURGE_AFTER_MS after this
+broker first saw them, as Apache brokers do; whoever was away longer reads all settings when it comes back.
+
+Unlike Kafka: settings of clients, users and addresses are passed by, since there are no quotas yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.store import ALL_BROKERS, CONFIG_CHANGES, config_path, decode_config, decode_config_change
+from kbroker.ports import Children, Delete, Get, NodeChanged
+
+if TYPE_CHECKING:
+    from kbroker.metadata.configs import Configs
+    from kbroker.replica import ReplicaManager
+
+log = logging.getLogger("kbroker.config")
+
+PURGE_AFTER_MS = 15 * 60 * 1000
+
+
+class ConfigNotices:
+    """What this broker has seen of `/config/changes`. broker_changed: its own settings are other ones."""
+
+    def __init__(self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps) -> None:
+        self.broker_changed = False
+        self._broker_id = broker_id
+        self._configs = configs
+        self._replicas = replicas
+        self._steps = steps
+        self._seen_at_ms: dict[str, int] = {}  # by name, in order
+        self._is_reading = False
+        self._is_stale = False  # changed again while it was being read
+
+    # -- what happens
+
+    def begin(self, now_ms: int) -> Procedure[None]:
+        """A session begins: watch, and take what is there for known, since all settings are read anew."""
+        (children,) = yield [Children(CONFIG_CHANGES, watch=True)]
+        self._seen_at_ms = {name: self._seen_at_ms.get(name, now_ms) for name in children.names}
+        topics = list(self._configs.overrides)
+        yield from self._read_topics(topics)
+
+    def node_changed(self, change: NodeChanged, now_ms: int) -> bool:
+        """A watch has fired; whether it was this one's."""
+        if change.path != CONFIG_CHANGES:
+            return False
+        self._read(now_ms)
+        return True
+
+    def expire(self, now_ms: int) -> None:
+        """Throw old notices away."""
+        old = [name for name, seen_ms in self._seen_at_ms.items() if now_ms >= seen_ms + PURGE_AFTER_MS]
+        if old:
+            for name in old:
+                del self._seen_at_ms[name]
+            self._steps.run(_delete(old), failed=_only_lost)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next notice is old."""
+        first = next(iter(self._seen_at_ms.values()), None)
+        return None if first is None else first + PURGE_AFTER_MS
+
+    # -- reading
+
+    def _read(self, now_ms: int) -> None:
+        self._is_stale = True
+        if not self._is_reading:
+            self._is_reading = True
+            self._steps.run(self._reading(now_ms), lambda _: self._end(), self._failed)
+
+    def _end(self) -> None:
+        self._is_reading = False
+
+    def _failed(self, error: Exception) -> None:
+        self._is_reading = False
+        _only_lost(error)
+
+    def _reading(self, now_ms: int) -> Procedure[None]:
+        while self._is_stale:
+            self._is_stale = False
+            (children,) = yield [Children(CONFIG_CHANGES, watch=True)]
+            fresh = [name for name in children.names if name not in self._seen_at_ms]
+            answers = yield [Get(f"{CONFIG_CHANGES}/{name}") for name in fresh]
+            for name in fresh:
+                self._seen_at_ms[name] = now_ms
+            changed = {decode_config_change(answer.data): None for answer in answers if answer.fault is None}
+            yield from self._read_topics([name for kind, name in changed if kind == "topics"])
+            if changed.keys() & {("brokers", ALL_BROKERS), ("brokers", str(self._broker_id))}:
+                yield from self._read_broker()
+
+    def _read_topics(self, topics: list[str]) -> Procedure[None]:
+        """Topics without a replica here are none of this broker's business."""
+        held = [topic for topic in topics if topic in self._configs.overrides]
+        answers = yield [Get(config_path("topics", topic)) for topic in held]
+        for topic, answer in zip(held, answers, strict=True):
+            self.set_topic(topic, decode_config(answer.data) if answer.fault is None else {})
+
+    def _read_broker(self) -> Procedure[None]:
+        own, default = yield [
+            Get(config_path("brokers", str(self._broker_id))),
+            Get(config_path("brokers", ALL_BROKERS)),
+        ]
+        self.set_broker(own=decode_config(own.data), default=decode_config(default.data))
+
+    # -- applying, also by the handlers of this broker's own changes
+
+    def set_topic(self, topic: str, settings: dict[str, str]) -> None:
+        """A topic's settings are these now."""
+        if topic not in self._configs.overrides or self._configs.overrides[topic] == settings:
+            return
+        self._configs.set_topic(topic, settings)
+        self._replicas.reconfigure(topic)
+        log.info("settings of topic %s: %s", topic, settings or "the defaults")
+
+    def set_broker(self, *, own: dict[str, str] | None = None, default: dict[str, str] | None = None) -> None:
+        """The dynamic settings of this broker, or of all, are these now; topics follow where they have none."""
+        if not self._configs.set_dynamic(broker=own, default=default):
+            return
+        self.broker_changed = True
+        for topic in {topic for topic, _ in self._replicas.partitions}:
+            self._replicas.reconfigure(topic)
+        log.info("dynamic settings of this broker have changed")
+
+
+def _delete(names: list[str]) -> Procedure[None]:
+    yield [Delete(f"{CONFIG_CHANGES}/{name}") for name in names]
+
+
+def _only_lost(error: Exception) -> None:
+    if not isinstance(error, SessionLostError):
+        raise error

@@ -1,0 +1,260 @@
+"""This broker's place in its cluster: registered in the metadata store, obeying the controller, perhaps being it.
+
+Puts the parts of the control plane together and moves what they say from one to the other: events of the store to
+whoever waits for them, the own controller's requests into the control lane, answers back to the controller, notices of
+changed settings to the logs. Made by the composition root; driven by `core.py` through `handle`, `expire` and `step`;
+the handlers of this package reach the parts through it. It decides nothing about topics or leaders.
+
+What has to leave it is in lists that core drains after each step: `touched`, `replies`, `role_changes`, `deleted`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.api.control import ControlLane
+from kbroker.api.notices import ConfigNotices
+from kbroker.api.producer_blocks import ProducerIds
+from kbroker.controller import Admin, Controller
+from kbroker.controller.events import ControlAnswer, Registered, Resigned
+from kbroker.controller.outbox import LEADER_AND_ISR_VERSION
+from kbroker.metadata.cache import MetadataCache
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.store import (
+    ALL_BROKERS,
+    CLUSTER_ID,
+    PERSISTENT,
+    BrokerInfo,
+    Endpoint,
+    broker_path,
+    config_path,
+    decode_cluster_id,
+    decode_config,
+    encode_broker,
+    encode_cluster_id,
+    encode_uuid,
+)
+from kbroker.metadata.tree import ancestors
+from kbroker.ports import Create, Exists, Get, NodeChanged, SessionExpired, SessionStarted, StoreAnswer, StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kbroker.api.call import Reply
+    from kbroker.api.control import RoleChange
+    from kbroker.controller.outbox import ControlRequest
+    from kbroker.metadata.configs import Configs
+    from kbroker.ports import Clock, MetadataStore, Random
+    from kbroker.replica import ReplicaManager
+
+log = logging.getLogger("kbroker.cluster")
+
+
+class OwnRequest(NamedTuple):
+    """The ticket of a request that this broker's controller has for this broker."""
+
+    request: ControlRequest
+
+
+class ControlPlane:
+    """The parts: `cache`, `configs`, `controller`, `admin`, `lane`, `producer_ids`.
+
+    cluster_id: None until it is known. fatal: why the broker cannot be part of this cluster; whoever runs it stops.
+    config_changed: dynamic settings of this broker are other ones; set back by who has looked.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        configs: Configs,
+        replicas: ReplicaManager,
+        store: MetadataStore,
+        clock: Clock,
+        random: Random,
+        endpoints: tuple[Endpoint, ...],
+        cluster_id: str | None = None,
+    ) -> None:
+        """endpoints: as advertised, with the ports that clients connect to. cluster_id: of meta.properties."""
+        self.broker_id = broker_id
+        self.configs = configs
+        self.cluster_id = cluster_id
+        self.fatal = ""
+        self.touched: list[Hashable] = []
+        self.replies: list[Reply] = []
+        self.role_changes: list[RoleChange] = []
+        self.deleted: list[tuple[str, int]] = []
+        self.cache = MetadataCache()
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._endpoints = endpoints
+        self._is_joining = False
+        self._under_way: ControlRequest | None = None  # what the own controller said last, while it is obeyed
+        self._steps = Steps(store)
+        listener = inter_broker_listener(configs, endpoints)
+        self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener)
+        self.admin = Admin(self._steps, self.cache, configs, self.controller, random)
+        self.lane = ControlLane(broker_id, replicas, self.cache, configs, self._steps)
+        self.producer_ids = ProducerIds(broker_id, self._steps)
+        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps)
+
+    @property
+    def ready(self) -> bool:
+        """Whether this broker is registered and has been told of the cluster, itself included."""
+        return self.broker_id in self.cache.brokers and self.lane.broker_epoch >= 0
+
+    @property
+    def outbox_brokers(self) -> list[int]:
+        """The other brokers that the controller here has something to say to: the network takes it from the outbox."""
+        outbox = self.controller.outbox
+        return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
+
+    @property
+    def config_changed(self) -> bool:
+        """Whether settings of this broker have changed since somebody asked; asking forgets it."""
+        changed, self.notices.broker_changed = self.notices.broker_changed, False
+        return changed
+
+    # -- driven by core
+
+    def handle(self, event: object, now_ms: int) -> None:
+        """An event of the store, or another broker's answer to this controller."""
+        match event:
+            case StoreAnswer():
+                self._steps.answer(event)
+            case NodeChanged():
+                self._node_changed(event, now_ms)
+            case SessionStarted():
+                self._join()
+            case SessionExpired():
+                log.warning("the session with the metadata store is over; a new one follows")
+                self.lane.broker_epoch = -1
+                self.controller.put(Resigned())
+            case ControlAnswer(broker_id, request, _):
+                if self.controller.outbox.answered(broker_id, request):
+                    self.controller.put(event)
+            case _:
+                raise AssertionError(event)
+
+    def expire(self, now_ms: int) -> None:
+        """Time has moved on."""
+        self.controller.expire(now_ms)
+        self.notices.expire(now_ms)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next."""
+        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def step(self, now_ms: int) -> bool:
+        """Move on what the parts have said. Returns: whether there was anything; then call again."""
+        moved = self._deliver()
+        for part in (self.lane.touched, self.admin.touched, self.producer_ids.touched):
+            if part:
+                self.touched += part
+                part.clear()
+                moved = True
+        self.role_changes += self.lane.role_changes
+        self.deleted += self.lane.deleted
+        self.lane.role_changes.clear()
+        self.lane.deleted.clear()
+        replies, self.lane.replies = self.lane.replies, []
+        for reply in replies:
+            moved = True
+            if isinstance(reply.ticket, OwnRequest):
+                self._own_answer(reply.ticket.request, reply.response)
+            else:
+                self.replies.append(reply)
+        return moved
+
+    def close(self) -> None:
+        """Leave the cluster: the session ends, and the registration with it."""
+        self._store.close()
+
+    # -- between the own controller and the lane
+
+    def _deliver(self) -> bool:
+        """Give the lane what the own controller has to say; it is in line until answered."""
+        request = self.controller.outbox.head(self.broker_id)
+        if request is None or request is self._under_way:
+            return False
+        self._under_way = request
+        response = self.lane.take(request, LEADER_AND_ISR_VERSION, OwnRequest(request))
+        if response is not None:
+            self._own_answer(request, response)
+        return True
+
+    def _own_answer(self, request: ControlRequest, response: object) -> None:
+        if request is self._under_way:
+            self._under_way = None
+        answer = ControlAnswer(self.broker_id, request, response)  # type: ignore[arg-type]
+        if self.controller.outbox.answered(self.broker_id, request):
+            self.controller.put(answer)
+
+    # -- joining the cluster
+
+    def _join(self) -> None:
+        self._is_joining = True
+        self._steps.run(self._joining(), self._joined, self._join_failed)
+
+    def _joined(self, epoch: int) -> None:
+        self._is_joining = False
+        if epoch >= 0:
+            self.lane.broker_epoch = epoch
+            log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
+            self.controller.put(Registered())
+
+    def _join_failed(self, error: Exception) -> None:
+        self._is_joining = False
+        if not isinstance(error, SessionLostError):
+            raise error
+
+    def _joining(self) -> Procedure[int]:
+        """Everything a broker does in a new session. Returns: its epoch; -1 if it cannot be registered now."""
+        paths = {above: None for path in (*PERSISTENT, CLUSTER_ID) for above in ancestors(path)}
+        yield [Create(path) for path in (*paths, *PERSISTENT)]
+        yield from self._agree_on_cluster()
+        if self.fatal:
+            return -1
+        own, default = yield [
+            Get(config_path("brokers", str(self.broker_id))),
+            Get(config_path("brokers", ALL_BROKERS)),
+        ]
+        self.configs.set_dynamic(broker=decode_config(own.data), default=decode_config(default.data))
+        yield from self.notices.begin(self._clock.now_ms())
+        info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
+        path = broker_path(self.broker_id)
+        (made,) = yield [Create(path, encode_broker(info, self._clock.wall_ms()), ephemeral=True)]
+        if made.fault is StoreFault.NODE_EXISTS:
+            log.warning("broker %d is registered by another session; waiting for its end", self.broker_id)
+            yield [Exists(path, watch=True)]
+            return -1
+        assert made.stat is not None, made
+        return made.stat.czxid
+
+    def _agree_on_cluster(self) -> Procedure[None]:
+        """The cluster's id: the one that is there, or else ours."""
+        fresh = self.cluster_id or encode_uuid(self._random.token(16))
+        _, found = yield [Create(CLUSTER_ID, encode_cluster_id(fresh)), Get(CLUSTER_ID)]
+        there = decode_cluster_id(found.data)
+        if self.cluster_id is not None and self.cluster_id != there:
+            self.fatal = f"meta.properties is of cluster {self.cluster_id}, the metadata store of cluster {there}"
+            log.error("%s", self.fatal)
+            return
+        self.cluster_id = there
+
+    def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
+        if change.path == broker_path(self.broker_id) and change.kind == "deleted" and self.lane.broker_epoch < 0:
+            if not self._is_joining:
+                self._join()
+        elif not self.notices.node_changed(change, now_ms):
+            self.controller.node_changed(change)
+
+
+def inter_broker_listener(configs: Configs, endpoints: tuple[Endpoint, ...]) -> str:
+    """The listener over which brokers speak to each other; the first one, where the settings name none that exists."""
+    broker = configs.broker
+    wanted = (broker.inter_broker_listener_name or broker.security_inter_broker_protocol).upper()
+    names = [each.listener for each in endpoints]
+    return wanted if wanted in names or not names else names[0]

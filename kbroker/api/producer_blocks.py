@@ -1,0 +1,75 @@
+"""Producer ids, handed out one by one from blocks that belong to this broker alone.
+
+Called by `producer_ids.py`. A block of 1000 is claimed by writing `/latest_producer_id_block` over the version it was
+read in; ids left over when the broker stops are lost, for there are 2**63. The next block is claimed when the last
+one is nearly used up, so that asking for an id rarely waits.
+
+Unlike Kafka 3.9, whose brokers ask the controller for blocks (AllocateProducerIds) and whose controller writes the same
+node, each broker claims its own: no two can claim the same one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.store import PRODUCER_ID_BLOCK, decode_producer_id_block, encode_producer_id_block
+from kbroker.ports import Get, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+BLOCK_SIZE = 1000
+CLAIM_BELOW = 100  # ids left when the next block is claimed
+LAST_ID = 2**63 - 1
+
+
+class ProducerIds:
+    """The ids that this broker may hand out. touched: itself, when there are more again."""
+
+    def __init__(self, broker_id: int, steps: Steps) -> None:
+        self.touched: list[Hashable] = []
+        self._broker_id = broker_id
+        self._steps = steps
+        self._blocks: list[range] = []
+        self._is_claiming = False
+
+    def take(self) -> int | None:
+        """A producer id that nobody has had; None if there is none now: look again when this object is touched."""
+        while self._blocks and not self._blocks[0]:
+            del self._blocks[0]
+        if len(self._blocks) < 2 and sum(map(len, self._blocks)) < CLAIM_BELOW:
+            self._claim()
+        if not self._blocks:
+            return None
+        block = self._blocks[0]
+        self._blocks[0] = block[1:]
+        return block[0]
+
+    def _claim(self) -> None:
+        if not self._is_claiming:
+            self._is_claiming = True
+            self._steps.run(self._claiming(), self._claimed, self._failed)
+
+    def _claiming(self) -> Procedure[range]:
+        while True:
+            (found,) = yield [Get(PRODUCER_ID_BLOCK)]
+            assert found.stat is not None, found
+            start = decode_producer_id_block(found.data)[2] + 1
+            end = start + BLOCK_SIZE - 1
+            assert end <= LAST_ID, "there are no more producer ids"
+            content = encode_producer_id_block(self._broker_id, start, end)
+            (written,) = yield [SetData(PRODUCER_ID_BLOCK, content, found.stat.version)]
+            if written.fault is None:
+                return range(start, end + 1)
+
+    def _claimed(self, block: range) -> None:
+        self._is_claiming = False
+        self._blocks.append(block)
+        self.touched.append(self)
+
+    def _failed(self, error: Exception) -> None:
+        self._is_claiming = False
+        if not isinstance(error, SessionLostError):
+            raise error
+        self.touched.append(self)

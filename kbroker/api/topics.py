@@ -1,0 +1,420 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, ElectLeaders: changes that only the controller can make.
+
+Served: CreateTopics 0-7, DeleteTopics 0-6, CreatePartitions 0-3, ElectLeaders 0-2. A broker that is not the controller
+answers NOT_CONTROLLER. Each topic or partition succeeds or fails by itself. An answer leaves when the change shows in
+this broker's own image of the cluster, or at the request's timeout with REQUEST_TIMED_OUT for what does not show yet;
+with a timeout of 0 or less as soon as the change is written, and then with REQUEST_TIMED_OUT, as Kafka does.
+
+Unlike Kafka: replicas of a new topic are never refused by a policy class; error texts are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from kbroker.api.routes import Route
+from kbroker.config import describe_topic
+from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
+from kbroker.controller.events import ElectionType, ElectLeaders
+from kbroker.metadata.cache import TopicKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from kbroker.api.call import Call, Result
+    from kbroker.api.plane import ControlPlane
+    from protocol.message import Message
+
+T = TypeVar("T")
+
+METADATA_LOG = "__cluster_metadata"  # the topic of a metadata quorum: nobody may have one of this name
+IDS_SINCE = 6  # DeleteTopics
+DELETION_DISABLED_SINCE = 3  # DeleteTopics: the client knows TOPIC_DELETION_DISABLED
+STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
+
+
+class AwaitChange:
+    """An admin request on its way: first into the store, then into this broker's image of the cluster.
+
+    seen: whether the change of a topic, once written, shows. answer_with: the response, given what shows.
+    """
+
+    __slots__ = ("_answer_with", "_pending", "_seen", "_timeout_ms", "_topics", "deadline_ms")
+
+    def __init__(
+        self,
+        pending: Pending[T],
+        topics: Iterable[str],
+        seen: Callable[[str], bool],
+        answer_with: Callable[[set[str]], Message],
+        timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        self._pending = pending
+        self._topics = list(topics)
+        self._seen = seen
+        self._answer_with = answer_with
+        self._timeout_ms = timeout_ms
+        self.deadline_ms = now_ms + (timeout_ms if timeout_ms > 0 else STORE_PATIENCE_MS)
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The store's answer, and news of the topics."""
+        return [self._pending, *(TopicKey(topic) for topic in self._topics)]
+
+    def answer(self, now_ms: int) -> Message | None:
+        """Once the change shows for every topic that has one."""
+        if not self._pending.is_over:
+            return None
+        shown = {topic for topic in self._topics if self._timeout_ms > 0 and self._seen(topic)}
+        if self._timeout_ms <= 0 or shown.issuperset(_changing(self._pending, self._topics)):
+            return self._answer_with(shown)
+        return None
+
+    def expired(self, now_ms: int) -> Message:
+        """With what shows now."""
+        return self._answer_with({topic for topic in self._topics if self._pending.is_over and self._seen(topic)})
+
+
+def _changing(pending: Pending[T], topics: Iterable[str]) -> set[str]:
+    """The topics whose change was written."""
+    if not isinstance(pending.value, dict):
+        return set()
+    return {topic for topic in topics if not isinstance(pending.value.get(topic), KafkaError)}
+
+
+def _outcome(pending: Pending[dict[str, T]], topic: str) -> T | KafkaError:
+    """What became of one topic; REQUEST_TIMED_OUT if the store has not answered."""
+    if pending.error is not None:
+        return pending.error
+    if pending.value is None:
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    return pending.value[topic]
+
+
+# -- CreateTopics
+
+
+def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
+    """Make topics, or see whether they could be made."""
+    plane = call.broker.plane
+    if not plane.controller.is_active:
+        return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "")
+    names = [topic.name for topic in request.topics]
+    refused: dict[str, KafkaError] = {}
+    wanted: list[NewTopic] = []
+    for topic in request.topics:
+        try:
+            wanted.append(_new_topic(topic, names, plane))
+        except KafkaError as error:
+            refused[topic.name] = error
+    pending = plane.admin.create(wanted, validate_only=request.validate_only)
+
+    def answer_with(shown: set[str]) -> CreateTopicsResponse:
+        results = []
+        for name in dict.fromkeys(names):
+            made = refused[name] if name in refused else _outcome(pending, name)
+            if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
+                made = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+            results.append(
+                _failed_topic(name, made) if isinstance(made, KafkaError) else _made_topic(name, made, plane)
+            )
+        return CreateTopicsResponse(topics=results)
+
+    topics = [topic.name for topic in wanted]
+    timeout_ms = 0 if request.validate_only else request.timeout_ms
+    waiting = AwaitChange(
+        pending, topics, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms
+    )
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _new_topic(topic: CreatableTopic, names: list[str], plane: ControlPlane) -> NewTopic:
+    """A topic as asked for. Raises: KafkaError for what can be seen without the store."""
+    if topic.name == METADATA_LOG:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_LOG} cannot be made by anybody")
+    if names.count(topic.name) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
+    if topic.name in plane.cache.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {topic.name} already")
+    without = [config.name for config in topic.configs if config.value is None]
+    if without:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(without)}")
+    indexes = [each.partition_index for each in topic.assignments]
+    if len(set(indexes)) < len(indexes):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {each.partition_index: tuple(each.broker_ids) for each in topic.assignments},
+        {config.name: config.value for config in topic.configs if config.value is not None},
+    )
+
+
+def _has_leaders(plane: ControlPlane, pending: Pending[dict[str, MadeTopic | KafkaError]], name: str) -> bool:
+    """Whether all partitions of a new topic have a leader that clients will be told of."""
+    made = pending.value.get(name) if pending.value else None
+    image = plane.cache.topics.get(name)
+    if not isinstance(made, MadeTopic) or image is None:
+        return False
+    states = [image.partitions.get(index) for index in made.replicas]
+    return all(state is not None and state.leader >= 0 for state in states)
+
+
+def _made_topic(name: str, made: MadeTopic, plane: ControlPlane) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name,
+        topic_id=made.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(made.replicas),
+        replication_factor=len(made.replicas[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source.wire,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(made.configs, plane.configs.layers)
+        ],
+    )
+
+
+def _failed_topic(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+
+
+def _refuse_create(request: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
+    error = KafkaError(code, text)
+    return CreateTopicsResponse(topics=[_failed_topic(topic.name, error) for topic in request.topics])
+
+
+# -- DeleteTopics
+
+
+def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
+    """Delete topics, named or numbered, with all their data."""
+    plane = call.broker.plane
+    if not plane.controller.is_active:
+        return _refuse_delete(request, ErrorCode.NOT_CONTROLLER, "")
+    if not plane.configs.broker.delete_topic_enable:
+        knows = call.version >= DELETION_DISABLED_SINCE
+        return _refuse_delete(request, ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST, "")
+    asked = [_resolved(topic, plane) for topic in _wanted(request)]
+    names = list({name: None for name, _ in asked if name is not None and name in plane.cache.topics})
+    pending = plane.admin.delete(names)
+
+    def answer_with(shown: set[str]) -> DeleteTopicsResponse:
+        results = []
+        for name, topic_id in asked:
+            error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
+            if error is None and name not in shown:
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+            results.append(_deleted(name, topic_id, error))
+        return DeleteTopicsResponse(responses=results)
+
+    waiting = AwaitChange(
+        pending, names, lambda name: name not in plane.cache.topics, answer_with, request.timeout_ms, call.now_ms
+    )
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    if request.topics:
+        return request.topics
+    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+
+
+def _resolved(topic: DeleteTopicState, plane: ControlPlane) -> tuple[str | None, bytes]:
+    """(name, id) of a topic to be deleted; no name if no topic has the id."""
+    if topic.topic_id == ZERO_UUID:
+        return topic.name, plane.cache.topic_id(topic.name or "")
+    if topic.name is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named or numbered, not both")
+    return plane.cache.topic_name(topic.topic_id), topic.topic_id
+
+
+def _unknown(name: str | None, topic_id: bytes) -> KafkaError:
+    if name is None and topic_id != ZERO_UUID:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=(error.message or None) if error else None,
+    )
+
+
+def _refuse_delete(request: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
+    error = KafkaError(code, text)
+    return DeleteTopicsResponse(responses=[_deleted(each.name, each.topic_id, error) for each in _wanted(request)])
+
+
+# -- CreatePartitions
+
+
+def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
+    """Give topics more partitions, or see whether they could have them."""
+    plane = call.broker.plane
+    if not plane.controller.is_active:
+        return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "")
+    names = [topic.name for topic in request.topics]
+    refused: dict[str, KafkaError] = {}
+    growths: list[Growth] = []
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
+        elif plane.controller.is_going(topic.name):
+            refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
+        else:
+            growths.append(_growth(topic))
+    pending = plane.admin.grow(growths, validate_only=request.validate_only)
+
+    def answer_with(shown: set[str]) -> CreatePartitionsResponse:
+        results = []
+        for name in dict.fromkeys(names):
+            outcome = refused[name] if name in refused else _outcome(pending, name)
+            if isinstance(outcome, int) and not request.validate_only and name not in shown:
+                outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+            results.append(_grown(name, outcome if isinstance(outcome, KafkaError) else None))
+        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+    def seen(name: str) -> bool:
+        image = plane.cache.topics.get(name)
+        total = pending.value.get(name) if pending.value else None
+        if image is None or not isinstance(total, int):
+            return False
+        return all(index in image.partitions and image.partitions[index].leader >= 0 for index in range(total))
+
+    topics = [growth.topic for growth in growths]
+    timeout_ms = 0 if request.validate_only else request.timeout_ms
+    waiting = AwaitChange(pending, topics, seen, answer_with, timeout_ms, call.now_ms)
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _growth(topic: CreatePartitionsTopic) -> Growth:
+    assignments = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
+    return Growth(topic.name, topic.count, assignments)
+
+
+def _grown(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+
+
+def _refuse_grow(request: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
+    error = KafkaError(code, text)
+    return CreatePartitionsResponse(throttle_time_ms=0, results=[_grown(topic.name, error) for topic in request.topics])
+
+
+# -- ElectLeaders
+
+
+def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
+    """Have leaders elected: the preferred ones, or any that live."""
+    plane = call.broker.plane
+    if request.election_type not in (ElectionType.PREFERRED.value, ElectionType.UNCLEAN.value):
+        return _refuse_elect(request, ErrorCode.INVALID_REQUEST, "")
+    if request.topic_partitions is None:
+        topics = plane.cache.topics.values()
+        partitions = tuple((topic.name, index) for topic in topics for index in sorted(topic.partitions))
+    else:
+        partitions = tuple((each.topic, index) for each in request.topic_partitions for index in each.partitions)
+    waiting = AwaitElection(request, plane, call.now_ms)
+    plane.controller.put(ElectLeaders(partitions, ElectionType(request.election_type), waiting.elected))
+    return waiting.answer(call.now_ms) or waiting
+
+
+class AwaitElection:
+    """An ElectLeaders: first the controller's turn comes, then the new leaders become known here."""
+
+    __slots__ = ("_changed", "_codes", "_now_ms", "_plane", "_request", "_topics", "deadline_ms")
+
+    def __init__(self, request: ElectLeadersRequest, plane: ControlPlane, now_ms: int) -> None:
+        self._request = request
+        self._plane = plane
+        self._codes: Mapping[tuple[str, int], ErrorCode] | None = None
+        self._changed: Mapping[tuple[str, int], int] = {}
+        self._topics = [each.topic for each in request.topic_partitions or ()] or list(plane.cache.topics)
+        self.deadline_ms = now_ms + (request.timeout_ms if request.timeout_ms > 0 else STORE_PATIENCE_MS)
+
+    def elected(self, codes: Mapping[tuple[str, int], ErrorCode], changed: Mapping[tuple[str, int], int]) -> None:
+        """What became of each partition, and who leads those that changed."""
+        self._codes, self._changed = codes, changed
+        self._plane.touched.append(self)
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The controller's word, which touches this object, and news of the topics."""
+        return [self, *(TopicKey(topic) for topic in dict.fromkeys(self._topics))]
+
+    def answer(self, now_ms: int) -> ElectLeadersResponse | None:
+        """Once every new leader is known here."""
+        if self._codes is None or (self._request.timeout_ms > 0 and self._unknown()):
+            return None
+        return self.expired(now_ms)
+
+    def expired(self, now_ms: int) -> ElectLeadersResponse:
+        """With REQUEST_TIMED_OUT for the leaders that are not known here."""
+        if self._codes is None:
+            return _refuse_elect(self._request, ErrorCode.REQUEST_TIMED_OUT, "")
+        codes = dict(self._codes) | dict.fromkeys(self._unknown(), ErrorCode.REQUEST_TIMED_OUT)
+        if self._request.topic_partitions is None:
+            codes = {each: code for each, code in codes.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
+        return _elections(codes)
+
+    def _unknown(self) -> list[tuple[str, int]]:
+        states = {each: self._plane.cache.partition(*each) for each in self._changed}
+        return [each for each, state in states.items() if state is None or state.leader != self._changed[each]]
+
+
+def _elections(codes: Mapping[tuple[str, int], ErrorCode], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for (topic, index), outcome in codes.items():
+        result = topics.setdefault(topic, ReplicaElectionResult(topic=topic, partition_result=[]))
+        text = None if outcome is ErrorCode.NONE else outcome.message
+        result.partition_result.append(PartitionResult(partition_id=index, error_code=outcome, error_message=text))
+    return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=list(topics.values()))
+
+
+def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
+    asked = [(each.topic, index) for each in request.topic_partitions or () for index in each.partitions]
+    return _elections(dict.fromkeys(asked, code))
+
+
+ROUTES = (
+    Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create),
+    Route(20, DeleteTopicsRequest, 0, 6, delete_topics, _refuse_delete),
+    Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow),
+    Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect),
+)

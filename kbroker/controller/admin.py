@@ -1,0 +1,430 @@
+"""What admins ask of the cluster, as far as it is written into the metadata store: topics and settings.
+
+Called by the handlers of `api/`. Each call is a procedure of its own, checked as far as this broker can and then
+written; the controller's watches do the rest. A call gives back a `Pending`, which is filled in when the store has
+answered, and put into `touched` for whoever waits. Topics are created, grown and deleted by the active controller
+only, behind its fence; settings by any broker.
+
+Source: ZkAdminManager and AdminZkClient of Apache Kafka 3.9, by behaviour; the topic's settings and its replicas are
+written in one transaction here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from kbroker.config import check_topic
+from kbroker.controller.assignment import assign
+from kbroker.controller.controller import Controller
+from kbroker.controller.term import ControllerMovedError, Term, fault_of
+from kbroker.log.names import topic_name_fault
+from kbroker.metadata.cache import MetadataCache
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.store import (
+    CONFIG_CHANGES,
+    TOPICS,
+    Assignment,
+    TopicInfo,
+    config_path,
+    decode_config,
+    decode_topic,
+    delete_topic_path,
+    encode_config,
+    encode_config_change,
+    encode_topic,
+    topic_path,
+)
+from kbroker.ports import Children, Create, Exists, Get, Multi, Random, SetData, StoreFault
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
+
+log = logging.getLogger("kbroker.admin")
+
+T = TypeVar("T")
+
+CHANGE_ATTEMPTS = 10
+FROM_BROKER = -1  # partitions and replication factor of a topic that leaves them to the broker
+
+
+class Pending(Generic[T]):
+    """Something under way in the store; its own key for whoever waits. value, error: None until it is over."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+        self.error: KafkaError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an outcome."""
+        return self.value is not None or self.error is not None
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made. assignments: replicas by partition, {} for the broker to choose."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignments: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str]
+
+
+class MadeTopic(NamedTuple):
+    """A topic that was made, or would have been. topic_id: zero if it was only checked."""
+
+    topic_id: bytes
+    replicas: Mapping[int, Assignment]
+    configs: Mapping[str, str]
+
+
+class Growth(NamedTuple):
+    """More partitions for a topic.
+
+    total: how many it is to have. assignments: replicas of the new ones in order; None for the broker to choose.
+    """
+
+    topic: str
+    total: int
+    assignments: Sequence[tuple[int, ...]] | None
+
+
+Made: TypeAlias = dict[str, MadeTopic | KafkaError]
+Grown: TypeAlias = dict[str, int | KafkaError]
+Deleted: TypeAlias = dict[str, KafkaError | None]
+Change: TypeAlias = Callable[[dict[str, str]], dict[str, str]]
+"""From the settings of an entity to what they are to become. Raises: KafkaError if they may not."""
+
+
+class Admin:
+    """Admin requests on their way through the store. touched: those that are over, for who waits to look again."""
+
+    def __init__(
+        self, steps: Steps, cache: MetadataCache, configs: Configs, controller: Controller, random: Random
+    ) -> None:
+        self.touched: list[Hashable] = []
+        self._steps = steps
+        self._cache = cache
+        self._configs = configs
+        self._controller = controller
+        self._random = random
+        self._auto: dict[str, Pending[Made]] = {}
+
+    # -- topics
+
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Pending[Made]:
+        """Make topics; each succeeds or fails by itself."""
+        return self._start(self._create(topics, validate_only))
+
+    def auto_create(self, topic: NewTopic) -> Pending[Made]:
+        """Make a topic because somebody asked for it; once, however many ask."""
+        pending = self._auto.get(topic.name)
+        if pending is None:
+            pending = self._auto[topic.name] = self._start(self._create_for_use(topic))
+        return pending
+
+    def delete(self, topics: Sequence[str]) -> Pending[Deleted]:
+        """Wish topics away. The value says which wishes were taken down; the controller grants them."""
+        return self._start(self._delete(topics))
+
+    def grow(self, growths: Sequence[Growth], *, validate_only: bool) -> Pending[Grown]:
+        """Give topics more partitions; each succeeds or fails by itself. The value: how many they have."""
+        return self._start(self._grow(growths, validate_only))
+
+    # -- settings
+
+    def read_configs(self, entities: Sequence[tuple[str, str]]) -> Pending[dict[tuple[str, str], dict[str, str]]]:
+        """What is set for some entities. entities: (kind, name), as in `/config/KIND/NAME`."""
+        return self._start(self._read_configs(entities))
+
+    def change_configs(
+        self, changes: Mapping[tuple[str, str], Change], *, validate_only: bool
+    ) -> Pending[dict[tuple[str, str], dict[str, str] | KafkaError]]:
+        """Change what is set for some entities, and notify all brokers. The value: what is set now, or why not."""
+        return self._start(self._change_configs(changes, validate_only))
+
+    # -- running
+
+    def _start(self, procedure: Procedure[T]) -> Pending[T]:
+        pending: Pending[T] = Pending()
+
+        def done(value: T) -> None:
+            pending.value = value
+            self.touched.append(pending)
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, KafkaError):
+                pending.error = error
+            elif isinstance(error, ControllerMovedError):
+                pending.error = KafkaError(ErrorCode.NOT_CONTROLLER)
+            elif isinstance(error, SessionLostError):
+                pending.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store's session ended meanwhile")
+            else:
+                pending.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+                log.error("an admin request failed", exc_info=error)
+            self.touched.append(pending)
+
+        self._steps.run(procedure, done, failed)
+        return pending
+
+    def _term(self) -> Term:
+        if self._controller.term is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self._controller.term
+
+    # -- creating
+
+    def _create_for_use(self, topic: NewTopic) -> Procedure[Made]:
+        try:
+            return (yield from self._create([topic], validate_only=False))
+        finally:
+            del self._auto[topic.name]
+
+    def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
+        term = self._term()
+        lookups = [look for topic in topics for look in (Exists(topic_path(topic.name)), Exists(_config(topic.name)))]
+        (children, *found) = yield [Children(TOPICS), *lookups]
+        names = set(children.names)
+        outcomes: Made = {}
+        writes: dict[str, Multi] = {}
+        for at, topic in enumerate(topics):
+            has_config = found[2 * at + 1].stat is not None
+            try:
+                made = self._plan(topic, names)
+            except KafkaError as error:
+                outcomes[topic.name] = error
+                continue
+            names.add(topic.name)
+            outcomes[topic.name] = made
+            if not validate_only:
+                made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
+                writes[topic.name] = _creation(term, topic.name, made, has_config=has_config)
+        answers = yield list(writes.values())
+        for name, answer in zip(writes, answers, strict=True):
+            if answer.fault is not None:
+                outcomes[name] = _failure(name, fault_of(answer, 0), fault_of(answer, 2))
+        return outcomes
+
+    def _plan(self, topic: NewTopic, names: set[str]) -> MadeTopic:
+        """Everything about a new topic but its id. Raises: KafkaError for whatever is wrong with it."""
+        check_new_name(topic.name, names)
+        configs = self._configs
+        if topic.assignments:
+            if (topic.partitions, topic.replication_factor) != (FROM_BROKER, FROM_BROKER):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "allowed: assignments, or partitions and replication factor, not both"
+                )
+            replicas = dict(topic.assignments)
+        else:
+            count = configs.broker.num_partitions if topic.partitions == FROM_BROKER else topic.partitions
+            factor = topic.replication_factor
+            factor = configs.broker.default_replication_factor if factor == FROM_BROKER else factor
+            replicas = {index: tuple(each) for index, each in enumerate(self._assign(count, factor))}
+        check_assignment(replicas)
+        faults = check_topic(topic.configs, configs.broker)
+        if faults:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
+        assignments = {index: Assignment(each) for index, each in sorted(replicas.items())}
+        return MadeTopic(ZERO_UUID, assignments, topic.configs)
+
+    def _assign(self, partitions: int, replication_factor: int, first: int = 0, leader: int = -1) -> list[list[int]]:
+        """Replicas for partitions from `first` on. leader: of partition 0, to go on from; -1: anywhere."""
+        racks = {broker.id: broker.rack for broker in self._cache.brokers.values()}
+        count = max(len(racks), 1)
+        ids = sorted(racks)
+        start = ids.index(leader) if leader in racks else self._random.below(count)
+        shift = start if leader in racks else self._random.below(count)
+        return assign(racks, partitions, replication_factor, start=start, shift=shift, first=first)
+
+    def _new_id(self) -> bytes:
+        """A fresh topic id, whose text form must not begin with a dash: command lines would take it for an option."""
+        while True:
+            fresh = self._random.token(16)
+            if fresh[:15] != bytes(15) and fresh[0] >> 2 != 62:  # 62 is "-" in base64url
+                return fresh
+
+    # -- deleting
+
+    def _delete(self, topics: Sequence[str]) -> Procedure[Deleted]:
+        term = self._term()
+        found = yield [Exists(topic_path(topic)) for topic in topics]
+        there = [topic for topic, answer in zip(topics, found, strict=True) if answer.stat is not None]
+        answers = yield [term.fenced(Create(delete_topic_path(topic))) for topic in there]
+        outcomes: Deleted = {topic: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in topics}
+        for topic, answer in zip(there, answers, strict=True):
+            fault = fault_of(answer)
+            if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # wished before: wait for it, too
+                outcomes[topic] = None
+            else:
+                outcomes[topic] = _failure(topic, fault_of(answer, 0), fault)
+        return outcomes
+
+    # -- growing
+
+    def _grow(self, growths: Sequence[Growth], validate_only: bool) -> Procedure[Grown]:
+        term = self._term()
+        found = yield [Get(topic_path(growth.topic)) for growth in growths]
+        outcomes: Grown = {}
+        writes: dict[str, Multi] = {}
+        for growth, answer in zip(growths, found, strict=True):
+            try:
+                if answer.stat is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {growth.topic}")
+                info = decode_topic(answer.data)
+                grown = TopicInfo(info.topic_id, {**info.partitions, **self._more(growth, info)})
+            except KafkaError as error:
+                outcomes[growth.topic] = error
+                continue
+            outcomes[growth.topic] = growth.total
+            if not validate_only:
+                path = topic_path(growth.topic)
+                writes[growth.topic] = term.fenced(SetData(path, encode_topic(grown), answer.stat.version))
+        answers = yield list(writes.values())
+        for topic, answer in zip(writes, answers, strict=True):
+            if answer.fault is not None:
+                outcomes[topic] = _failure(topic, fault_of(answer, 0), fault_of(answer))
+        return outcomes
+
+    def _more(self, growth: Growth, info: TopicInfo) -> dict[int, Assignment]:
+        """The new partitions of a topic. Raises: KafkaError for whatever is wrong with the wish."""
+        old = info.partitions
+        if any(each.adding or each.removing for each in old.values()):
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {growth.topic} are being moved")
+        added = growth.total - len(old)
+        if added <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"{growth.topic} has {len(old)} partitions; allowed: more than that"
+            )
+        factor = len(old[0].replicas)
+        if growth.assignments is None:
+            chosen = [tuple(each) for each in self._assign(added, factor, len(old), old[0].replicas[0])]
+        else:
+            chosen = list(growth.assignments)
+            self._check_growth(chosen, added, factor)
+        return {len(old) + at: Assignment(replicas) for at, replicas in enumerate(chosen)}
+
+    def _check_growth(self, chosen: Sequence[tuple[int, ...]], added: int, factor: int) -> None:
+        unknown = sorted({broker for replicas in chosen for broker in replicas} - self._cache.brokers.keys())
+        if unknown:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no live brokers: {unknown}")
+        if len(chosen) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(chosen)} assignments for {added} new partitions"
+            )
+        for replicas in chosen:
+            _check_replicas(replicas)
+            if len(replicas) != factor:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(replicas)} replicas; allowed: {factor}, as the other partitions have",
+                )
+
+    # -- settings
+
+    def _read_configs(self, entities: Sequence[tuple[str, str]]) -> Procedure[dict[tuple[str, str], dict[str, str]]]:
+        answers = yield [Get(config_path(*entity)) for entity in entities]
+        return {
+            entity: decode_config(answer.data) if answer.fault is None else {}
+            for entity, answer in zip(entities, answers, strict=True)
+        }
+
+    def _change_configs(
+        self, changes: Mapping[tuple[str, str], Change], validate_only: bool
+    ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
+        outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
+        remaining = list(changes)
+        for _ in range(CHANGE_ATTEMPTS):
+            found = yield [Get(config_path(*entity)) for entity in remaining]
+            writes: dict[tuple[str, str], Multi] = {}
+            for entity, answer in zip(remaining, found, strict=True):
+                try:
+                    wanted = changes[entity](decode_config(answer.data) if answer.fault is None else {})
+                except KafkaError as error:
+                    outcomes[entity] = error
+                    continue
+                outcomes[entity] = wanted
+                version = answer.stat.version if answer.stat else None
+                writes[entity] = _config_write(entity, wanted, version)
+            if validate_only:
+                return outcomes
+            answers = yield list(writes.values())
+            # somebody else was faster: what they wrote is part of what ours changes
+            remaining = [entity for entity, answer in zip(writes, answers, strict=True) if answer.fault is not None]
+            if not remaining:
+                return outcomes
+        text = "somebody else changes these settings all the time"
+        return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
+
+
+def check_new_name(name: str, names: set[str]) -> None:
+    """Whether a topic may be called this beside the others. Raises: KafkaError.
+
+    `.` and `_` count as the same letter, for the sake of metrics that are named after topics.
+    """
+    fault = topic_name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    if name in names:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+    if "." in name or "_" in name:
+        plain = name.replace(".", "_")
+        clashes = sorted(each for each in names if each.replace(".", "_") == plain)
+        if clashes:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from {', '.join(clashes)} only in . and _"
+            )
+
+
+def check_assignment(replicas: Mapping[int, Sequence[int]]) -> None:
+    """Whether these can be the replicas of a new topic. Raises: KafkaError INVALID_REPLICA_ASSIGNMENT.
+
+    Whether the brokers exist is not asked, as Kafka does not: a partition may wait for a broker to come.
+    """
+    if len({len(each) for each in replicas.values()}) != 1:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: as many replicas for each partition")
+    for each in replicas.values():
+        _check_replicas(each)
+    if sorted(replicas) != list(range(len(replicas))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: partitions 0, 1, 2 and so on without a gap")
+
+
+def _check_replicas(replicas: Sequence[int]) -> None:
+    if not replicas:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: at least one replica for each partition")
+    if len(set(replicas)) < len(replicas):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a broker twice in {list(replicas)}")
+    if min(replicas) < 0:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{min(replicas)} is no broker")
+
+
+def _config(topic: str) -> str:
+    return config_path("topics", topic)
+
+
+def _creation(term: Term, name: str, made: MadeTopic, *, has_config: bool) -> Multi:
+    """A topic's settings, over what an earlier topic of the name may have left, and its replicas."""
+    content = encode_config(made.configs)
+    config = SetData(_config(name), content) if has_config else Create(_config(name), content)
+    return term.fenced(config, Create(topic_path(name), encode_topic(TopicInfo(made.topic_id, made.replicas))))
+
+
+def _config_write(entity: tuple[str, str], settings: Mapping[str, str], version: int | None) -> Multi:
+    """Settings over the version they were read in, None if there were none, and the notice to all brokers."""
+    path, content = config_path(*entity), encode_config(settings)
+    notice = Create(f"{CONFIG_CHANGES}/config_change_", encode_config_change("/".join(entity)), sequential=True)
+    return Multi((Create(path, content) if version is None else SetData(path, content, version), notice))
+
+
+def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> KafkaError:
+    """Why a fenced write about a topic failed, as a client is told."""
+    if fence is not None:
+        return KafkaError(ErrorCode.NOT_CONTROLLER)
+    if fault is StoreFault.NODE_EXISTS:
+        return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+    if fault is StoreFault.NO_NODE:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")

@@ -1,0 +1,311 @@
+"""The controller: every broker has one, one in the cluster is active.
+
+Owns the queue of events and handles them one after the other, each by a procedure that runs to its end before the next
+begins; so nobody else changes the context meanwhile, and what is read in the store is fenced when it is written. It is
+told of events by the control plane (watches, answers of brokers, admin requests), stands for election through
+`/controller`, and resigns when its session ends or a write meets a newer epoch. What it has to say is in `outbox`.
+
+Source: KafkaController of Apache Kafka 3.9, by behaviour; the raise of the epoch is one transaction with `/controller`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from kbroker.controller import brokers, failover, leaders, topics
+from kbroker.controller.context import Context, TopicPartition
+from kbroker.controller.events import (
+    BrokerModified,
+    BrokersChanged,
+    ControlAnswer,
+    ControllerNodeChanged,
+    DeletionsChanged,
+    ElectLeaders,
+    Event,
+    IsrsChanged,
+    LogDirsFailed,
+    PartitionsChanged,
+    Rebalance,
+    Registered,
+    Resigned,
+    ShutDown,
+    TopicsChanged,
+)
+from kbroker.controller.outbox import Outbox
+from kbroker.controller.term import ControllerMovedError, Term
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.store import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    TOPICS,
+    decode_controller,
+    encode_controller,
+)
+from kbroker.ports import Create, Get, Multi, NodeChanged, SetData
+from protocol.errors import ErrorCode
+from protocol.messages.control import LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
+
+log = logging.getLogger("kbroker.controller")
+
+NOBODY = -1
+
+ELECTION_ATTEMPTS = 10
+"""Tries at `/controller` and its epoch before waiting for a change: each failure means that somebody else won."""
+
+
+class Controller:
+    """This broker's controller.
+
+    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one.
+    """
+
+    def __init__(
+        self, broker_id: int, steps: Steps, configs: Configs, wall_ms: Callable[[], int], listener: str
+    ) -> None:
+        """listener: the one over which brokers speak to each other."""
+        self.active_id = NOBODY
+        self.term: Term | None = None
+        self.outbox = Outbox()
+        self._broker_id = broker_id
+        self._steps = steps
+        self._configs = configs
+        self._wall_ms = wall_ms
+        self._listener = listener
+        self._queue: deque[Event] = deque()
+        self._is_working = False
+        self._rebalance_at_ms: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self.term is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every event is dealt with."""
+        return not self._queue and not self._is_working
+
+    def is_going(self, topic: str) -> bool:
+        """Whether a topic is to be deleted, as the active controller knows."""
+        return self.term is not None and topic in self.term.context.to_delete
+
+    # -- what happens
+
+    def put(self, event: Event) -> None:
+        """An event for the queue; handled at once if nothing else is."""
+        self._queue.append(event)
+        self._work()
+
+    def node_changed(self, change: NodeChanged) -> None:
+        """A watch has fired: an event, if it is one of the controller's."""
+        event = _event_of(change)
+        if event is not None:
+            self.put(event)
+
+    def expire(self, now_ms: int) -> None:
+        """Time has moved on: is the leaders' balance due for a look?"""
+        if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
+            self._rebalance_at_ms = None
+            self.put(Rebalance())
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next; None while this broker is not the controller."""
+        if self.term is None or not self._configs.broker.auto_leader_rebalance_enable:
+            self._rebalance_at_ms = None
+        elif self._rebalance_at_ms is None:
+            interval_ms = 1000 * self._configs.broker.leader_imbalance_check_interval_seconds
+            self._rebalance_at_ms = now_ms + interval_ms
+        return self._rebalance_at_ms
+
+    # -- the queue
+
+    def _work(self) -> None:
+        while self._queue and not self._is_working:
+            event = self._queue.popleft()
+            self._is_working = True
+            self._steps.run(self._handle(event), self._done, lambda error, event=event: self._failed(event, error))  # type: ignore[misc]
+
+    def _done(self, _: object) -> None:
+        self._is_working = False
+        self._work()
+
+    def _failed(self, event: Event, error: Exception) -> None:
+        """A procedure ended in the middle. A lost term is normal; anything else must not stop the queue."""
+        self._is_working = False
+        self._refuse(event)
+        if isinstance(error, ControllerMovedError | SessionLostError):
+            log.info("no longer controller: %s", error or "the session is over")
+            self._resign()
+            if isinstance(error, ControllerMovedError):
+                self._queue.appendleft(ControllerNodeChanged())
+            self._work()
+            return
+        self._work()
+        raise error
+
+    def _handle(self, event: Event) -> Procedure[None]:
+        if isinstance(event, Registered | ControllerNodeChanged):
+            yield from self._elect()
+        elif isinstance(event, Resigned):
+            self._resign()
+        elif self.term is None:
+            self._refuse(event)
+        else:
+            yield from self._handle_in_term(self.term, event)
+
+    def _handle_in_term(self, term: Term, event: Event) -> Procedure[None]:
+        match event:
+            case BrokersChanged():
+                yield from brokers.brokers_changed(term)
+            case BrokerModified(broker_id):
+                yield from brokers.broker_modified(term, broker_id)
+            case TopicsChanged():
+                yield from topics.topics_changed(term)
+            case PartitionsChanged(topic):
+                yield from topics.partitions_changed(term, topic)
+            case DeletionsChanged():
+                yield from topics.deletions_changed(term)
+            case IsrsChanged():
+                yield from leaders.isrs_changed(term)
+            case LogDirsFailed():
+                yield from brokers.log_dirs_failed(term)
+            case ControlAnswer():
+                yield from self._answered(term, event)
+            case ElectLeaders(partitions, kind, tell):
+                tell(*(yield from leaders.elect(term, partitions, kind)))
+            case ShutDown():
+                yield from self._shut_down(term, event)
+            case Rebalance():
+                yield from leaders.rebalance(term)
+
+    def _answered(self, term: Term, answer: ControlAnswer) -> Procedure[None]:
+        """Look at a broker's answer for disks that failed and replicas that are deleted."""
+        broker, request, response = answer
+        if isinstance(response, LeaderAndIsrResponse):
+            failed, good = _by_disk(term.context, response)
+            if failed or term.context.failed_disks.get(broker):
+                yield from brokers.disk_answers(term, broker, failed, good)
+        elif isinstance(response, StopReplicaResponse):
+            assert isinstance(request, StopReplicaRequest), request
+            yield from topics.replicas_stopped(term, broker, request, response)
+
+    def _shut_down(self, term: Term, event: ShutDown) -> Procedure[None]:
+        known = term.context.brokers.get(event.broker_id)
+        if known is None:
+            event.done(ErrorCode.BROKER_NOT_AVAILABLE, [])
+        elif event.broker_epoch != NOBODY and event.broker_epoch < known.epoch:
+            event.done(ErrorCode.STALE_BROKER_EPOCH, [])
+        else:
+            event.done(ErrorCode.NONE, (yield from brokers.shut_down(term, event.broker_id)))
+
+    def _refuse(self, event: Event) -> None:
+        """Tell who waits for an event that this broker is not the controller."""
+        match event:
+            case ElectLeaders(partitions, _, tell):
+                tell(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
+            case ShutDown(_, _, tell):
+                tell(ErrorCode.NOT_CONTROLLER, [])
+            case _:
+                pass
+
+    # -- terms
+
+    def _elect(self) -> Procedure[None]:
+        """See who is controller; if nobody is, try to be. Always leaves a watch on `/controller`."""
+        for _ in range(ELECTION_ATTEMPTS):
+            (found,) = yield [Get(CONTROLLER)]
+            if found.fault is None:
+                break
+            term = yield from self._stand()
+            if term is not None:
+                yield from self._serve(term)
+                return
+        yield from self._follow()
+
+    def _stand(self) -> Procedure[Term | None]:
+        """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
+        (made, found) = yield [Create(CONTROLLER_EPOCH, b"0"), Get(CONTROLLER_EPOCH)]
+        assert found.stat is not None, (made, found)
+        epoch = int(found.data) + 1
+        content = encode_controller(self._broker_id, self._wall_ms())
+        (taken,) = yield [
+            Multi(
+                (
+                    Create(CONTROLLER, content, ephemeral=True),
+                    SetData(CONTROLLER_EPOCH, str(epoch).encode(), found.stat.version),
+                )
+            )
+        ]
+        if taken.fault is not None:
+            return None
+        context = Context(epoch, found.stat.version + 1)
+        return Term(self._broker_id, context, self.outbox, self._configs, self._listener)
+
+    def _serve(self, term: Term) -> Procedure[None]:
+        """Begin a term: know the cluster, then let the brokers know."""
+        log.info("broker %d is controller, epoch %d", self._broker_id, term.context.epoch)
+        self._resign()
+        self.term = term
+        self.active_id = self._broker_id
+        yield [Get(CONTROLLER, watch=True)]
+        yield from failover.take_over(term)
+
+    def _follow(self) -> Procedure[None]:
+        """Somebody is controller: who? This broker may find that it is not any more."""
+        (found,) = yield [Get(CONTROLLER, watch=True)]
+        if found.fault is not None:
+            self._queue.appendleft(ControllerNodeChanged())  # gone between two looks: stand again
+            return
+        active = decode_controller(found.data)
+        if active != self._broker_id or self.term is None:
+            self._resign()
+        self.active_id = active
+
+    def _resign(self) -> None:
+        self.term = None
+        self.active_id = NOBODY
+        self.outbox.clear()
+
+
+def _by_disk(context: Context, response: LeaderAndIsrResponse) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """The partitions of an answer, in failed log directories and in good ones."""
+    failed: list[TopicPartition] = []
+    good: list[TopicPartition] = []
+    for topic in response.topics:
+        name = context.names.get(topic.topic_id)
+        for each in topic.partition_errors if name is not None else ():
+            assert name is not None
+            if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                failed.append((name, each.partition_index))
+            elif each.error_code == ErrorCode.NONE:
+                good.append((name, each.partition_index))
+    return failed, good
+
+
+_EVENTS: dict[str, Event] = {
+    CONTROLLER: ControllerNodeChanged(),
+    BROKER_IDS: BrokersChanged(),
+    TOPICS: TopicsChanged(),
+    DELETE_TOPICS: DeletionsChanged(),
+    ISR_CHANGES: IsrsChanged(),
+    LOG_DIR_EVENTS: LogDirsFailed(),
+}
+
+
+def _event_of(change: NodeChanged) -> Event | None:
+    path, kind = change
+    if path in _EVENTS:
+        return _EVENTS[path]
+    parent, _, name = path.rpartition("/")
+    if kind != "set":
+        return None
+    if parent == BROKER_IDS:
+        return BrokerModified(int(name))
+    return PartitionsChanged(name) if parent == TOPICS else None

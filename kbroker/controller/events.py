@@ -1,0 +1,115 @@
+"""What happens to a controller, as values; the queue in `controller.py` takes them one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from kbroker.controller.context import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+
+class ElectionType(Enum):
+    """The values are those of ElectLeaders."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class Registered(NamedTuple):
+    """This broker is in the cluster, in a new session: it may stand for election."""
+
+
+class ControllerNodeChanged(NamedTuple):
+    """`/controller` was made, set or deleted."""
+
+
+class Resigned(NamedTuple):
+    """The session is over, and the term with it."""
+
+
+class BrokersChanged(NamedTuple):
+    """`/brokers/ids` has other children."""
+
+
+class BrokerModified(NamedTuple):
+    """A broker has written its registration anew."""
+
+    broker_id: int
+
+
+class TopicsChanged(NamedTuple):
+    """`/brokers/topics` has other children."""
+
+
+class PartitionsChanged(NamedTuple):
+    """A topic's replicas were written."""
+
+    topic: str
+
+
+class DeletionsChanged(NamedTuple):
+    """`/admin/delete_topics` has other children."""
+
+
+class IsrsChanged(NamedTuple):
+    """`/isr_change_notification` has other children."""
+
+
+class LogDirsFailed(NamedTuple):
+    """`/log_dir_event_notification` has other children."""
+
+
+class ControlAnswer(NamedTuple):
+    """A broker has answered the head of its line in the outbox."""
+
+    broker_id: int
+    request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    response: LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
+
+
+class ElectLeaders(NamedTuple):
+    """Somebody wants leaders elected. done: gets what became of each partition, and who leads those that changed."""
+
+    partitions: tuple[TopicPartition, ...]
+    type: ElectionType
+    done: Callable[[Mapping[TopicPartition, ErrorCode], Mapping[TopicPartition, int]], None]
+
+
+class ShutDown(NamedTuple):
+    """A broker wants to stop. done: gets a code, and the partitions that only it can lead."""
+
+    broker_id: int
+    broker_epoch: int
+    done: Callable[[ErrorCode, list[TopicPartition]], None]
+
+
+class Rebalance(NamedTuple):
+    """It is time to see whether leaders should go back to the preferred replicas."""
+
+
+Event: TypeAlias = (
+    Registered
+    | ControllerNodeChanged
+    | Resigned
+    | BrokersChanged
+    | BrokerModified
+    | TopicsChanged
+    | PartitionsChanged
+    | DeletionsChanged
+    | IsrsChanged
+    | LogDirsFailed
+    | ControlAnswer
+    | ElectLeaders
+    | ShutDown
+    | Rebalance
+)

@@ -1,0 +1,90 @@
+"""The beginning of a term: read the whole cluster from the store, then bring brokers and partitions into line with it.
+
+Run by `controller.py` once this broker has been elected. Everything that is watched is read with a watch, so that
+nothing between the reading and the first event is missed. Notices left for the old controller are thrown away: what
+they say is in what is read here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from kbroker.controller.brokers import elect_offline_partitions, read_brokers
+from kbroker.controller.context import PartitionState, ReplicaState
+from kbroker.controller.machine import Replica, move_replicas, read_states
+from kbroker.controller.term import Term, check_fence
+from kbroker.controller.topics import deletions_changed, read_topics
+from kbroker.metadata.steps import Procedure
+from kbroker.metadata.store import ISR_CHANGES, LOG_DIR_EVENTS, TOPICS
+from kbroker.ports import Children, Delete
+
+log = logging.getLogger("kbroker.controller")
+
+
+def take_over(term: Term) -> Procedure[None]:
+    """Know the cluster, say so to all brokers, and go on with what was under way."""
+    yield from _drop_notices(term)
+    yield from _load(term)
+    context = term.context
+    for broker in context.brokers:
+        term.outbox.open(broker)
+    batch = term.batch()
+    batch.update_metadata(context.brokers, [])
+    batch.send()
+    yield from _line_up_replicas(term)
+    _line_up_partitions(term)
+    yield from elect_offline_partitions(term)
+    yield from deletions_changed(term)
+    log.info("%d brokers, %d topics", len(context.brokers), len(context.assignments))
+
+
+def _drop_notices(term: Term) -> Procedure[None]:
+    answers = yield [Children(ISR_CHANGES, watch=True), Children(LOG_DIR_EVENTS, watch=True)]
+    paths = [f"{answer.path}/{name}" for answer in answers for name in answer.names]
+    check_fence((yield [term.fenced(Delete(path)) for path in paths]))
+
+
+def _load(term: Term) -> Procedure[None]:
+    """Brokers, topics, replicas, leaders."""
+    context = term.context
+    context.brokers = yield from read_brokers(term)
+    (children,) = yield [Children(TOPICS, watch=True)]
+    found = yield from read_topics(term, children.names)
+    for topic, info in found.items():
+        context.add_topic(topic, info.topic_id, dict(info.partitions))
+    context.leaders = yield from read_states(term, list(context.all_partitions()))
+
+
+def _line_up_replicas(term: Term) -> Procedure[None]:
+    """Replicas are as alive as their brokers: tell the live ones who leads, take the others out of sync."""
+    context = term.context
+    live: list[Replica] = []
+    dead: list[Replica] = []
+    for partition in context.all_partitions():
+        for broker in context.replicas(partition):
+            if context.is_replica_live(broker, partition):
+                context.set_replica_state(partition, broker, ReplicaState.ONLINE)
+                live.append((partition, broker))
+            else:
+                context.set_replica_state(partition, broker, ReplicaState.OFFLINE)
+                dead.append((partition, broker))
+    batch = term.batch()
+    yield from move_replicas(term, batch, live, ReplicaState.ONLINE)
+    batch.send()
+    batch = term.batch()
+    yield from move_replicas(term, batch, dead, ReplicaState.OFFLINE)
+    batch.send()
+
+
+def _line_up_partitions(term: Term) -> None:
+    context = term.context
+    partitions: Iterable[tuple[str, int]] = context.all_partitions()
+    for partition in partitions:
+        state = context.leaders.get(partition)
+        if state is None:
+            context.partition_states[partition] = PartitionState.NEW
+        elif context.is_replica_live(state.leader, partition):
+            context.partition_states[partition] = PartitionState.ONLINE
+        else:
+            context.partition_states[partition] = PartitionState.OFFLINE

@@ -1,0 +1,354 @@
+"""Partitions and replicas from state to state: the elections that takes, and the requests to brokers that follow.
+
+Procedures on the metadata store (`kbroker.metadata.steps`), run by the controller one at a time. A change is written
+down first, fenced by the controller epoch, then noted in the context and gathered into the batch; the caller sends the
+batch. What cannot change stays as it was, with a line in the log.
+
+| partition | may become |
+|---|---|
+| NON_EXISTENT | NEW |
+| NEW | ONLINE, OFFLINE, NON_EXISTENT |
+| ONLINE | ONLINE (another leader), OFFLINE |
+| OFFLINE | ONLINE, OFFLINE, NON_EXISTENT |
+
+Source: ZkPartitionStateMachine and ZkReplicaStateMachine of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from kbroker.controller import election
+from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
+from kbroker.controller.election import Elected
+from kbroker.controller.outbox import Batch
+from kbroker.controller.term import ControllerMovedError, Term, check_fence, fault_of, stat_of
+from kbroker.metadata.steps import Procedure
+from kbroker.metadata.store import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    LeaderIsr,
+    config_path,
+    decode_config,
+    decode_state,
+    encode_state,
+    isr_without,
+    partition_path,
+    partitions_path,
+    state_path,
+)
+from kbroker.ports import Create, Get, SetData, StoreFault
+from protocol.errors import ErrorCode
+
+log = logging.getLogger("kbroker.controller")
+
+Decide: TypeAlias = Callable[[TopicPartition, LeaderIsr], Elected | None]
+Replica: TypeAlias = tuple[TopicPartition, int]
+
+MAY_FOLLOW: dict[PartitionState, frozenset[PartitionState]] = {
+    PartitionState.NON_EXISTENT: frozenset({PartitionState.NEW}),
+    PartitionState.NEW: frozenset({PartitionState.ONLINE, PartitionState.OFFLINE, PartitionState.NON_EXISTENT}),
+    PartitionState.ONLINE: frozenset({PartitionState.ONLINE, PartitionState.OFFLINE}),
+    PartitionState.OFFLINE: frozenset({PartitionState.ONLINE, PartitionState.OFFLINE, PartitionState.NON_EXISTENT}),
+}
+
+REPLICA_MAY_FOLLOW: dict[ReplicaState, frozenset[ReplicaState]] = {
+    ReplicaState.NON_EXISTENT: frozenset({ReplicaState.NEW}),
+    ReplicaState.NEW: frozenset({ReplicaState.ONLINE, ReplicaState.OFFLINE}),
+    ReplicaState.ONLINE: frozenset({ReplicaState.ONLINE, ReplicaState.OFFLINE}),
+    ReplicaState.OFFLINE: frozenset(
+        {
+            ReplicaState.ONLINE,
+            ReplicaState.OFFLINE,
+            ReplicaState.DELETION_STARTED,
+            ReplicaState.DELETION_IMPOSSIBLE,
+        }
+    ),
+    ReplicaState.DELETION_STARTED: frozenset({ReplicaState.DELETION_DONE, ReplicaState.DELETION_IMPOSSIBLE}),
+    ReplicaState.DELETION_DONE: frozenset({ReplicaState.NON_EXISTENT}),
+    ReplicaState.DELETION_IMPOSSIBLE: frozenset({ReplicaState.ONLINE, ReplicaState.OFFLINE}),
+}
+
+
+# -- partitions
+
+
+def move_partitions(term: Term, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
+    """Note a state that needs no leader: NEW, OFFLINE, NON_EXISTENT."""
+    assert target is not PartitionState.ONLINE, target
+    for partition in partitions:
+        if _may_become(term, partition, target):
+            term.context.partition_states[partition] = target
+
+
+def bring_online(
+    term: Term, batch: Batch, partitions: Iterable[TopicPartition], decide: Decide
+) -> Procedure[dict[TopicPartition, ErrorCode]]:
+    """Give partitions a leader: new ones their first, others the one that `decide` elects.
+
+    Returns: why a partition did not get one; NONE for those that did.
+    """
+    legal = [partition for partition in partitions if _may_become(term, partition, PartitionState.ONLINE)]
+    fresh = [each for each in legal if term.context.partition_state(each) is PartitionState.NEW]
+    known = [each for each in legal if term.context.partition_state(each) is not PartitionState.NEW]
+    outcomes: dict[TopicPartition, ErrorCode] = {}
+    if fresh:
+        outcomes |= yield from _first_leaders(term, batch, fresh)
+    if known:
+        outcomes |= yield from _elect(term, batch, known, decide)
+    return outcomes
+
+
+def _may_become(term: Term, partition: TopicPartition, target: PartitionState) -> bool:
+    state = term.context.partition_state(partition)
+    if target in MAY_FOLLOW[state]:
+        return True
+    log.error("%s-%d cannot go from %s to %s", *partition, state.name, target.name)
+    return False
+
+
+def _first_leaders(
+    term: Term, batch: Batch, partitions: Sequence[TopicPartition]
+) -> Procedure[dict[TopicPartition, ErrorCode]]:
+    """The first live replica leads, all live ones are in sync, in leader epoch 0."""
+    context = term.context
+    outcomes = dict.fromkeys(partitions, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    states: dict[TopicPartition, LeaderIsr] = {}
+    for partition in partitions:
+        live = [each for each in context.replicas(partition) if context.is_replica_live(each, partition)]
+        if live:
+            states[partition] = LeaderIsr(live[0], 0, tuple(live), context.epoch, RECOVERED, 0)
+        else:
+            log.error("%s-%d gets no leader: none of its replicas is live", *partition)
+    parents = [partitions_path(topic) for topic in dict.fromkeys(topic for topic, _ in states)]
+    parents += [partition_path(*partition) for partition in states]
+    writes = [term.fenced(Create(path)) for path in parents]
+    writes += [term.fenced(Create(state_path(*each), encode_state(state))) for each, state in states.items()]
+    answers = yield writes
+    check_fence(answers)
+    for (partition, state), answer in zip(states.items(), answers[len(parents) :], strict=True):
+        if answer.fault is not None:
+            log.error("%s-%d gets no leader: %s", *partition, fault_of(answer))
+            continue
+        _note(term, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
+        outcomes[partition] = ErrorCode.NONE
+    return outcomes
+
+
+def _elect(
+    term: Term, batch: Batch, partitions: Sequence[TopicPartition], decide: Decide
+) -> Procedure[dict[TopicPartition, ErrorCode]]:
+    """Elect by what the store says, not by what is remembered: a leader may just have changed the in-sync set."""
+    outcomes: dict[TopicPartition, ErrorCode] = {}
+    remaining = list(partitions)
+    while remaining:
+        states = yield from read_states(term, remaining)
+        elected: dict[TopicPartition, LeaderIsr] = {}
+        for partition in remaining:
+            state = states.get(partition)
+            result = decide(partition, state) if state else None
+            if state is None or result is None:
+                outcomes[partition] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+                continue
+            elected[partition] = state._replace(
+                leader=result.leader,
+                leader_epoch=state.leader_epoch + 1,
+                isr=result.isr,
+                controller_epoch=term.context.epoch,
+                recovery=RECOVERING if result.unclean else state.recovery,
+            )
+        written, remaining = yield from _write_states(term, elected)
+        for partition, state in written.items():
+            _note(term, batch, partition, state, is_new=False)
+            outcomes[partition] = ErrorCode.NONE
+    return outcomes
+
+
+def read_states(term: Term, partitions: Sequence[TopicPartition]) -> Procedure[dict[TopicPartition, LeaderIsr]]:
+    """The states of partitions as they stand in the store; those without one are left out.
+
+    Raises: ControllerMovedError if one was written by a newer controller.
+    """
+    answers = yield [Get(state_path(*partition)) for partition in partitions]
+    states = {}
+    for partition, answer in zip(partitions, answers, strict=True):
+        if answer.fault is None and answer.stat is not None:
+            states[partition] = decode_state(answer.data, answer.stat)
+            if states[partition].controller_epoch > term.context.epoch:
+                raise ControllerMovedError(f"{partition[0]}-{partition[1]} was changed by a newer controller")
+    return states
+
+
+def _write_states(
+    term: Term, states: dict[TopicPartition, LeaderIsr]
+) -> Procedure[tuple[dict[TopicPartition, LeaderIsr], list[TopicPartition]]]:
+    """Write states over the versions they were read in. Returns: those written, and those to read again."""
+    if not states:
+        return {}, []
+    answers = yield [
+        term.fenced(SetData(state_path(*partition), encode_state(state), state.version))
+        for partition, state in states.items()
+    ]
+    check_fence(answers)
+    written: dict[TopicPartition, LeaderIsr] = {}
+    again = []
+    for (partition, state), answer in zip(states.items(), answers, strict=True):
+        if answer.fault is None:
+            written[partition] = state._replace(version=stat_of(answer))
+        elif fault_of(answer) is StoreFault.BAD_VERSION:
+            again.append(partition)
+        else:
+            log.error("the state of %s-%d cannot be written: %s", *partition, fault_of(answer))
+    return written, again
+
+
+def _note(term: Term, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
+    """A partition has a leader now: remember it, and tell its replicas."""
+    context = term.context
+    context.leaders[partition] = state
+    context.partition_states[partition] = PartitionState.ONLINE
+    told = [each for each in context.replicas(partition) if context.is_replica_live(each, partition, stopping=True)]
+    batch.leader_and_isr(told, partition, state, is_new=is_new)
+
+
+# -- elections, by what the context knows
+
+
+def live_replicas(term: Term, partition: TopicPartition, *, stopping: bool = False) -> set[int]:
+    """The replicas that could lead. stopping: those about to stop among them."""
+    context = term.context
+    replicas = context.replicas(partition)
+    return {each for each in replicas if context.is_replica_live(each, partition, stopping=stopping)}
+
+
+def elect_offline(term: Term, unclean_topics: set[str], *, force: bool = False) -> Decide:
+    """For partitions without a live leader. unclean_topics: where losing records is allowed; force: everywhere."""
+
+    def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
+        allowed = force or partition[0] in unclean_topics
+        live = live_replicas(term, partition)
+        return election.offline(term.context.replicas(partition), state.isr, live, unclean_allowed=allowed)
+
+    return decide
+
+
+def elect_preferred(term: Term) -> Decide:
+    """Back to the first replica."""
+
+    def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
+        return election.preferred(term.context.replicas(partition), state.isr, live_replicas(term, partition))
+
+    return decide
+
+
+def elect_for_shutdown(term: Term) -> Decide:
+    """Away from brokers that are about to stop."""
+
+    def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
+        live = live_replicas(term, partition, stopping=True)
+        leaving = term.context.shutting_down
+        return election.controlled_shutdown(term.context.replicas(partition), state.isr, live, leaving)
+
+    return decide
+
+
+def unclean_topics(term: Term, partitions: Iterable[TopicPartition]) -> Procedure[set[str]]:
+    """The topics, of those that have no live replica in sync, that allow an unclean election."""
+    doubtful = []
+    for partition in partitions:
+        state = term.context.leaders.get(partition)
+        if state is not None and not live_replicas(term, partition) & set(state.isr):
+            doubtful.append(partition[0])
+    topics = list(dict.fromkeys(doubtful))
+    answers = yield [Get(config_path("topics", topic)) for topic in topics]
+    default = str(term.configs.broker.unclean_leader_election_enable)
+    allowed = set()
+    for topic, answer in zip(topics, answers, strict=True):
+        overrides = decode_config(answer.data) if answer.fault is None else {}
+        if overrides.get("unclean.leader.election.enable", default).lower() == "true":
+            allowed.add(topic)
+    return allowed
+
+
+# -- replicas
+
+
+def move_replicas(term: Term, batch: Batch, replicas: Iterable[Replica], target: ReplicaState) -> Procedure[None]:
+    """Bring replicas into a state; those that may not go there stay."""
+    legal = [replica for replica in replicas if _replica_may_become(term, replica, target)]
+    before = {(partition, broker): term.context.replica_state(partition, broker) for partition, broker in legal}
+    for partition, broker in legal:
+        term.context.set_replica_state(partition, broker, target)
+    match target:
+        case ReplicaState.ONLINE:
+            _tell_online(term, batch, [each for each in legal if before[each] is not ReplicaState.NEW])
+        case ReplicaState.OFFLINE:
+            yield from _take_offline(term, batch, legal)
+        case ReplicaState.DELETION_STARTED:
+            for partition, broker in legal:
+                batch.stop([broker], partition, delete=True)
+        case _:
+            pass
+
+
+def _replica_may_become(term: Term, replica: Replica, target: ReplicaState) -> bool:
+    partition, broker = replica
+    state = term.context.replica_state(partition, broker)
+    if target in REPLICA_MAY_FOLLOW[state]:
+        return True
+    log.error("replica %d of %s-%d cannot go from %s to %s", broker, *partition, state.name, target.name)
+    return False
+
+
+def _tell_online(term: Term, batch: Batch, replicas: Iterable[Replica]) -> None:
+    """Brokers that are back: tell them who leads what they have."""
+    for partition, broker in replicas:
+        state = term.context.leaders.get(partition)
+        if state is not None:
+            batch.leader_and_isr([broker], partition, state, is_new=False)
+
+
+def _take_offline(term: Term, batch: Batch, replicas: Sequence[Replica]) -> Procedure[None]:
+    """Stop replicas, where there still is a broker to tell, and take them out of the in-sync sets."""
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for partition, broker in replicas:
+        batch.stop([broker], partition, delete=False)
+        if term.context.is_going(partition):
+            continue
+        if partition in term.context.leaders:
+            by_broker.setdefault(broker, []).append(partition)
+        else:
+            batch.update_metadata(term.context.brokers, [partition])
+    for broker, partitions in by_broker.items():
+        yield from _remove_from_isr(term, batch, broker, partitions)
+
+
+def _remove_from_isr(term: Term, batch: Batch, broker: int, partitions: Sequence[TopicPartition]) -> Procedure[None]:
+    """A replica is not in sync any more, and does not lead; the last one in sync stays so, for what it has."""
+    context = term.context
+    remaining = list(partitions)
+    while remaining:
+        states = yield from read_states(term, remaining)
+        shrunk = {
+            partition: state._replace(
+                leader=NO_LEADER if state.leader == broker else state.leader,
+                leader_epoch=state.leader_epoch + 1,
+                isr=isr_without(state.isr, broker),
+                controller_epoch=context.epoch,
+            )
+            for partition, state in states.items()
+            if broker in state.isr
+        }
+        for partition, state in states.items():
+            if partition not in shrunk:
+                context.leaders[partition] = state
+        written, remaining = yield from _write_states(term, shrunk)
+        for partition, state in written.items():
+            context.leaders[partition] = state
+            others = [each for each in context.replicas(partition) if each != broker]
+            batch.leader_and_isr(others, partition, state, is_new=False)
+            if state.leader == NO_LEADER:
+                context.partition_states[partition] = PartitionState.OFFLINE

@@ -1,0 +1,241 @@
+"""What the controller tells the brokers: gathered while an event is handled, sent as few requests, in order per broker.
+
+`Batch` gathers states and turns them into requests of Apache 3.9's versions (LeaderAndIsr 7, UpdateMetadata 8,
+StopReplica 4). `Outbox` keeps one line of requests for each live broker; the head stays in line until it is answered or
+the broker is gone, so nothing overtakes. It sends nothing: the own broker's line is emptied by the control plane, the
+others' by the network.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from kbroker.controller.context import Context, TopicPartition
+from kbroker.metadata.cache import LEADER_DURING_DELETE
+from kbroker.metadata.store import NO_LEADER, LeaderIsr
+from protocol.messages.control import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+
+LEADER_AND_ISR_VERSION, STOP_REPLICA_VERSION, UPDATE_METADATA_VERSION = 7, 4, 8
+
+NO_EPOCH = -1
+EPOCH_DURING_DELETE = -2
+
+
+class Outbox:
+    """A line of requests for each live broker."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, deque[ControlRequest]] = {}
+
+    def open(self, broker_id: int) -> None:
+        """A broker is alive: requests for it are kept from now on."""
+        self._lines.setdefault(broker_id, deque())
+
+    def close(self, broker_id: int) -> None:
+        """A broker is gone, and what was to be sent to it with it."""
+        self._lines.pop(broker_id, None)
+
+    def clear(self) -> None:
+        """This controller's term is over."""
+        self._lines.clear()
+
+    def put(self, broker_id: int, request: ControlRequest) -> None:
+        """Say this to a broker, after all that was put before; nothing if it is gone."""
+        line = self._lines.get(broker_id)
+        if line is not None:
+            line.append(request)
+
+    def head(self, broker_id: int) -> ControlRequest | None:
+        """What to say to a broker now."""
+        line = self._lines.get(broker_id)
+        return line[0] if line else None
+
+    def answered(self, broker_id: int, request: ControlRequest) -> bool:
+        """The head was answered, the next one may go. Returns: False if it was no longer in line."""
+        line = self._lines.get(broker_id)
+        if not line or line[0] is not request:
+            return False
+        line.popleft()
+        return True
+
+    def brokers(self) -> list[int]:
+        """Those with a line."""
+        return list(self._lines)
+
+
+class Batch:
+    """What one step of the controller wants the brokers to know."""
+
+    def __init__(self, controller_id: int, listener: str, context: Context, outbox: Outbox) -> None:
+        """listener: the one over which brokers speak to each other."""
+        self._controller_id = controller_id
+        self._listener = listener
+        self._context = context
+        self._outbox = outbox
+        self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
+        self._stops: dict[int, dict[TopicPartition, StopReplicaPartitionState]] = {}
+        self._update_to: set[int] = set()
+        self._updates: dict[TopicPartition, None] = {}
+
+    # -- gathering
+
+    def leader_and_isr(
+        self, brokers: Iterable[int], partition: TopicPartition, state: LeaderIsr, *, is_new: bool
+    ) -> None:
+        """Tell these replicas who leads, and everybody else through UpdateMetadata."""
+        assignment = self._context.assignments[partition[0]][partition[1]]
+        for broker in brokers:
+            if broker < 0:
+                continue
+            states = self._leader_and_isr.setdefault(broker, {})
+            was_new = partition in states and states[partition].is_new
+            states[partition] = LeaderAndIsrPartitionState(
+                partition_index=partition[1],
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                partition_epoch=state.version,
+                replicas=list(assignment.replicas),
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(assignment.removing),
+                is_new=is_new or was_new,
+                leader_recovery_state=state.recovery,
+            )
+        self.update_metadata(self._context.brokers, [partition])
+
+    def stop(self, brokers: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
+        """Tell these brokers to give their replica up."""
+        epoch = NO_EPOCH
+        if self._context.is_going(partition):
+            epoch = EPOCH_DURING_DELETE
+        elif partition in self._context.leaders:
+            epoch = self._context.leaders[partition].leader_epoch
+        for broker in brokers:
+            self._stops.setdefault(broker, {})[partition] = StopReplicaPartitionState(
+                partition_index=partition[1], leader_epoch=epoch, delete_partition=delete
+            )
+
+    def update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        """Tell these brokers which brokers there are, and the states of these partitions."""
+        self._update_to.update(brokers)
+        for partition in partitions:
+            self._updates[partition] = None
+
+    # -- sending
+
+    def send(self) -> None:
+        """Put it all in line: who leads, then what clients are told, then what is to stop."""
+        for broker, states in sorted(self._leader_and_isr.items()):
+            if broker in self._context.brokers:
+                self._outbox.put(broker, self._leader_and_isr_request(broker, states))
+        if self._update_to:
+            topics, brokers = self._update_topics(), self._live_brokers()
+            for broker in sorted(self._update_to & self._context.brokers.keys()):
+                self._outbox.put(broker, self._update_request(broker, topics, brokers))
+        for broker, stops in sorted(self._stops.items()):
+            if broker in self._context.brokers:
+                self._outbox.put(broker, self._stop_request(broker, stops))
+
+    def _leader_and_isr_request(
+        self, broker: int, states: dict[TopicPartition, LeaderAndIsrPartitionState]
+    ) -> LeaderAndIsrRequest:
+        topics: dict[str, LeaderAndIsrTopicState] = {}
+        for (topic, _), state in states.items():
+            if topic not in topics:
+                topic_id = self._context.topic_id(topic)
+                topics[topic] = LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
+            topics[topic].partition_states.append(state)
+        leaders = sorted({state.leader for state in states.values()} & self._context.brokers.keys())
+        return LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=self._context.brokers[broker].epoch,
+            topic_states=list(topics.values()),
+            live_leaders=[live for leader in leaders if (live := self._live_leader(leader)) is not None],
+        )
+
+    def _live_leader(self, broker: int) -> LeaderAndIsrLiveLeader | None:
+        node = self._context.brokers[broker].endpoint(self._listener)
+        return node and LeaderAndIsrLiveLeader(broker_id=broker, host_name=node.host, port=node.port)
+
+    def _update_topics(self) -> list[UpdateMetadataTopicState]:
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        for partition in self._updates:
+            topic, index = partition
+            state = self._context.leaders.get(partition)
+            if state is None and topic not in self._context.deleting:
+                continue
+            state = state or LeaderIsr(NO_LEADER, NO_EPOCH, ())
+            is_deleting = topic in self._context.deleting
+            if topic not in topics:
+                topic_id = self._context.topic_id(topic)
+                topics[topic] = UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
+            topics[topic].partition_states.append(
+                UpdateMetadataPartitionState(
+                    partition_index=index,
+                    controller_epoch=state.controller_epoch,
+                    leader=LEADER_DURING_DELETE if is_deleting else state.leader,
+                    leader_epoch=EPOCH_DURING_DELETE if is_deleting else state.leader_epoch,
+                    isr=list(state.isr),
+                    zk_version=state.version,
+                    replicas=list(self._context.replicas(partition)),
+                    offline_replicas=self._context.offline_replicas(partition),
+                )
+            )
+        return list(topics.values())
+
+    def _live_brokers(self) -> list[UpdateMetadataBroker]:
+        return [
+            UpdateMetadataBroker(
+                id=broker.id,
+                endpoints=[
+                    UpdateMetadataEndpoint(
+                        port=each.port, host=each.host, listener=each.listener, security_protocol=each.security_protocol
+                    )
+                    for each in broker.endpoints
+                ],
+                rack=broker.rack,
+            )
+            for _, broker in sorted(self._context.brokers.items())
+        ]
+
+    def _update_request(
+        self, broker: int, topics: list[UpdateMetadataTopicState], brokers: list[UpdateMetadataBroker]
+    ) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=self._context.brokers[broker].epoch,
+            topic_states=topics,
+            live_brokers=brokers,
+        )
+
+    def _stop_request(self, broker: int, stops: dict[TopicPartition, StopReplicaPartitionState]) -> StopReplicaRequest:
+        topics: dict[str, StopReplicaTopicState] = {}
+        for (topic, _), state in stops.items():
+            grouped = topics.setdefault(topic, StopReplicaTopicState(topic_name=topic, partition_states=[]))
+            grouped.partition_states.append(state)
+        return StopReplicaRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=self._context.brokers[broker].epoch,
+            topic_states=list(topics.values()),
+        )

@@ -1,0 +1,300 @@
+"""Topics in a cluster of control planes: made, grown, deleted, with and without failures on the way."""
+
+from __future__ import annotations
+
+from kbroker.metadata.store import decode_config, decode_topic, delete_topic_path, state_path, topic_path
+from kbroker.ports import Create
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.topics import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from tests.controller.cluster import Cluster, Replicas
+
+
+def delete(cluster: Cluster, *names: str, timeout_ms: int = 1000) -> list[ErrorCode]:
+    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
+    response = cluster.ask(request, 5, cluster.controller.id)
+    return [ErrorCode(each.error_code) for each in response.responses]
+
+
+def grow(
+    cluster: Cluster, name: str, count: int, replicas: list[list[int]] | None = None, *, validate_only: bool = False
+) -> ErrorCode:
+    assignments = None
+    if replicas is not None:
+        assignments = [CreatePartitionsAssignment(broker_ids=each) for each in replicas]
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
+    return ErrorCode(cluster.ask(request, 3, cluster.controller.id).results[0].error_code)
+
+
+# -- creation
+
+
+def test_a_lone_broker_leads_the_topics_it_creates() -> None:
+    cluster = Cluster(1)
+    assert cluster.create("t", 3) is ErrorCode.NONE
+    assert cluster.leaders(1, "t") == [1, 1, 1]
+
+
+def test_the_broker_is_told_that_new_replicas_are_new() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    replica = cluster.nodes[1].replicas.partitions["t", 0]
+    assert (replica.is_new, replica.leader_epoch) == (True, 0)
+
+
+def test_leaders_of_a_new_topic_are_spread_over_the_brokers() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", 3, 3)
+    assert sorted(cluster.leaders(2, "t")) == [1, 2, 3]
+
+
+def test_every_broker_hears_of_a_new_topic() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", 1, 1)
+    assert [("t" in node.plane.cache.topics) for node in cluster.nodes.values()] == [True, True, True]
+
+
+def test_only_the_assigned_brokers_get_replicas() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (3, 2), (2, 1))
+    held = {broker: sorted(node.replicas.partitions) for broker, node in cluster.nodes.items()}
+    assert held == {1: [("t", 1)], 2: [("t", 0), ("t", 1)], 3: [("t", 0)]}
+
+
+def test_the_nodes_of_a_topic_are_those_of_kafka() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1, retention_ms="5")
+    made = decode_topic(cluster.data(topic_path("t")))
+    assert made.topic_id == cluster.nodes[1].plane.cache.topic_id("t")
+    assert decode_config(cluster.data("/config/topics/t")) == {"retention.ms": "5"}
+    assert cluster.data(state_path("t", 0)) == (
+        b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    )
+
+
+def test_the_settings_of_a_topic_are_known_before_its_first_log_opens() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1, retention_ms="5")
+    assert cluster.nodes[1].configs.topic_config("t").retention_ms == 5
+
+
+def test_a_replica_that_is_dead_at_creation_is_not_in_sync_and_joins_as_follower() -> None:
+    cluster = Cluster(1, 2)
+    cluster.stop(2)
+    cluster.assign("t", (2, 1))
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
+    cluster.start(2)
+    assert cluster.nodes[2].replicas.partitions["t", 0].leader_id == 1
+
+
+def test_a_topic_without_a_live_replica_waits_for_one() -> None:
+    cluster = Cluster(1, 2)
+    cluster.stop(2)
+    assert cluster.assign("t", (2,)) is ErrorCode.REQUEST_TIMED_OUT
+    cluster.start(2)
+    assert cluster.leaders(1, "t") == [2]
+
+
+def test_a_topic_written_by_somebody_else_comes_to_life() -> None:
+    cluster = Cluster(1)
+    content = b'{"version":1,"partitions":{"0":[1]}}'
+    cluster.ensemble.tree.apply(Create(topic_path("old"), content), 0)
+    cluster.ensemble.spread()
+    cluster.settle()
+    assert cluster.leaders(1, "old") == [1]
+    assert cluster.nodes[1].plane.cache.topic_id("old") == ZERO_UUID
+
+
+# -- growth
+
+
+def test_a_topic_grows() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1)
+    assert grow(cluster, "t", 3) is ErrorCode.NONE
+    assert cluster.leaders(1, "t") == [1, 1, 1]
+
+
+def test_growth_goes_on_round_the_brokers() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (2,))
+    grow(cluster, "t", 4)
+    assert cluster.leaders(1, "t") == [2, 3, 1, 2]
+
+
+def test_new_partitions_go_where_they_are_told() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1,))
+    assert grow(cluster, "t", 3, [[2], [2]]) is ErrorCode.NONE
+    assert cluster.leaders(1, "t") == [1, 2, 2]
+
+
+def test_growth_keeps_the_topic_id() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1)
+    before = cluster.nodes[1].plane.cache.topic_id("t")
+    grow(cluster, "t", 2)
+    assert decode_topic(cluster.data(topic_path("t"))).topic_id == before
+
+
+def test_a_topic_does_not_shrink() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 2)
+    assert grow(cluster, "t", 2) is ErrorCode.INVALID_PARTITIONS
+    assert grow(cluster, "t", 1) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_growth_of_an_unknown_topic_is_refused() -> None:
+    assert grow(Cluster(1), "t", 2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_growth_is_refused_for_wrong_assignments() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1,))
+    wrong = [[[9]], [[1], [2]], [[1, 2]], [[1, 1]], [[]]]
+    codes = {grow(cluster, "t", 2, replicas) for replicas in wrong}
+    assert codes == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+
+
+def test_growth_can_be_tried_without_doing_it() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1)
+    assert grow(cluster, "t", 2, validate_only=True) is ErrorCode.NONE
+    assert cluster.leaders(1, "t") == [1]
+
+
+# -- deletion
+
+
+def test_a_deleted_topic_leaves_nothing_behind() -> None:
+    cluster = Cluster(1)
+    before = set(cluster.ensemble.tree.nodes)
+    cluster.create("t", 2)
+    assert delete(cluster, "t") == [ErrorCode.NONE]
+    assert set(cluster.ensemble.tree.nodes) == before
+    assert cluster.nodes[1].replicas.deleted == [("t", 0), ("t", 1)]
+    assert "t" not in cluster.nodes[1].plane.cache.topics
+
+
+def test_a_deleted_topic_can_be_made_again_with_another_id() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    first = cluster.nodes[1].plane.cache.topic_id("t")
+    delete(cluster, "t")
+    assert cluster.create("t") is ErrorCode.NONE
+    assert cluster.nodes[1].plane.cache.topic_id("t") != first
+
+
+def test_a_new_topic_of_an_old_name_does_not_inherit_settings() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", retention_ms="5")
+    delete(cluster, "t")
+    cluster.create("t")
+    assert cluster.nodes[1].configs.topic_config("t").retention_ms != 5
+
+
+def test_all_replicas_of_a_deleted_topic_are_deleted() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", 2, 3)
+    delete(cluster, "t")
+    assert [sorted(node.replicas.deleted) for node in cluster.nodes.values()] == [[("t", 0), ("t", 1)]] * 3
+    assert not cluster.has(topic_path("t"))
+
+
+def test_deletion_by_id() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    topic_id = cluster.nodes[1].plane.cache.topic_id("t")
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000)
+    (result,) = cluster.ask(request, 6).responses
+    assert (result.name, result.error_code) == ("t", ErrorCode.NONE)
+
+
+def test_deletion_of_unknown_topics_is_refused() -> None:
+    cluster = Cluster(1)
+    topics = [DeleteTopicState(name=None, topic_id=b"x" * 16), DeleteTopicState(name="u", topic_id=ZERO_UUID)]
+    results = cluster.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6).responses
+    codes = [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [each.error_code for each in results] == codes
+
+
+def test_a_topic_that_is_named_and_numbered_is_refused() -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=b"x" * 16)], timeout_ms=1000)
+    (result,) = Cluster(1).ask(request, 6).responses
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_deletion_may_be_disabled() -> None:
+    cluster = Cluster(1, delete_topic_enable="false")
+    cluster.create("t")
+    codes = [
+        cluster.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version).responses[0].error_code
+        for version in (2, 3)
+    ]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_DELETION_DISABLED]
+
+
+def test_a_wish_to_delete_what_does_not_exist_is_thrown_away() -> None:
+    cluster = Cluster(1)
+    cluster.ensemble.tree.apply(Create(delete_topic_path("none")), 0)
+    cluster.ensemble.spread()
+    cluster.settle()
+    assert not cluster.has(delete_topic_path("none"))
+
+
+def test_deletion_waits_for_a_dead_broker() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    replicas = cluster.nodes[2].replicas
+    cluster.stop(2)
+    assert delete(cluster, "t") == [ErrorCode.REQUEST_TIMED_OUT]
+    assert cluster.has(topic_path("t"))
+    cluster.start(2, replicas)
+    assert not cluster.has(topic_path("t"))
+    assert replicas.deleted == [("t", 0)]
+
+
+def test_deletion_waits_for_a_failed_disk() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.nodes[2].replicas.failing = True
+    delete(cluster, "t")
+    assert cluster.has(topic_path("t"))
+    cluster.stop(2)
+    cluster.start(2)
+    assert not cluster.has(topic_path("t"))
+
+
+def test_a_half_deleted_topic_is_gone_after_a_restart() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 2)
+    cluster.nodes[1].replicas.failing = True
+    delete(cluster, "t")
+    assert cluster.has(delete_topic_path("t"))
+    cluster.nodes[1].replicas.failing = False
+    cluster.stop(1)
+    cluster.start(1, Replicas(1))
+    assert not cluster.has(topic_path("t"))
+    assert not cluster.has(delete_topic_path("t"))
+
+
+def test_a_topic_being_deleted_does_not_grow() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.stop(2)
+    delete(cluster, "t")
+    assert grow(cluster, "t", 2) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_timeout_of_zero_does_not_wait() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert delete(cluster, "t", timeout_ms=0) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert not cluster.has(topic_path("t"))
