@@ -60,10 +60,10 @@ class KbrokerProcess(Server):
         return len(head) == 12 and struct.unpack(">iii", head)[2] >= 1
 
 
-def start_broker(choice: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """Start the broker that `--broker` names. Raises NotReadyError."""
+def broker_of(choice: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """The broker that `--broker` names, not yet started. Raises NotReadyError."""
     if choice == "kbroker":
-        return KbrokerProcess(folder, settings=settings).start()
+        return KbrokerProcess(folder, settings=settings)
     if choice not in CHOICES:
         raise NotReadyError(f"no broker called {choice}; there are {', '.join(CHOICES)}")
-    return KraftBroker(choice.removeprefix("apache-"), folder, settings=settings).start()
+    return KraftBroker(choice.removeprefix("apache-"), folder, settings=settings)

@@ -19,7 +19,7 @@ import pytest
 
 from compat_tests import apache
 from compat_tests.apache import Server
-from compat_tests.brokers import CHOICES, start_broker
+from compat_tests.brokers import CHOICES, broker_of
 from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver
 from compat_tests.environments import NoClientError
 from compat_tests.report import MatrixReporter, cell_of
@@ -76,7 +76,8 @@ def _running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def broker(request: pytest.FixtureRequest, _running: list[Server], tmp_path_factory: pytest.TempPathFactory) -> Server:
     """The broker under test, shared by the tests of a session; one that died is replaced by a new one."""
     if not _running or not _running[0].alive:
-        _running[:] = [start_broker(request.config.getoption("--broker"), tmp_path_factory.mktemp("broker"))]
+        folder = tmp_path_factory.mktemp("broker")
+        _running[:] = [broker_of(request.config.getoption("--broker"), folder).start()]
     return _running[0]
 
 
