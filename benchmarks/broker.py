@@ -18,14 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.harness.brokers import APACHES, BROKERS, OURS, RELEASE, Broker
+from benchmarks.harness.brokers import APACHES, BROKERS, OURS, RELEASE, Broker, started
 from benchmarks.harness.report import Finding, as_json, as_markdown, as_svg, as_text, findings
-from benchmarks.harness.rows import CORE, FULL, QUICK, Fresh, Measured, Row
-from benchmarks.harness.wire import wait_until_ready
+from benchmarks.harness.rows import ALL, FULL, QUICK, Fresh, Measured, Row
 from compat_tests import apache
 from protocol.records import walker_kind
 
@@ -35,10 +33,10 @@ DISK_BYTES = 14_000_000_000  # what a full run may have on the disk at a time, w
 def main() -> int:
     """Run the rows asked for; 1 if a budget is missed."""
     arguments = _arguments()
-    rows = [row(QUICK if arguments.quick else FULL) for row in CORE if not arguments.rows or row.key in arguments.rows]
-    unknown = set(arguments.rows) - {row.key for row in CORE}
+    rows = [row(QUICK if arguments.quick else FULL) for row in ALL if not arguments.rows or row.key in arguments.rows]
+    unknown = set(arguments.rows) - {row.key for row in ALL}
     if unknown:
-        print(f"no rows named {', '.join(sorted(unknown))}; there are: {', '.join(row.key for row in CORE)}")
+        print(f"no rows named {', '.join(sorted(unknown))}; there are: {', '.join(row.key for row in ALL)}")
         return 2
     kinds = [OURS] if arguments.alone else [OURS, APACHES]
     if reason := apache.missing() if APACHES in kinds else None:
@@ -62,7 +60,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench broker", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help=", ".join(row.key for row in CORE))
+    parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help=", ".join(row.key for row in ALL))
     parser.add_argument("--quick", action="store_true", help="minutes instead of most of an hour; wider spreads")
     parser.add_argument("--rounds", type=int, default=0, help="instead of the scale's own")
     parser.add_argument("--alone", action="store_true", help="kbroker only: values without ratios")
@@ -113,16 +111,6 @@ def _run_fresh(row: Row, kinds: list[str], folder: Path, rounds: int) -> list[Fi
 
 def _show(kind: str, measured: Measured, remark: str = "") -> None:
     print(f"  {kind:8}", "  ".join(f"{key} {value:.4g}" for key, value in measured.items()), remark, flush=True)
-
-
-@contextmanager
-def started(kind: str, folder: Path, settings: dict[str, str] | None = None) -> Iterator[Broker]:
-    """A broker that answers."""
-    with BROKERS[kind](folder, settings or {}) as broker:
-        broker.launch()
-        with broker.connect(patience_s=60) as connection:
-            wait_until_ready(connection)
-        yield broker
 
 
 def maker(folder: Path) -> Fresh:

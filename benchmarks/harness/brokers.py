@@ -12,10 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness.wire import Connection
+from benchmarks.harness.wire import Connection, wait_until_ready
 from compat_tests.apache import KraftBroker, free_port
 from kbroker.properties import format_properties
 
@@ -176,3 +177,13 @@ class Apache(Broker):
 
 
 BROKERS: dict[str, type[Broker]] = {OURS: Kbroker, APACHES: Apache}
+
+
+@contextmanager
+def started(kind: str, folder: Path, settings: dict[str, str] | None = None) -> Iterator[Broker]:
+    """A broker that answers."""
+    with BROKERS[kind](folder, settings or {}) as broker:
+        broker.launch()
+        with broker.connect(patience_s=60) as connection:
+            wait_until_ready(connection)
+        yield broker

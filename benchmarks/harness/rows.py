@@ -100,6 +100,7 @@ class Row:
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
+        self.requests = 0  # sent by all rounds so far
 
     def prepare(self, broker: Broker) -> None:
         """Make topics, put into them what is to be read."""
@@ -147,6 +148,7 @@ class Produce(Row):
             before = broker.cpu_s()
             seconds = producer.run(count)
             used = broker.cpu_s() - before
+        self.requests += count
         return {"cpu": used / (count * self._payload) * GB, "rate": count * self._payload / seconds / MB}
 
     def finish(self, broker: Broker) -> None:
@@ -203,6 +205,7 @@ class PingPong(Row):
             before = broker.cpu_s()
             seconds = producer.latencies(self.scale.pings)
             used = broker.cpu_s() - before
+        self.requests += len(seconds)
         hundredths = statistics.quantiles(seconds, n=100)
         return {"p50": hundredths[49] * 1e6, "p99": hundredths[98] * 1e6, "cpu": used / len(seconds) * 1e6}
 
@@ -230,6 +233,7 @@ class Partitions100(Row):
             before = broker.cpu_s()
             seconds = producer.run(self.scale.requests_100_partitions)
             used = broker.cpu_s() - before
+        self.requests += self.scale.requests_100_partitions
         batches = self.scale.requests_100_partitions * self.partitions
         return {"cpu": used / batches * 1e6, "rate": batches / seconds}
 
@@ -275,6 +279,7 @@ class Fetch(Row):
             )
             took, size = consumer.run(self._end_offset)
             seconds, total = seconds + took, total + size
+            self.requests += consumer.fetches
         return seconds, total
 
     def finish(self, broker: Broker) -> None:
@@ -342,4 +347,4 @@ class Memory(Row):
         return {"rest": rest / MB, "after": after / MB}
 
 
-CORE: tuple[type[Row], ...] = (Produce1K, Produce100, PingPong, Partitions100, Fetch, Start, Memory)
+ALL: tuple[type[Row], ...] = (Produce1K, Produce100, PingPong, Partitions100, Fetch, Start, Memory)

@@ -232,6 +232,7 @@ class Consumer:
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
         self.offset = 0
+        self.fetches = 0
 
     def run(self, end_offset: int) -> tuple[float, int]:
         """Fetch until end_offset; seconds, and bytes of whole batches."""
@@ -242,6 +243,7 @@ class Consumer:
 
     def fetch(self) -> int:
         """One fetch; bytes of whole batches in it."""
+        self.fetches += 1
         struct.pack_into(">q", self._data, self._at, self.offset)
         self._connection.send(self._data)
         answer = self._connection.receive()
