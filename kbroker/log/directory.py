@@ -133,6 +133,7 @@ class LogDirectory:
         "names_changed",
         "online",
         "open_files",
+        "partitions",
         "path",
         "writing",
     )
@@ -143,6 +144,7 @@ class LogDirectory:
         self.open_files = open_files
         self.meta = MetaProperties()
         self.online = True
+        self.partitions = 0
         self.names_changed = False
         self.writing: dict[str, bool] = {}
         self._start_is_clean = False

@@ -232,7 +232,7 @@ class LogManager:
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
             raise _name_too_long(name)
-        for directory in sorted(self._online(), key=self._partitions_in()):
+        for directory in sorted(self._online(), key=lambda each: each.partitions):
             try:
                 log = self._create(directory, name, config, wall_ms)
             except OSError as error:
@@ -241,6 +241,7 @@ class LogManager:
                 self._fail(directory, error)
                 continue
             self._logs[partition] = log
+            directory.partitions += 1
             self._offline.discard(partition)
             self._outdated[directory.path] = directory
             if topic_id is not None and any(topic_id):
@@ -268,15 +269,6 @@ class LogManager:
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.online]
 
-    def _partitions_in(self) -> Callable[[LogDirectory], int]:
-        """Counts the partitions of a directory; a function, so that one count serves a whole choice."""
-        if len(self.directories) == 1:
-            return lambda _: 0
-        counts = dict.fromkeys((directory.path for directory in self.directories), 0)
-        for log in (*self._logs.values(), *self._futures.values()):
-            counts[log.folder.path.rpartition("/")[0]] += 1
-        return lambda directory: counts[directory.path]
-
     def delete(self, topic: str, index: int, *, now_ms: int) -> bool:
         """Take a partition away: its folder is renamed now and removed by and by; whether there was one.
 
@@ -302,6 +294,7 @@ class LogManager:
             log.move_to(f"{directory.path}/{name}")
         directory.names_changed = True
         del self._logs[partition]
+        directory.partitions -= 1
         removal = log.delete()
         if state == "delete":
             self._delete_later(directory, removal, now_ms)
@@ -572,6 +565,7 @@ class LogManager:
                         f"{log.folder.path}: there is another copy at {other}; remove the stale one"
                     )
                 mine[partition] = log
+                directory.partitions += 1
         for path in loaded.deleted:
             job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
             self._delete_later(directory, job, now_ms)
