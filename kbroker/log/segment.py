@@ -348,7 +348,7 @@ class Segment:
         """From the last time index entry and the batches behind it."""
         largest, largest_offset = self.times.last_timestamp, self.times.last_offset
         for _, header in headers(self.file, self.offsets.lookup(largest_offset)[1], self.size):
-            if header[8] > largest:
+            if header[8] > largest and self._fits(header):
                 largest, largest_offset = header[8], header[0] + header[6]
         self._max_timestamp, self._max_timestamp_offset = largest, largest_offset
 
@@ -380,6 +380,8 @@ class Segment:
 
     def index_batch(self, position: int, header: HeaderTuple, last_entry: int) -> bool:
         """Note a batch while indices are made anew; whether it got an entry. last_entry: position of the last one."""
+        if not self._fits(header) or (self.offsets.count and header[0] + header[6] <= self.offsets.last_offset):
+            return False
         if header[8] > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = header[8], header[0] + header[6]
         if position - last_entry <= self.config.index_interval_bytes or self.offsets.is_full or self.times.is_full:
@@ -387,6 +389,10 @@ class Segment:
         self.offsets.append(header[0] + header[6], position)
         self.times.append_if_later(self._max_timestamp, self._max_timestamp_offset)
         return True
+
+    def _fits(self, header: HeaderTuple) -> bool:
+        """Whether a batch's last offset can be in this segment at all; a changed bit may have moved it."""
+        return 0 <= header[0] + header[6] - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def finish(self) -> None:
         """Make the files what they are to stay: the largest timestamp noted, nothing preallocated."""

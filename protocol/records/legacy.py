@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
@@ -115,20 +116,36 @@ def parse_message(buffer: Readable, message: Message, limit: int = LIMIT_BYTES) 
     limit: bytes that a wrapper may decompress to. Raises: RecordError; within a wrapper positions are those of its
     decompressed bytes, and its messages' checksums are checked, as Kafka does when it appends them.
     """
-    key, value = _key_and_value(buffer, message)
     if not message.codec_id:
+        key, value = _key_and_value(buffer, message)
         return [Record(message.offset, message.timestamp, _copy(key), _copy(value))]
-    if value is None:
-        raise _invalid(message.position, "a wrapper without a value")
-    if message.codec_id > LAST_CODEC_ID:
-        reason = f"codec {message.codec_id} in a v{message.magic} message"
-        raise RecordError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message.position, reason)
-    try:
-        inner = codec_of(message.codec_id, message.magic).decompress(value, limit)
-    except RecordError as error:
-        raise RecordError(error.code, message.position, error.reason) from None
-    records = _parse_inner(inner, message)
+    records = _parse_inner(_decompressed(buffer, message, limit), message)
     return _absolute(records, message) if message.magic else records
+
+
+def inner_messages(buffer: Readable, wrapper: Message, limit: int = LIMIT_BYTES) -> list[Message]:
+    """The messages inside a wrapper as they stand there, for tools: positions are those of the decompressed bytes.
+
+    Raises: RecordError, as `parse_message`, but for checksums.
+    """
+    messages: list[Message] = []
+    with suppress(TornBatchError):  # those before the cut are kept
+        messages.extend(scan(_decompressed(buffer, wrapper, limit)))
+    return messages
+
+
+def _decompressed(buffer: Readable, wrapper: Message, limit: int) -> Readable:
+    """The set inside a wrapper."""
+    value = _key_and_value(buffer, wrapper)[1]
+    if value is None:
+        raise _invalid(wrapper.position, "a wrapper without a value")
+    if wrapper.codec_id > LAST_CODEC_ID:
+        reason = f"codec {wrapper.codec_id} in a v{wrapper.magic} message"
+        raise RecordError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, wrapper.position, reason)
+    try:
+        return codec_of(wrapper.codec_id, wrapper.magic).decompress(value, limit)
+    except RecordError as error:
+        raise RecordError(error.code, wrapper.position, error.reason) from None
 
 
 def build_set(

@@ -1,0 +1,157 @@
+"""How `dump-log` shows keys and values: as text or numbers, or as what the coordinators keep in their topics.
+
+Called by dump_log only. What a coordinator's record means is JSON with Kafka's own field names, as Apache's tool shows
+it: `{"type":"1","data":{...}}` for a key, `{"version":"3","data":{...}}` for a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kbroker.log.checkpoints import format_uuid
+from kbroker.log.dump import Decoder
+from protocol.message import DecodeError, Message, Struct
+from protocol.messages import embedded, stored
+from protocol.records import Record
+from protocol.schema import FieldType, fields_at
+
+Decode = Callable[[bytes], str]
+
+
+def _integer(data: bytes) -> str:
+    return str(int.from_bytes(data, "big", signed=True))
+
+
+def _of_size(size: int) -> Decode:
+    def decode(data: bytes) -> str:
+        return _integer(data) if len(data) == size else f"not {size} bytes: {data.hex()}"
+
+    return decode
+
+
+DECODERS: dict[str, Decode] = {
+    "string": lambda data: data.decode(errors="replace"),
+    "integer": _of_size(4),
+    "long": _of_size(8),
+    "hex": bytes.hex,
+    "base64": lambda data: base64.b64encode(data).decode(),
+}
+"""By the name that --key-decoder-class and --value-decoder-class take."""
+
+_APACHE = {"StringDecoder": "string", "IntegerDecoder": "integer", "LongDecoder": "long", "DefaultDecoder": "hex"}
+
+
+def decoder_for(*, offsets: bool, transactions: bool, key: str | None, value: str | None) -> Decoder:
+    """What the flags ask for. Raises click.UsageError for a decoder that we do not have."""
+    if offsets:
+        return decode_group_record
+    if transactions:
+        return decode_transaction_record
+    of_key, of_value = _named(key), _named(value)
+
+    def decode(record: Record) -> tuple[str | None, str | None]:
+        return (
+            None if record.key is None else of_key(record.key),
+            None if record.value is None else of_value(record.value),
+        )
+
+    return decode
+
+
+def _named(name: str | None) -> Decode:
+    short = (name or "string").rpartition(".")[2]
+    decode = DECODERS.get(_APACHE.get(short, short))
+    if decode is None:
+        raise click.UsageError(f"there is no decoder {name!r}: choose from {', '.join(DECODERS)}")
+    return decode
+
+
+_GROUP_KEYS: dict[int, tuple[type[Message], type[Message]]] = {
+    0: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+    1: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+    2: (stored.GroupMetadataKey, stored.GroupMetadataValue),
+}
+_TRANSACTION_KEYS: dict[int, tuple[type[Message], type[Message]]] = {
+    0: (stored.TransactionLogKey, stored.TransactionLogValue)
+}
+
+
+def decode_group_record(record: Record) -> tuple[str | None, str | None]:
+    """A record of __consumer_offsets."""
+    return _decode_stored(record, _GROUP_KEYS)
+
+
+def decode_transaction_record(record: Record) -> tuple[str | None, str | None]:
+    """A record of __transaction_state."""
+    return _decode_stored(record, _TRANSACTION_KEYS)
+
+
+def _decode_stored(
+    record: Record, kinds: dict[int, tuple[type[Message], type[Message]]]
+) -> tuple[str | None, str | None]:
+    try:
+        kind = stored.version_of(record.key or b"")
+        if kind not in kinds:
+            return f"Unknown record type {kind} at offset {record.offset}, skipping.", None
+        of_key, of_value = kinds[kind]
+        key = _json({"type": str(kind), "data": as_json(stored.decode_versioned(of_key, record.key or b""), kind)})
+        if record.value is None:
+            return key, "<DELETE>"
+        version = stored.version_of(record.value)
+        data = as_json(stored.decode_versioned(of_value, record.value), version)
+    except DecodeError as error:
+        return f"Error at offset {record.offset}, skipping. {error}", None
+    if of_value is stored.GroupMetadataValue and data["protocolType"] == "consumer":
+        for member in data["members"]:
+            _open_embedded(member, "subscription", embedded.ConsumerProtocolSubscription)
+            _open_embedded(member, "assignment", embedded.ConsumerProtocolAssignment)
+    return key, _json({"version": str(version), "data": data})
+
+
+def _open_embedded(member: dict[str, Any], name: str, kind: type[Message]) -> None:
+    """Show the bytes of a consumer's protocol as what they are; leave them, if they are something else."""
+    data = base64.b64decode(member[name])
+    try:
+        version = min(stored.version_of(data), kind.versions[1])
+        member[name] = as_json(stored.decode_versioned(kind, data, newer_as_newest=True), version)
+    except DecodeError:
+        return
+
+
+def as_json(value: Struct, version: int) -> dict[str, Any]:
+    """A message as Kafka's JSON converters show it: camelCase names, bytes in base64, tagged fields if they are set."""
+    found = {}
+    for field in fields_at(type(value), version):
+        item = getattr(value, field.name)
+        if field.tag is None or item != field.default_value():
+            found[_camel_case(field.name)] = _plain(item, field.type, version)
+    return found
+
+
+def _plain(value: Any, kind: FieldType, version: int) -> Any:
+    if value is None:
+        return None
+    if kind.kind == "array":
+        assert kind.element is not None
+        return [_plain(item, kind.element, version) for item in value]
+    if kind.kind == "struct":
+        return as_json(value, version)
+    if kind.kind == "uuid":
+        return format_uuid(value)
+    if kind.kind in ("bytes", "records"):
+        return base64.b64encode(bytes(value)).decode()
+    return value
+
+
+def _camel_case(name: str) -> str:
+    return re.sub("_([a-z0-9])", lambda found: found[1].upper(), name)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,273 @@
+"""The command line as a user meets it: output, exit codes, and one line for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import run
+from kbroker.runtime.files import SystemDisk
+from tests.log.directories import fill
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that our log wrote."""
+    path = tmp_path_factory.mktemp("logs") / "a"
+    fill(SystemDisk(), str(path))
+    return path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The same, to be spoilt."""
+    fill(SystemDisk(), str(tmp_path / "a"))
+    return tmp_path / "a"
+
+
+def segment(directory: Path, topic: str = "segments", part: str = "log", base_offset: int = 0) -> Path:
+    return directory / f"{topic}-0" / f"{base_offset:020d}.{part}"
+
+
+# ---- the program
+
+
+def test_the_overview_names_the_commands_without_loading_them() -> None:
+    script = "import sys; from kbroker.cli import run; run(['--help']); print('kbroker.log.dump' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "dump-log" in output
+    assert "verify-log" in output
+    assert output.endswith("False\n")
+
+
+def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
+    assert run([]) == 2
+    assert "Commands" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["no-such"], "kbroker: No such command 'no-such'."),
+        (["dump-log"], "kbroker: no files: name some, or give --files"),
+        (["dump-log", "--nonsense", "x"], "kbroker: No such option"),
+        (["dump-log", "--max-bytes", "x", "y"], "kbroker: Invalid value for '--max-bytes'"),
+        (["dump-log", "--cluster-metadata-decoder", "x"], "kbroker: records of cluster metadata"),
+        (["dump-log", "--value-decoder-class", "my.Own", "x"], "kbroker: there is no decoder 'my.Own'"),
+        (["verify-log"], "kbroker: Missing argument 'DIRECTORIES...'"),
+        (["verify-log", "/no/such"], "kbroker: /no/such: there is no such directory"),
+        (["verify-log", __file__], f"kbroker: {__file__}: is not a directory"),
+        (["dump-log", "/no/such.log"], "Ignoring unknown file"),
+        (
+            ["dump-log", "/no/00000000000000000000.log"],
+            "kbroker: /no/00000000000000000000.log: No such file or directory",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], line: str, capsys: Captured) -> None:
+    if "Ignoring" in line:
+        line = "kbroker: /no/such.log: No such file or directory"
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(line)
+    assert said.err.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
+    program = f"{sys.executable} -c 'from kbroker.cli import main; main()'"
+    command = f"{program} dump-log --print-data-log {sound}/*/*.log | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+# ---- dump-log
+
+
+def test_batches_are_shown_as_apaches_tool_shows_them(sound: Path, capsys: Captured) -> None:
+    path = segment(sound)
+    assert run(["dump-log", "--files", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"Dumping {path}", "Log starting offset: 0"]
+    assert lines[2].startswith(
+        "baseOffset: 0 lastOffset: 2 count: 3 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: 0 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        "position: 0 CreateTime: 1700000000004 size: "
+    )
+    assert lines[2].endswith(" isvalid: true")
+
+
+def test_records_are_shown_with_keys_values_and_header_keys(sound: Path, capsys: Captured) -> None:
+    run(["dump-log", "--print-data-log", str(segment(sound, "codec-zstd"))])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| offset: 2 ")]
+    assert lines == [
+        "| offset: 2 CreateTime: 1700000000004 keySize: 5 valueSize: 24 sequence: -1 headerKeys: [h0,h1] "
+        "key: key-2 payload: value 0 value 0 value 0 "
+    ]
+
+
+def test_markers_name_their_outcome(sound: Path, capsys: Captured) -> None:
+    run(["dump-log", "--deep-iteration", str(segment(sound, "transactions"))])
+    output = capsys.readouterr().out
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 0" in output
+    assert "endTxnMarker: ABORT coordinatorEpoch: 0" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("segments-0/00000000000000000000.index", "offset: 8 position: 309"),
+        ("segments-0/00000000000000000000.timeindex", "timestamp: 1700000000024 offset: 8"),
+        ("segments-0/00000000000000000039.snapshot", "producerId: 42 producerEpoch: 1 coordinatorEpoch: -1 "),
+        ("transactions-0/00000000000000000000.txnindex", "version: 0 producerId: 7 firstOffset: 0 lastOffset: 5 "),
+        ("segments-0/leader-epoch-checkpoint", "epoch: 1 startOffset: 18"),
+        ("segments-0/partition.metadata", "version: 0 topicId: AQIDBAUGBwgJCgsMDQ4PEA"),
+        ("meta.properties", "version: 0 clusterId: some-cluster nodeId: 1 directoryId: "),
+        ("log-start-offset-checkpoint", "topic: segments partition: 0 offset: 13"),
+        (".kafka_cleanshutdown", "brokerEpoch: 7"),
+    ],
+)
+def test_every_kind_of_file_is_shown(name: str, line: str, sound: Path, capsys: Captured) -> None:
+    assert run(["dump-log", str(sound / name)]) == 0
+    assert any(shown.startswith(line) for shown in capsys.readouterr().out.splitlines())
+
+
+def test_a_folder_stands_for_its_files(sound: Path, capsys: Captured) -> None:
+    assert run(["dump-log", str(sound / "segments-0")]) == 0
+    assert capsys.readouterr().out.count("Dumping ") == 10
+
+
+def test_json_lines_have_a_type_and_the_same_values(sound: Path, capsys: Captured) -> None:
+    run(["dump-log", "--format", "json", "--print-data-log", str(segment(sound, "codec-none"))])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line["type"] for line in lines} == {"batch", "record"}
+    record = next(line for line in lines if line["type"] == "record" and line["offset"] == 2)
+    assert (record["timestampType"], record["timestamp"], record["key"]) == ("CreateTime", 1700000000004, "key-2")
+
+
+def test_a_sanity_check_says_whether_a_broker_would_use_the_index(directory: Path, capsys: Captured) -> None:
+    good, bad = segment(directory, part="index"), segment(directory, part="timeindex")
+    bad.write_bytes(bad.read_bytes() + b"x")
+    assert run(["dump-log", "--index-sanity-check", str(good), str(bad)]) == 1
+    said = capsys.readouterr()
+    assert f"{good} passed sanity check." in said.out
+    assert f"Failed sanity check: {bad}\n  holds 1 bytes more than entries of 12 bytes" in said.err
+
+
+def test_an_index_that_lies_is_reported_at_the_end(directory: Path, capsys: Captured) -> None:
+    path = segment(directory, part="index")
+    path.write_bytes(b"\0\0\0\1" + path.read_bytes()[4:])
+    assert run(["dump-log", "--verify-index-only", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == f"Dumping {path}\n"
+    assert said.err == f"Mismatches in :{path}\n  Index offset: 1, log offset: 5\n"
+
+
+def test_a_torn_end_is_reported(directory: Path, capsys: Captured) -> None:
+    path = segment(directory)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert run(["dump-log", str(path)]) == 1
+    said = capsys.readouterr()
+    assert "invalid bytes at the end of 00000000000000000000.log" in said.out
+    assert "is cut off after" in said.err
+
+
+def test_broken_records_do_not_keep_the_next_batch_from_being_shown(directory: Path, capsys: Captured) -> None:
+    path = segment(directory, "codec-gzip")
+    data = bytearray(path.read_bytes())
+    data[80] ^= 0xFF
+    path.write_bytes(data)
+    assert run(["dump-log", "--print-data-log", str(path)]) == 1
+    said = capsys.readouterr()
+    assert "isvalid: false" in said.out
+    assert "| offset: 5 " in said.out
+    assert "batch at position 0: " in said.err
+
+
+def test_a_broken_file_does_not_keep_the_others_from_being_shown(directory: Path, capsys: Captured) -> None:
+    broken = directory / "meta.properties"
+    broken.write_text("version=3\n")
+    assert run(["dump-log", str(broken), str(directory / "nowhere.log"), str(segment(directory))]) == 2
+    said = capsys.readouterr()
+    assert "Log starting offset: 0" in said.out
+    assert "has version 3, this program knows versions 0 and 1" in said.err
+
+
+def test_max_bytes_ends_the_dump_without_complaint(sound: Path, capsys: Captured) -> None:
+    assert run(["dump-log", "--max-bytes", "400", str(segment(sound))]) == 0
+    assert capsys.readouterr().out.count("baseOffset") == 2
+
+
+def test_decoders_by_name_and_by_apaches_name(sound: Path, capsys: Captured) -> None:
+    arguments = ["--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder", "--value-decoder-class", "base64"]
+    run(["dump-log", *arguments, str(segment(sound, "codec-none"))])
+    assert "key: 6b65792d32 payload: dmFsdWUgMCB2YWx1ZSAwIHZhbHVlIDAg" in capsys.readouterr().out
+
+
+# ---- verify-log
+
+
+def test_a_sound_directory_has_exit_code_0(sound: Path, capsys: Captured) -> None:
+    assert run(["verify-log", str(sound)]) == 0
+    assert capsys.readouterr().out == f"{sound}: nothing wrong\n"
+
+
+def test_a_broken_directory_has_exit_code_1_and_names_the_place(directory: Path, capsys: Captured) -> None:
+    path = segment(directory)
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    assert run(["verify-log", str(directory)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"fault: {path}: position 0: the checksum does not hold", f"{directory}: 1 fault"]
+
+
+def test_findings_as_json_lines(directory: Path, capsys: Captured) -> None:
+    (directory / "notes.txt").touch()
+    assert run(["verify-log", "--format", "json", str(directory)]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "level": "note",
+        "file": str(directory / "notes.txt"),
+        "where": "",
+        "text": "is a foreign file; it is left alone",
+    }
+
+
+def test_notes_can_be_left_out(directory: Path, capsys: Captured) -> None:
+    (directory / "notes.txt").touch()
+    run(["verify-log", "--quiet", str(directory)])
+    assert "notes.txt" not in capsys.readouterr().out
+
+
+def test_a_newer_format_has_exit_code_2(directory: Path, capsys: Captured) -> None:
+    (directory / "meta.properties").write_text("version=2\n")
+    assert run(["verify-log", str(directory)]) == 2
+    assert "has version 2, this program knows versions 0 and 1" in capsys.readouterr().out
+
+
+def test_a_directory_in_use_is_said_to_be(directory: Path, capsys: Captured) -> None:
+    lock = SystemDisk().lock(str(directory / ".lock"))
+    try:
+        assert run(["verify-log", str(directory)]) == 0
+        assert (
+            capsys.readouterr().err
+            == f"kbroker: {directory}: is in use by a broker: what it is writing may look broken\n"
+        )
+    finally:
+        lock.release()
+
+
+def test_verifying_changes_nothing(directory: Path) -> None:
+    def state() -> dict[str, tuple[bytes, int]]:
+        files = [path for path in directory.rglob("*") if path.is_file()]
+        return {str(path): (path.read_bytes(), os.stat(path).st_mtime_ns) for path in files}
+
+    before = state()
+    run(["verify-log", str(directory)])
+    assert state() == before

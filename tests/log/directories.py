@@ -1,0 +1,118 @@
+"""A log directory with one of everything in it, written by our own log on any disk: for the tools' tests."""
+
+from __future__ import annotations
+
+from kbroker.log import Log, LogConfig, Origin
+from kbroker.log.background import ManagerConfig
+from kbroker.log.manager import LogManager, open_logs
+from kbroker.ports import Disk
+from kbroker.sim.clock import SimRandom
+from protocol.records import Record
+from protocol.records.content import build_batch
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from tests.log.worlds import NOW
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100, segment_index_bytes=1200)
+TOPIC_ID = bytes(range(1, 17))
+
+
+def open_directory(disk: Disk, path: str, wall_ms: int = NOW, config: LogConfig = SMALL) -> LogManager:
+    """The logs in a directory, as a broker with id 1 opens them."""
+    return open_logs(
+        disk,
+        SimRandom(1),
+        [path],
+        config_of=lambda _: config,
+        cluster_id="some-cluster",
+        node_id=1,
+        config=ManagerConfig(),
+        now_ms=0,
+        wall_ms=wall_ms,
+    )
+
+
+def fill(disk: Disk, path: str) -> None:
+    """Write one of everything and stop cleanly."""
+    manager = open_directory(disk, path)
+    for codec_id, name in enumerate(CODECS):
+        log = _new(manager, f"codec-{name}")
+        for number in range(8):
+            _append(log, _records(number, 5), codec_id=codec_id, leader_epoch=number // 3)
+    _fill_segments(manager)
+    _fill_transactions(manager)
+    _new(manager, "empty")
+    for _, log in manager.logs():
+        log.set_high_watermark(log.log_end_offset)
+    forgetful = manager.get("segments", 0)
+    assert forgetful is not None
+    forgetful.advance_log_start(13)
+    run_jobs(manager)
+    manager.close(broker_epoch=7)
+
+
+def run_jobs(manager: LogManager) -> None:
+    """Do what the pool would."""
+    while jobs := manager.take_jobs():
+        for job in jobs:
+            job.run()
+            manager.finished(job, None, 0)
+
+
+def _new(manager: LogManager, topic: str) -> Log:
+    return manager.get_or_create(topic, 0, TOPIC_ID, SMALL, is_new=True, wall_ms=NOW)
+
+
+def _records(number: int, count: int) -> list[Record]:
+    """Records with and without keys, values and headers."""
+    return [
+        Record(
+            at,
+            NOW + 10 * number + (at * 7) % 5,
+            None if (number + at) % 4 == 0 else f"key-{at}".encode(),
+            None if (number + at) % 5 == 0 and (number + at) % 4 else f"value {number} ".encode() * (at + 1),
+            tuple((f"h{i}".encode(), None if i % 2 else b"x" * i) for i in range(at % 3)),
+        )
+        for at in range(count)
+    ]
+
+
+def _append(
+    log: Log, records: list[Record], *, codec_id: int = 0, leader_epoch: int = 0, **producer: int | bool
+) -> None:
+    batch = build_batch(records, codec_id=codec_id, **producer)  # type: ignore[arg-type]
+    log.append_as_leader(memoryview(batch), leader_epoch, NOW)
+
+
+def _fill_segments(manager: LogManager) -> None:
+    """Several segments by an idempotent producer, and other ones in between."""
+    log = _new(manager, "segments")
+    sequence = 0
+    for number in range(24):
+        records = _records(number, 3)
+        if number % 3:
+            _append(log, records, producer_id=42, producer_epoch=1, base_sequence=sequence, leader_epoch=number // 6)
+            sequence += len(records)
+        else:
+            _append(log, records, leader_epoch=number // 6)
+
+
+def _fill_transactions(manager: LogManager) -> None:
+    """Committed, aborted and one open, by two producers that overlap."""
+    log = _new(manager, "transactions")
+    for turn in range(6):
+        for producer_id in (7, 8):
+            _append(
+                log,
+                _records(turn, 2),
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=2 * turn,
+                transactional=True,
+            )
+        for producer_id in (8, 7) if turn < 5 else (8,):
+            kind = ControlType.ABORT if (turn + producer_id) % 2 else ControlType.COMMIT
+            marker = build_marker_batch(
+                EndTransactionMarker(kind, turn), producer_id=producer_id, producer_epoch=0, timestamp=NOW + turn
+            )
+            log.append_as_leader(memoryview(marker), 0, NOW, Origin.COORDINATOR)

@@ -1,0 +1,244 @@
+"""Flipping single bits of a log directory at rest, and what must come of each: detected, repaired or harmless.
+
+Used by test_flips (some) and by scripts/fuzz (many). For every flip:
+
+1. `verify-log` says what is wrong, or what is served after a start is exactly what was written.
+2. A start after a clean stop, and after a crash, either works or is refused in one line; reading on never ends in
+   anything but an error that names its place.
+3. After a crash before anything was flushed every batch that is served is one that was written: what was hurt is cut
+   away with what follows it. Its offset and leader epoch are held by their neighbours only, since no checksum covers
+   them. (After a clean stop nothing is scanned: what verify-log would find, a reader's own check of the checksum finds,
+   as with Apache's broker.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from typing import NamedTuple
+
+from kbroker.log import Log
+from kbroker.log.directory import DirectoryRefusedError
+from kbroker.log.errors import CorruptFileError
+from kbroker.log.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from kbroker.log.verify import Finding, verify
+from kbroker.log.walk import batches
+from kbroker.sim.disk import SimDisk
+from protocol.errors import KafkaError
+from protocol.records.batch import HEADER_SIZE, unpack_header
+from tests.log.directories import fill, open_directory
+
+PATH = "/a"
+Image = dict[str, bytes]
+Served = dict[str, "State"]
+
+
+class State(NamedTuple):
+    """What can be seen of a partition: batches, aborted transactions, leader epochs, producers' last sequences."""
+
+    batches: list[bytes]
+    aborted: list[object]
+    epochs: list[tuple[int, int]]
+    producers: bytes
+
+
+class Flip(NamedTuple):
+    """One bit of one file."""
+
+    path: str
+    bit: int
+
+    @property
+    def kind(self) -> str:
+        """What kind of file it is."""
+        name = self.path.rpartition("/")[2]
+        return "." + name.rpartition(".")[2] if name[:1].isdigit() else name
+
+
+class BrokenPromiseError(AssertionError):
+    """A flip after which one of the promises does not hold."""
+
+
+def image() -> Image:
+    """The files of a directory that was stopped cleanly."""
+    disk = SimDisk()
+    fill(disk, PATH)
+    return {path: content_of(disk, path) for path in disk.paths()}
+
+
+def content_of(disk: SimDisk, path: str) -> bytes:
+    """All of a file."""
+    file = disk.open(path, "read")
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def disk_of(files: Image) -> SimDisk:
+    """A disk with these files."""
+    disk = SimDisk()
+    for path, content in files.items():
+        folder = path.rpartition("/")[0]
+        for end in [at for at, character in enumerate(path) if character == "/"][1:]:
+            if disk.stat(path[:end]) is None:
+                disk.make_dir(path[:end])
+        file = disk.open(path, "create")
+        file.write([content], 0)
+        file.sync()
+        file.close()
+        disk.sync_dir(folder)
+    disk.sync_dir("/")
+    disk.sync_dir(PATH)
+    return disk
+
+
+def random_flip(files: Image, chance: random.Random) -> Flip:
+    """A bit somewhere: every kind of file as likely as any other, so that the small ones get their share."""
+    by_kind: dict[str, list[str]] = {}
+    for path, content in files.items():
+        if content:
+            by_kind.setdefault(Flip(path, 0).kind, []).append(path)
+    path = chance.choice(by_kind[chance.choice(sorted(by_kind))])
+    return Flip(path, chance.randrange(8 * len(files[path])))
+
+
+class Campaign:
+    """Flips on one directory; what became of them is counted in `outcomes` by kind of file."""
+
+    def __init__(self) -> None:
+        self.files = image()
+        self.written = self._written()
+        self.stored = self._stored()
+        self.outcomes: dict[str, Counter[str]] = {}
+
+    def _written(self) -> Served:
+        """Every batch of every partition, by topic."""
+        manager = open_directory(disk_of(self.files), PATH)
+        return {partition.topic: state_of(log) for partition, log in manager.logs()}
+
+    def _stored(self) -> dict[str, set[bytes]]:
+        """Every batch in the files, those before the log's start too, by topic."""
+        disk = disk_of(self.files)
+        stored: dict[str, set[bytes]] = {}
+        for path, content in self.files.items():
+            if path.endswith(".log"):
+                topic = path.split("/")[-2].rpartition("-")[0]
+                found = batches(disk.open(path, "read"), 0, len(content))
+                stored.setdefault(topic, set()).update(_checksummed(bytes(batch.data)) for batch in found)
+        return stored
+
+    def check(self, flip: Flip) -> str:
+        """What became of a flip. Raises BrokenPromiseError."""
+        files = dict(self.files)
+        content = bytearray(files[flip.path])
+        content[flip.bit // 8] ^= 1 << flip.bit % 8
+        files[flip.path] = bytes(content)
+        detected = self._verify(flip, files)
+        clean = self._start(flip, files)
+        gone = CLEAN_SHUTDOWN if flip.path.endswith(RECOVERY_POINTS) else (CLEAN_SHUTDOWN, RECOVERY_POINTS)
+        crashed = {path: content for path, content in files.items() if not path.endswith(gone)}
+        self._check_recovered(flip, self._start(flip, crashed))
+        if not detected and clean is not None and clean != self.written:
+            raise BrokenPromiseError(f"{flip}: verify-log finds nothing, and something else is served")
+        outcome = "detected" if detected else "harmless"
+        if clean is None:
+            outcome += ", refused"
+        elif clean == self.written:
+            outcome += ", served right"
+        self.outcomes.setdefault(flip.kind, Counter())[outcome] += 1
+        return outcome
+
+    def _verify(self, flip: Flip, files: Image) -> bool:
+        found = [item for item in verify(disk_of(files), [PATH]) if isinstance(item, Finding)]
+        for item in found:
+            if "\n" in str(item):
+                raise BrokenPromiseError(f"{flip}: a finding of several lines: {item}")
+        return any(item.level != "note" for item in found)
+
+    def _start(self, flip: Flip, files: Image) -> Served | None:
+        """What is served after a start; None if it was refused."""
+        try:
+            manager = open_directory(disk_of(files), PATH)
+        except DirectoryRefusedError as refused:
+            if "\n" in str(refused) or PATH not in str(refused):
+                raise BrokenPromiseError(f"{flip}: refused with {refused}") from None
+            return None
+        return {partition.topic: self._read(flip, log) for partition, log in manager.logs()}
+
+    def _read(self, flip: Flip, log: Log) -> State:
+        try:
+            return state_of(log)
+        except (CorruptFileError, KafkaError) as error:
+            if "\n" in str(error):
+                raise BrokenPromiseError(f"{flip}: {error}") from None
+            return State([], [], [], b"")
+
+    def _check_recovered(self, flip: Flip, served: Served | None) -> None:
+        """After a crash: only batches that were written, each whole and where it was."""
+        for topic, state in (served or {}).items():
+            strange = [batch for batch in state.batches if _checksummed(batch) not in self.stored[topic]]
+            if strange:
+                header = unpack_header(strange[0]) if len(strange[0]) >= HEADER_SIZE else strange[0]
+                raise BrokenPromiseError(f"{flip}: {topic} serves after recovery what was never written: {header!r}")
+
+
+def _checksummed(batch: bytes) -> bytes:
+    """What of a batch its checksum covers, and the checksum."""
+    return batch[17:]
+
+
+def state_of(log: Log) -> State:
+    """All that a consumer, a follower and a producer can see."""
+    log.producers.end_offset = log.log_end_offset
+    aborted: list[object] = []
+    found = read_all(log, aborted)
+    return State(found, aborted, log.epochs.entries(), log.producers.snapshot())
+
+
+def read_all(log: Log, aborted: list[object]) -> list[bytes]:
+    """Every batch from the log's start to its end, as a consumer reads them; stops where nothing more comes."""
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        fetched = log.read(offset, 1 << 30, log.log_end_offset, with_aborted=True)
+        data = b"" if fetched.region is None else fetched.region.read()
+        aborted.append(fetched.aborted)
+        before = offset
+        at = 0
+        while at + HEADER_SIZE <= len(data):
+            header = unpack_header(data, at)
+            end = at + 12 + header[1]
+            if header[1] < HEADER_SIZE - 12 or end > len(data):
+                break
+            found.append(bytes(data[at:end]))
+            offset = max(offset, header[0] + header[6] + 1)
+            at = end
+        if offset == before:
+            break
+    return found
+
+
+def run(count: int, seed: int) -> Campaign:
+    """So many flips. Raises BrokenPromiseError at the first that breaks a promise."""
+    chance = random.Random(seed)
+    campaign = Campaign()
+    for _ in range(count):
+        campaign.check(random_flip(campaign.files, chance))
+    return campaign
+
+
+def main() -> None:
+    """python -m tests.log.flips [--cases N] [--seed S]: called by `scripts/fuzz flips`."""
+    parser = argparse.ArgumentParser(prog="scripts/fuzz flips", description="Flip single bits of a log directory.")
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    campaign = run(arguments.cases, arguments.seed)
+    for kind, outcomes in sorted(campaign.outcomes.items()):
+        print(f"{kind}: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Single bits flipped in every kind of file: detected, repaired or harmless (the long run is `scripts/fuzz flips`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.log.flips import Campaign, Flip, run
+
+
+def test_flipped_bits_never_go_unnoticed_and_never_crash() -> None:
+    campaign = run(50, seed=1)
+    assert sum(sum(outcomes.values()) for outcomes in campaign.outcomes.values()) == 50
+
+
+@pytest.mark.slow
+def test_many_flipped_bits_in_every_kind_of_file() -> None:
+    campaign = run(1000, seed=2)
+    kinds = {
+        ".log",
+        ".index",
+        ".timeindex",
+        ".txnindex",
+        ".snapshot",
+        ".kafka_cleanshutdown",
+        "leader-epoch-checkpoint",
+    }
+    kinds |= {"partition.metadata", "meta.properties", "recovery-point-offset-checkpoint"}
+    kinds |= {"log-start-offset-checkpoint", "replication-offset-checkpoint"}
+    assert set(campaign.outcomes) == kinds
+
+
+@pytest.mark.parametrize("kind", [".log", ".snapshot", ".txnindex", "recovery-point-offset-checkpoint"])
+def test_the_first_bits_of_a_file_are_noticed(kind: str) -> None:
+    campaign = Campaign()
+    path = next(path for path, content in campaign.files.items() if content and Flip(path, 0).kind == kind)
+    assert {campaign.check(Flip(path, bit)).partition(",")[0] for bit in range(16)} == {"detected"}
