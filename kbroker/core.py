@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Ticket
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.routes import ROUTES, Route, load
-from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
+from kbroker.config.limits import (
+    ANSWER_BYTES_PER_CONNECTION,
+    REQUEST_BYTES_EXCEPT_PRODUCE,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION,
+)
 from kbroker.ports import Region
 from kbroker.timing import Parked, Purgatory
 from protocol.errors import ErrorCode, KafkaError
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     Piece: TypeAlias = Buffer | Region
 
 log = logging.getLogger("kbroker.requests")
+
+PRODUCE = 0
 
 _SIZE_AND_CORRELATION = Layout(">ii")
 _CORRELATION_BYTES = 4
@@ -129,6 +135,11 @@ class Core:
         if route is None or not route.first <= version <= route.last:
             self._refuse_unknown(channel, api_key, version, correlation_id)
             return
+        if len(frame) > REQUEST_BYTES_EXCEPT_PRODUCE and api_key != PRODUCE:
+            self._hang_up(
+                channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
+            )
+            return
         request = Request(channel, route, version, correlation_id, client_id, now_ms)
         try:
             if version >= route.flexible_from:
@@ -166,7 +177,7 @@ class Core:
     def next_deadline_ms(self) -> int | None:
         """When to call `expire` next."""
         ours = self._purgatory.next_deadline_ms()
-        theirs = self.broker.next_deadline_ms()
+        theirs = self.broker.next_deadline_ms(self._now_ms)
         if ours is None or theirs is None:
             return theirs if ours is None else ours
         return ours if ours < theirs else theirs
@@ -267,14 +278,15 @@ class Core:
     # -- what follows from a step
 
     def _follow(self, now_ms: int) -> None:
-        """Until nothing more follows: look again at what watched moved partitions, pass on replies."""
+        """Until nothing more follows: look again at what watches what moved, pass on replies, let the parts go on."""
         broker = self.broker
         while True:
-            if broker.replicas.touched:
-                touched, broker.replicas.touched = broker.replicas.touched, []
+            touched = broker.take_touched()
+            if touched:
                 self._look_again(touched, now_ms)
-            elif broker.replies:
-                replies, broker.replies = broker.replies, []
+                continue
+            replies = broker.take_replies()
+            if replies:
                 for reply in replies:
                     self._reply(reply.ticket, reply.response)
             elif not broker.step(now_ms):

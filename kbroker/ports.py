@@ -147,6 +147,13 @@ class Lock(Protocol):
         ...
 
 
+class Volume(NamedTuple):
+    """A file system's size, and the space left to us on it, in bytes."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class Disk(Protocol):
     """Files by path. Paths are absolute, with `/` between names."""
 
@@ -186,8 +193,8 @@ class Disk(Protocol):
         """Take a lock file, made if missing, until released. Raises BlockingIOError if another holds it."""
         ...
 
-    def free_bytes(self, path: str) -> int:
-        """Space left to us on the volume that holds `path`."""
+    def volume(self, path: str) -> Volume:
+        """The volume that holds `path`."""
         ...
 
 

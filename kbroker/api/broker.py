@@ -1,55 +1,166 @@
-"""The parts of a broker, as handlers and the core reach them."""
+"""The parts of one broker, put together: what handlers ask, and what the core turns on behalf of time and the world.
+
+Built by whoever composes a broker (`runtime/main.py`, `sim/world.py`, tests). It decides nothing; it passes time,
+events and what one part found out to the parts that have to know: a replica that became leader to the coordinator, a
+failed directory to the replicas, jobs for the disk to whoever runs them.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
+
+from kbroker.api.coordination import OFFSETS_TOPIC, Coordination
+from kbroker.api.fetch_sessions import FetchSessions
+from kbroker.groups import GroupCoordinator
+from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
     from kbroker.api.call import Reply, Session
-    from kbroker.api.fetch_sessions import FetchSessions
     from kbroker.api.plane import ControlPlane
     from kbroker.config import BrokerConfig
+    from kbroker.log.background import Job
+    from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
 
+log = logging.getLogger("kbroker.broker")
+
+
+class DiskDone:
+    """A job for the disk has ended. error: None if it went well."""
+
+    __slots__ = ("error", "job")
+
+    def __init__(self, job: Job, error: OSError | None) -> None:
+        self.job = job
+        self.error = error
+
 
 class Broker:
-    """One broker's parts. strict: a failure nobody foresaw is raised, not answered; simulations and tests want that."""
+    """One broker's parts.
 
-    plane: ControlPlane  # set by whoever puts the broker together
+    strict: a failure that nobody foresaw is raised instead of answered; simulations and tests want that. jobs: work for
+    the disk, to be taken, run anywhere, and brought back as a DiskDone event.
+    """
 
     def __init__(
         self,
-        config: BrokerConfig,
+        plane: ControlPlane,
+        logs: LogManager,
+        replicas: ReplicaManager,
         clock: Clock,
         random: Random,
-        replicas: ReplicaManager,
-        fetch_sessions: FetchSessions,
         *,
         strict: bool = False,
     ) -> None:
-        self.config = config
+        now_ms = clock.now_ms()
+        config = plane.configs.broker
+        self.plane = plane
+        self.logs = logs
+        self.replicas = replicas
         self.clock = clock
         self.random = random
-        self.replicas = replicas
-        self.fetch_sessions = fetch_sessions
         self.strict = strict
-        self.replies: list[Reply] = []
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, random)
+        self.groups = GroupCoordinator(config, random)
+        self.coordination = Coordination(self.groups, replicas, clock, config.offsets_topic_compression_codec, now_ms)
+        self.jobs: list[Job] = []
+        self._logs_due_ms = now_ms
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings as they are now: some change while the broker runs."""
+        return self.plane.configs.broker
+
+    # -- what the core asks
+
+    def take_touched(self) -> list[Hashable]:
+        """Everything that moved since the last time: keys of the purgatory."""
+        replicas, plane = self.replicas, self.plane
+        touched: list[Hashable] = []
+        if replicas.touched:
+            moved, replicas.touched = replicas.touched, []
+            now_ms = self.clock.now_ms()
+            for partition in moved:
+                if partition.topic == OFFSETS_TOPIC:
+                    self.coordination.moved(partition, now_ms)
+            touched += moved
+        if plane.touched:
+            touched += plane.touched
+            if TopicKey(OFFSETS_TOPIC) in plane.touched:
+                self._count_shards()
+            plane.touched = []
+        return touched
+
+    def _count_shards(self) -> None:
+        """The topic decides how groups are spread, whatever offsets.topic.num.partitions says today."""
+        topic = self.plane.cache.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            self.groups.resize(len(topic.partitions))
+
+    def take_replies(self) -> list[Reply]:
+        """Answers that were to come later."""
+        replies, self.coordination.replies = self.coordination.replies, []
+        if self.plane.replies:
+            replies += self.plane.replies
+            self.plane.replies = []
+        return replies
 
     def step(self, now_ms: int) -> bool:
-        return False
+        """Let the control plane go on, and pass on what it found out; whether there may be more to do."""
+        plane = self.plane
+        went_on = plane.step(now_ms)
+        if plane.deleted:
+            deleted, plane.deleted = plane.deleted, []
+            for topic, index in deleted:
+                self.coordination.carry_out(self.groups.topic_deleted(topic, [index], now_ms), now_ms)
+        return went_on
 
     def expire(self, now_ms: int) -> None:
-        pass
+        """Time has moved on."""
+        self.plane.expire(now_ms)
+        self.coordination.expire(now_ms)
+        if now_ms >= self._logs_due_ms:
+            self._logs_due_ms = self.logs.due(now_ms, self.clock.wall_ms())
+            self._heed_logs()
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next."""
+        deadline_ms = self._logs_due_ms
+        for other_ms in (self.plane.next_deadline_ms(now_ms), self.coordination.next_deadline_ms()):
+            if other_ms is not None and other_ms < deadline_ms:
+                deadline_ms = other_ms
+        return deadline_ms
 
     def handle(self, event: object, now_ms: int) -> None:
-        pass
+        """Something asynchronous has ended or been noticed."""
+        if isinstance(event, DiskDone):
+            self.replicas.went_offline(self.logs.finished(event.job, event.error, now_ms))
+            self._heed_logs()
+        else:
+            self.plane.handle(event, now_ms)
 
-    def next_deadline_ms(self) -> int | None:
-        return None
+    def take_jobs(self) -> list[Job]:
+        """Work for the disk."""
+        return self.logs.take_jobs()
 
     def disconnected(self, session: Session) -> None:
-        pass
+        """A client has gone. Its group memberships and fetch sessions outlive its connection."""
 
     def disk_failed(self, error: OSError) -> None:
-        pass
+        """An OSError reached the core: if it names a file in a log directory, that one goes offline."""
+        if isinstance(error.filename, str):
+            self.replicas.went_offline(self.logs.disk_failed(error.filename, error))
+        self._heed_logs()
+
+    def _heed_logs(self) -> None:
+        """What the log manager noticed by itself."""
+        if self.logs.lost:
+            lost, self.logs.lost = self.logs.lost, []
+            self.replicas.went_offline(lost)
+        if self.logs.notices:
+            notices, self.logs.notices = self.logs.notices, []
+            for notice in notices:
+                log.warning("%s", notice)

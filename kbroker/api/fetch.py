@@ -41,7 +41,7 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     """Answer with what is there if that is enough, else wait for more."""
     broker = call.broker
     try:
-        session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.replicas.topic_name)
+        session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
     except KafkaError as error:
         return _refuse(request, error.code, error.message)
     reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes)

@@ -5,9 +5,7 @@ succeeds or fails by itself. acks=1 is answered at once; acks=all when the high 
 with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; acks=0 never, but the connection is
 closed if an append failed, for that is all the client can be told.
 
-Unlike Kafka: transactional batches are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED never, INVALID_TXN_STATE
-always) until there is a transaction coordinator. Batches that break a rule about single records are answered with
-one error for the batch; `record_errors` stays empty unless the log names records.
+Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from protocol.messages.produce import PartitionProduceData
 
 TOPIC_IDS_SINCE = 13
+ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
@@ -44,7 +45,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     topics: list[TopicProduceResponse] = []
     failed = False
     for topic in request.topic_data:
-        name = topic.name if call.version < TOPIC_IDS_SINCE else call.broker.replicas.topic_name(topic.topic_id)
+        name = topic.name if call.version < TOPIC_IDS_SINCE else call.broker.plane.cache.topic_name(topic.topic_id)
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
@@ -76,9 +77,12 @@ def _append(
     partition = replicas.find(topic, data.index)
     if partition.is_internal and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only coordinators write to it")
-    if data.records is None:
+    records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
+    if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    plan = replicas.append(partition, data.records, acks, Origin.CLIENT)  # type: ignore[arg-type]
+    if len(records) > LOW_ATTRIBUTES_AT:
+        _check_attributes(records[LOW_ATTRIBUTES_AT], call.version)
+    plan = replicas.append(partition, records, acks, Origin.CLIENT)
     log = partition.log
     assert log is not None, partition
     answer = PartitionProduceResponse(
@@ -90,6 +94,16 @@ def _append(
     )
     appended.append((partition, plan.last_offset + 1, answer))
     return answer
+
+
+def _check_attributes(attributes: int, version: int) -> None:
+    """What a batch may be depends on the request that brings it. attributes: the low byte of the batch's."""
+    if attributes & TRANSACTIONAL:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator for them"
+        )
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE} or newer")
 
 
 class AwaitReplicas:

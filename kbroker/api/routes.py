@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from protocol.errors import ErrorCode
     from protocol.message import Message
 
-MODULES = ("control", "fetch", "handshake", "metadata", "offsets", "produce", "topics")
+MODULES = (
+    "control",
+    "fetch",
+    "groups",
+    "handshake",
+    "logdirs",
+    "metadata",
+    "offsets",
+    "produce",
+    "producer_ids",
+    "topics",
+)
 
 
 class Route(NamedTuple):

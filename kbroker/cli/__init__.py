@@ -19,6 +19,7 @@ import click
 from kbroker import __version__
 
 COMMANDS = {
+    "start": ("kbroker.cli.start:start", "Run a broker."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
 }

@@ -208,6 +208,10 @@ class LogManager:
             self.notices.append(f"{error.at(f'{log.folder.path}/{PARTITION_METADATA}')}; the file is ignored")
             return None
 
+    def by_directory(self) -> list[tuple[LogDirectory, dict[TopicPartition, Log]]]:
+        """Every directory with the logs in it; an offline one has none."""
+        return [(directory, self._logs_in(directory) if directory.online else {}) for directory in self.directories]
+
     # ---- making and unmaking
 
     def get_or_create(

@@ -48,7 +48,6 @@ class ReplicaManager:
         self._clock = clock
         self._topic_config = topic_config
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._names: dict[bytes, str] = {}
 
     # -- looking up
 
@@ -58,10 +57,6 @@ class ReplicaManager:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no replica of {topic}-{index} here")
         return partition
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic that has a replica here; None if there is none of this id."""
-        return self._names.get(topic_id)
 
     def of_topic(self, topic: str) -> Iterator[Partition]:
         """The replicas of one topic."""
@@ -131,16 +126,18 @@ class ReplicaManager:
         partition.min_insync_replicas = config.min_insync_replicas
         if topic_id != ZERO_UUID:
             partition.topic_id = topic_id
-            self._names[topic_id] = partition.topic
+        log_config = self._log_config(config)
         if partition.log is None:
             partition.log = self._logs.get_or_create(
                 partition.topic,
                 partition.index,
                 partition.topic_id,
-                self._log_config(config),
+                log_config,
                 is_new=is_new,
                 wall_ms=self._clock.wall_ms(),
             )
+        if partition.log.config != log_config:  # it was opened before the topic's settings were known
+            self._logs.reconfigure(partition.topic, partition.index, log_config)
 
     def _log_config(self, config: TopicConfig) -> LogConfig:
         return LogConfig.of(config, producer_id_expiration_ms=self._producer_id_expiration_ms)
@@ -152,8 +149,6 @@ class ReplicaManager:
             partition.is_leader = False
             partition.leader_id = -1
             self.touched.append(partition)
-            if not any(True for _ in self.of_topic(topic)):
-                self._names.pop(partition.topic_id, None)
         if delete:
             self._logs.delete(topic, index, now_ms=self._clock.now_ms())
 

@@ -66,7 +66,7 @@ class Connection:
         self.closed = False
         self._decoder = FrameDecoder(server.max_frame_bytes)
         self._queue: deque[Buffer | Region] = deque()  # taken from the channel, not yet taken by the kernel
-        self._backlog: deque[bytes] = deque()  # frames received but not handled: the channel had enough in flight
+        self._backlog: deque[bytearray] = deque()  # frames received but not handled: the channel had enough in flight
         self._reading = True
         self._waits = IDLE
         self._region_ready = 0  # bytes of the queue's first region known to be in the page cache
@@ -102,7 +102,7 @@ class Connection:
             if channel.closing:
                 break
             if channel.full:
-                self._backlog.append(bytes(frame))
+                self._backlog.append(bytearray(frame))
             else:
                 receive(channel, frame, now_ms)
         if self._backlog:

@@ -13,7 +13,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
-from kbroker.ports import Buffer, Entry, OpenMode
+from kbroker.ports import Buffer, Entry, OpenMode, Volume
 
 _FLAGS: dict[OpenMode, int] = {
     "read": os.O_RDONLY | os.O_CLOEXEC,
@@ -182,10 +182,10 @@ class SystemDisk:
         """An open-file-description lock, which Apache's broker respects and which respects Apache's."""
         return SystemLock(path)
 
-    def free_bytes(self, path: str) -> int:
-        """What statvfs leaves to an ordinary user."""
+    def volume(self, path: str) -> Volume:
+        """What statvfs says; free is what it leaves to an ordinary user."""
         volume = os.statvfs(path)
-        return volume.f_bavail * volume.f_frsize
+        return Volume(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:

@@ -16,10 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kbroker.api.broker import DiskDone
 from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
     from kbroker.core import Channel, Core
+    from kbroker.log.background import Job
     from kbroker.ports import Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile
@@ -28,6 +30,7 @@ log = logging.getLogger("kbroker.server")
 
 RECEIVE_BYTES = 256 << 10  # of the shared receive buffer: at 1 KB records larger ones gained nothing
 ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than this
+ACCEPT_PAUSE_S = 0.1
 PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
 NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
@@ -40,9 +43,25 @@ class Limits(NamedTuple):
     max_connections_per_ip: int
     max_connections_per_ip_overrides: dict[str, int]
     idle_ms: int  # connections.max.idle.ms; < 0: never
-    receive_buffer_bytes: int  # socket.receive.buffer.bytes; -1: the system's own
-    send_buffer_bytes: int
-    backlog: int  # socket.listen.backlog.size
+    send_buffer_bytes: int  # socket.send.buffer.bytes; -1: the system's own
+
+
+def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
+    """A socket that listens. host: "" for every interface. port: 0 for any free one. Raises: OSError.
+
+    receive_buffer_bytes: of the connections to come; -1 leaves it to the system. Set before the first one is accepted,
+    since it bounds the window that a peer is offered.
+    """
+    everywhere = not host and socket.has_dualstack_ipv6()
+    listening = socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET,
+        backlog=backlog,
+        dualstack_ipv6=everywhere,
+    )
+    if receive_buffer_bytes > 0:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    return listening
 
 
 class Server:
@@ -62,33 +81,30 @@ class Server:
         self._listening: dict[str, socket.socket] = {}
         self._connections: dict[Channel, Connection] = {}
         self._by_ip: Counter[str] = Counter()
+        self._settling = False
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at_ms: int | None = None
 
-    def listen(self, name: str, host: str, port: int) -> int:
-        """Accept connections for the listener `name`. Returns: the port, chosen by the system if 0. Raises OSError."""
-        sock = socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if ":" in host or not host else socket.AF_INET,
-            backlog=self._limits.backlog,
-            reuse_port=False,
-            dualstack_ipv6=not host,
-        )
-        sock.setblocking(False)
-        if self._limits.receive_buffer_bytes > 0:  # before accept: it bounds the window a peer is offered
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
-        self._listening[name] = sock
-        self.loop.add_reader(sock.fileno(), self._accept, name, sock)
-        return cast(int, sock.getsockname()[1])
+    def accept_from(self, name: str, listening: socket.socket) -> None:
+        """Serve the connections of a listening socket, under this listener's name."""
+        listening.setblocking(False)
+        self._listening[name] = listening
+        self.loop.add_reader(listening.fileno(), self._accept, name, listening)
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer anew."""
         core = self.core
-        if core.dirty:
+        if self._settling:
+            return  # a flush below made room for a request whose answers concern others: they are flushed there
+        self._settling = True
+        while core.dirty:
             for channel in core.take_dirty():
                 connection = self._connections.get(channel)
                 if connection is not None:
                     connection.flush()
+        self._settling = False
+        for job in core.broker.take_jobs():
+            self._run(job)
         deadline_ms = core.next_deadline_ms()
         if deadline_ms != self._wake_at_ms:
             self._set_timer(deadline_ms)
@@ -110,14 +126,25 @@ class Server:
 
     def close(self) -> None:
         """Stop accepting and hang up on everyone."""
-        for sock in self._listening.values():
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
+        for listening in self._listening.values():
+            self.loop.remove_reader(listening.fileno())
+            listening.close()
         self._listening.clear()
         for connection in list(self._connections.values()):
             connection.close("")
         if self._wake is not None:
             self._wake.cancel()
+
+    def _run(self, job: Job) -> None:
+        """Work for the disk, on the pool."""
+
+        def done(error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, OSError):
+                raise error  # to the loop's exception handler: a bug
+            self.core.handle(DiskDone(job, error), self.clock.now_ms())
+            self.settle()
+
+        self._pool.run(job.run, done)
 
     # -- accepting
 
@@ -127,10 +154,21 @@ class Server:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # out of descriptors: the client waits in the backlog, and we say why
+            except OSError as error:  # out of descriptors: the client waits in the backlog
                 log.error("cannot accept a connection on listener %s: %s", name, error.strerror)
+                self._pause(name, listening)
                 return
-            self._welcome(name, sock, address[0], address[1])
+            self._welcome(name, sock, address[0].removeprefix("::ffff:"), address[1])
+
+    def _pause(self, name: str, listening: socket.socket) -> None:
+        """Try again in a while: until a descriptor is free, the listener would be readable without end."""
+        self.loop.remove_reader(listening.fileno())
+
+        def again() -> None:
+            if name in self._listening:
+                self.loop.add_reader(listening.fileno(), self._accept, name, listening)
+
+        self.loop.call_later(ACCEPT_PAUSE_S, again)
 
     def _welcome(self, name: str, sock: socket.socket, host: str, port: int) -> None:
         refusal = self._refusal(host)

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from kbroker.ports import Buffer, Entry, OpenMode
+from kbroker.ports import Buffer, Entry, OpenMode, Volume
 
 SECTOR = 512
 """What a real disk writes whole; the simulated one tears between sectors, and sometimes within the last one."""
@@ -308,10 +308,11 @@ class SimDisk:
         self._locks.add(path)
         return SimLock(self._locks, path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume(self, path: str) -> Volume:
         """What `capacity` leaves."""
-        self._enter("free_bytes", path, changes=False)
-        return 1 << 40 if self.capacity is None else max(0, self.capacity - self.used_bytes())
+        self._enter("volume", path, changes=False)
+        total = 1 << 40 if self.capacity is None else self.capacity
+        return Volume(total, max(0, total - self.used_bytes()))
 
     # ---- within
 

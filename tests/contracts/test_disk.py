@@ -229,8 +229,9 @@ def test_closing_twice_is_harmless_and_using_after_is_an_error(place: Place) -> 
         file.read(0, 1)
 
 
-def test_free_space_is_positive(place: Place) -> None:
-    assert place.disk.free_bytes(place.folder) > 0
+def test_a_volume_has_space_and_no_more_free_than_there_is(place: Place) -> None:
+    volume = place.disk.volume(place.folder)
+    assert 0 < volume.free_bytes <= volume.total_bytes
 
 
 def test_a_region_stands_for_its_bytes(place: Place) -> None:

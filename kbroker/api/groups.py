@@ -1,0 +1,418 @@
+"""FindCoordinator and the APIs of classic groups: who coordinates, who is a member, who reads what, how far.
+
+Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
+ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0. Groups are `kbroker.groups`;
+these handlers hand requests over and carry out what comes back (`coordination.py`).
+
+Unlike Kafka: OffsetCommit 0-1 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
+transactions says COORDINATOR_NOT_AVAILABLE, and for share groups INVALID_REQUEST, until there are such coordinators.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.call import LATER
+from kbroker.api.coordination import OFFSETS_TOPIC
+from kbroker.api.internal_topics import topic_on_demand
+from kbroker.api.routes import Route
+from kbroker.groups import Caller
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.messages.groups import (
+    Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kbroker.api.call import Call, Result
+    from kbroker.groups import Commit, Effect, TopicPartition
+    from protocol.message import Message
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+BATCHED_SINCE = 4  # FindCoordinator: several keys a request
+MANY_GROUPS_SINCE = 8  # OffsetFetch
+TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
+
+
+# -- who coordinates
+
+
+def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+    """The broker that leads the partition a group's id hashes to; the topic is made for the first one who asks."""
+    if call.version < BATCHED_SINCE:
+        found = _coordinator(request.key, request.key_type, call)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[_coordinator(key, request.key_type, call) for key in request.coordinator_keys]
+    )
+
+
+def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
+    if key_type == TRANSACTION_KEY:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if key_type != GROUP_KEY:
+        return _nobody(key, ErrorCode.INVALID_REQUEST)
+    plane = call.broker.plane
+    if OFFSETS_TOPIC not in plane.cache.topics:
+        plane.admin.auto_create(topic_on_demand(OFFSETS_TOPIC, plane.configs.broker))
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    state = plane.cache.partition(OFFSETS_TOPIC, call.broker.groups.partition_of(key))
+    node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
+    if state is None or node is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=state.leader, host=node.host, port=node.port, error_code=0, error_message=None)
+
+
+def _nobody(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.message)
+
+
+# -- membership
+
+
+def join_group(request: JoinGroupRequest, call: Call) -> Result:
+    """Take part in the next generation; answered when it begins."""
+    return _run(call, call.broker.groups.join(request, _caller(call), call.now_ms))
+
+
+def sync_group(request: SyncGroupRequest, call: Call) -> Result:
+    """Bring or fetch the assignment; answered when it is committed."""
+    return _run(call, call.broker.groups.sync(request, _caller(call), call.now_ms))
+
+
+def heartbeat(request: HeartbeatRequest, call: Call) -> Result:
+    """Stay a member, and hear of rebalances."""
+    return _run(call, call.broker.groups.heartbeat(request, _caller(call), call.now_ms))
+
+
+def leave_group(request: LeaveGroupRequest, call: Call) -> Result:
+    """Members go by themselves, or are removed by an administrator."""
+    return _run(call, call.broker.groups.leave(request, _caller(call), call.now_ms))
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(call.ticket, call.version, call.client_id or "", f"/{call.session.peer_host}")
+
+
+def _run(call: Call, effects: Iterable[Effect]) -> Result:
+    call.broker.coordination.carry_out(effects, call.now_ms)
+    return LATER
+
+
+# -- offsets
+
+
+def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
+    """Keep offsets; answered when they are committed. Partitions that do not exist are refused one by one."""
+    cache = call.broker.plane.cache
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if call.version >= TOPIC_IDS_SINCE:
+            topic.name = cache.topic_name(topic.topic_id) or ""
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        for partition in topic.partitions:
+            if cache.partition(topic.name, partition.partition_index) is None:
+                refused[topic.name, partition.partition_index] = unknown
+    return _run(call, call.broker.groups.commit_offsets(request, _caller(call), call.now_ms, refused))
+
+
+def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    """How far groups have got; from version 8 on of several groups."""
+    if call.version < MANY_GROUPS_SINCE:
+        return _fetch_one(request, call)
+    cache = call.broker.plane.cache
+    answers = []
+    for group in request.groups:
+        names: dict[str, bytes] = {}
+        unknown: list[OffsetFetchResponseTopics] = []
+        asked: list[TopicPartition] | None = None
+        if group.topics is not None:
+            asked = []
+            for topic in group.topics:
+                name = topic.name if call.version < TOPIC_IDS_SINCE else cache.topic_name(topic.topic_id)
+                if name is None:
+                    unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+                    continue
+                names[name] = topic.topic_id
+                asked += [(name, index) for index in topic.partition_indexes]
+        found = call.broker.groups.fetch_offsets(group.group_id, asked, require_stable=request.require_stable)
+        if isinstance(found, ErrorCode):
+            answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=found))
+            continue
+        topics = [
+            OffsetFetchResponseTopics(
+                name=name,
+                topic_id=names.get(name) or cache.topic_id(name),
+                partitions=[_with_epoch(index, commit, code) for index, commit, code in offsets],
+            )
+            for name, offsets in _by_topic(found)
+        ]
+        answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown))
+    return OffsetFetchResponse(groups=answers)
+
+
+def _fetch_one(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    asked = (
+        None
+        if request.topics is None
+        else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    )
+    found = call.broker.groups.fetch_offsets(request.group_id, asked, require_stable=request.require_stable)
+    if isinstance(found, ErrorCode):
+        return _refuse_offset_fetch_as(request, call.version, found)
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=commit.offset,
+                    committed_leader_epoch=commit.leader_epoch,
+                    metadata=commit.metadata,
+                    error_code=code,
+                )
+                for index, commit, code in offsets
+            ],
+        )
+        for name, offsets in _by_topic(found)
+    ]
+    return OffsetFetchResponse(topics=topics)
+
+
+def _by_topic(
+    found: dict[TopicPartition, tuple[Commit, ErrorCode]],
+) -> Iterable[tuple[str, list[tuple[int, Commit, ErrorCode]]]]:
+    topics: dict[str, list[tuple[int, Commit, ErrorCode]]] = {}
+    for (name, index), (commit, code) in found.items():
+        topics.setdefault(name, []).append((index, commit, code))
+    return topics.items()
+
+
+def _with_epoch(index: int, commit: Commit, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        error_code=code,
+    )
+
+
+def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for index in indexes
+        ],
+    )
+
+
+def offset_delete(request: OffsetDeleteRequest, call: Call) -> Result:
+    """Forget offsets of partitions that no member subscribes to; answered when that is committed."""
+    return _run(call, call.broker.groups.delete_offsets(request, _caller(call), call.now_ms))
+
+
+# -- administration
+
+
+def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    """Groups in detail, each with its own error."""
+    groups = [call.broker.groups.describe_group(group_id, call.version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # READ, DELETE, DESCRIBE (KIP-430): everyone may, without an authorizer
+
+
+def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    """The groups that this broker coordinates, by state and type if asked for."""
+    return call.broker.groups.list_groups(request)
+
+
+def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
+    """Forget empty groups with their offsets; answered when that is committed."""
+    return _run(call, call.broker.groups.delete_groups(request, _caller(call), call.now_ms))
+
+
+# -- refusals
+
+
+def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=code,
+        error_message=text,
+        node_id=-1,
+        port=-1,
+        coordinators=[_nobody(key, code) for key in request.coordinator_keys],
+    )
+
+
+def _refuse_join(request: JoinGroupRequest, code: ErrorCode, text: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=code,
+        generation_id=-1,
+        protocol_name="",
+        leader="",
+        member_id=request.member_id,
+        members=[],
+    )
+
+
+def _refuse_commit(request: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refuse_offset_fetch(request: OffsetFetchRequest, code: ErrorCode, text: str) -> OffsetFetchResponse:
+    return _refuse_offset_fetch_as(request, MANY_GROUPS_SINCE if request.groups else 2, code)
+
+
+def _refuse_offset_fetch_as(request: OffsetFetchRequest, version: int, code: ErrorCode) -> OffsetFetchResponse:
+    """Before version 2 the response has no error of its own: every partition carries it."""
+    if version >= MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+                for group in request.groups
+            ]
+        )
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
+    return OffsetFetchResponse(error_code=code, topics=topics)
+
+
+def _refuse_describe(request: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(
+                error_code=code,
+                error_message=text,
+                group_id=group_id,
+                group_state="",
+                protocol_type="",
+                protocol_data="",
+                members=[],
+            )
+            for group_id in request.groups
+        ]
+    )
+
+
+def _refuse_delete(request: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
+    results = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+
+def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorCode, str], Message]:
+    """A refusal by the response's own error code alone."""
+    return lambda request, code, text: make(code)
+
+
+ROUTES = (
+    Route(8, OffsetCommitRequest, 2, 10, offset_commit, _refuse_commit),
+    Route(9, OffsetFetchRequest, 1, 10, offset_fetch, _refuse_offset_fetch),
+    Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find),
+    Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),
+    Route(12, HeartbeatRequest, 0, 4, heartbeat, _with_code(lambda code: HeartbeatResponse(error_code=code))),
+    Route(
+        13,
+        LeaveGroupRequest,
+        0,
+        5,
+        leave_group,
+        _with_code(lambda code: LeaveGroupResponse(error_code=code, members=[])),
+    ),
+    Route(
+        14,
+        SyncGroupRequest,
+        0,
+        5,
+        sync_group,
+        _with_code(lambda code: SyncGroupResponse(error_code=code, assignment=b"")),
+    ),
+    Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe),
+    Route(
+        16,
+        ListGroupsRequest,
+        0,
+        5,
+        list_groups,
+        _with_code(lambda code: ListGroupsResponse(error_code=code, groups=[])),
+    ),
+    Route(42, DeleteGroupsRequest, 0, 2, delete_groups, _refuse_delete),
+    Route(
+        47,
+        OffsetDeleteRequest,
+        0,
+        0,
+        offset_delete,
+        _with_code(lambda code: OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=[])),
+    ),
+)
