@@ -16,7 +16,9 @@ whenever it is allowed to):
 
 Until then a crash may keep, drop, reorder or tear it: a write may be there in part, later writes may be there without
 earlier ones, a file may have its new size and zeros for content. A file whose content was synced but whose name was
-not may be gone. After an `OSError` from `sync`, what was written since the last good `sync` must be taken as lost.
+not may be gone. Names of one folder change in order: a later change does not survive an earlier one (so it is on every
+journaling file system). After an `OSError` from `sync`, what was written since the last good `sync` must be taken as
+lost.
 
 Failures are `OSError` with an `errno` (EIO, ENOSPC, EROFS, EACCES, EMFILE, ...), as the operating system reports them.
 """

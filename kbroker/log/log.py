@@ -64,6 +64,7 @@ class Log:
         "_flushing",
         "_marks",
         "_names_changed",
+        "_opened_end",
         "_random",
         "_saved_epochs",
         "_tail_offset",
@@ -113,6 +114,7 @@ class Log:
         self._names_changed = names_changed
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
+        self._opened_end = -1 if names_changed else log_end_offset
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
         self._tail_position = 0
@@ -380,7 +382,7 @@ class Log:
         """Cut all records from `offset` on (and the batch that holds it), for a follower whose log went astray.
 
         If the recovery point fell, the caller makes its checkpoint durable before anything more is appended: recovery
-        trusts what lies below it. Waits for the folder's names to be durable where segments go. Raises OSError.
+        trusts what lies below it. Waits until the cut is durable. Raises OSError.
         """
         assert offset >= 0, offset
         if offset >= self.log_end_offset:
@@ -559,18 +561,24 @@ class Log:
         rolled_only: leave the active segment out, as after a roll.
         """
         offset = self.active.base_offset if rolled_only else self.log_end_offset
-        epochs_changed = self.epochs.version != self._saved_epochs
-        if self._flushing is not None or (offset <= self.recovery_point and not epochs_changed):
+        changed = self._names_changed or self.epochs.version != self._saved_epochs
+        if self._flushing is not None or (offset <= self.recovery_point and not changed):
             return None
-        offset = max(offset, self.recovery_point)
+        self._flushing = self._flush_job(max(offset, self.recovery_point), rolled_only)
+        return self._flushing
+
+    def _flush_job(self, offset: int, rolled_only: bool) -> FlushJob:
         files = []
         first = bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1
+        if first > 0 and self._names_changed and self.segments[first].base_offset == self.recovery_point:
+            first -= 1  # its batches are durable, what the roll did to its indices is not
         for segment in self.segments[max(first, 0) :]:
             if segment.base_offset < offset or (segment.base_offset == offset and not rolled_only):
                 files += segment.files_to_sync()
         files += self.snapshots.to_sync(self.recovery_point - 1, offset)
-        epochs = (self.epochs.version, format_leader_epochs(self.epochs.entries())) if epochs_changed else None
-        self._flushing = FlushJob(
+        changed = self.epochs.version != self._saved_epochs
+        epochs = (self.epochs.version, format_leader_epochs(self.epochs.entries())) if changed else None
+        job = FlushJob(
             self.folder.disk,
             self.folder.path,
             offset,
@@ -580,7 +588,7 @@ class Log:
             truncations=self._truncations,
         )
         self._names_changed = False
-        return self._flushing
+        return job
 
     def flushed(self, job: FlushJob, now_ms: int) -> int:
         """A flush came back: move the recovery point; returns it. now_ms: monotonic."""
@@ -604,21 +612,21 @@ class Log:
     # ---- end
 
     def close(self) -> None:
-        """Make everything durable and exact, for a clean stop; waits for the disk. Not while a flush is under way."""
+        """Make everything durable and exact, for a clean stop; waits for the disk. Not while a flush is under way.
+
+        A log that nothing happened to since it was opened costs nothing.
+        """
         assert self._flushing is None, self._flushing
-        self.producers.end_offset = self.log_end_offset
-        if self.log_end_offset > (self.snapshots.latest or 0):
-            self.snapshots.take(self.producers)
-            self._names_changed = True
-        active = self.active
-        if active.size or active.offsets.count:
-            active.finish()
-        job = self.start_flush()
-        if job is not None:
+        if self._truncations or self._names_changed or self._opened_end != self.log_end_offset:
+            self.producers.end_offset = self.log_end_offset
+            if self.log_end_offset > (self.snapshots.latest or 0):
+                self.snapshots.take(self.producers)
+                self._names_changed = True
+            self.active.finish()
+            job = self._flush_job(self.log_end_offset, rolled_only=False)
             job.run()
+            self._flushing = job
             self.flushed(job, 0)
-        elif self._names_changed:
-            self.folder.disk.sync_dir(self.folder.path)
         self.close_files()
 
     def close_files(self) -> None:

@@ -294,6 +294,8 @@ class _Recovery:
         first = max(0, bisect_right(segments, recovery_point, key=_base_offset) - 1)
         start = self._next_offset = segments[first].base_offset
         self._trusted = recovery_point
+        if first > 0 and start == recovery_point:
+            segments[first - 1].finish_again()  # its batches are durable, what its roll did to its indices may not be
         self._epochs.truncate_from_end(start)
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(-1, start)

@@ -329,7 +329,11 @@ class Segment:
     # ---- change
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut all batches from `offset` on, and the batch that holds it. now_ms: wall clock."""
+        """Cut all batches from `offset` on, and the batch that holds it, durably. now_ms: wall clock.
+
+        If an old batch came back after a crash, in front of newer ones written behind it, no check would tell: the log
+        would hold what no leader ever had. So this waits for the disk, as Apache's broker does not.
+        """
         found = self.find(offset)
         self.offsets.keep_below(offset)
         self.times.keep_below(offset)
@@ -337,6 +341,7 @@ class Segment:
             self._aborted.keep_below(offset)
         if found is not None:
             self.file.resize(found[0])
+            self.file.sync()
             self.size = found[0]
         if not self.size:
             self.created_ms = now_ms
@@ -402,6 +407,11 @@ class Segment:
         if self.config.preallocate and self.file.size() != self.size:
             self.file.resize(self.size)
         self._index_bytes = (self.offsets.count * 8, self.times.count * 12)
+
+    def finish_again(self) -> None:
+        """`finish`, for a segment that a crash may have caught in the act: its indices are true, if incomplete."""
+        self._find_max_timestamp()
+        self.finish()
 
     def files_to_sync(self) -> list[File]:
         """Handles on all its files, index entries written: syncing them makes the segment durable."""

@@ -3,7 +3,9 @@
 Owns the files of one simulated machine, split in two: what a running process sees, and what a power cut would leave.
 `crash_at` stops the machine at the n-th call; `restart` settles what survived. Faults (an errno for a call, a full
 volume, slow calls, flipped bits) are set from outside. Stricter than a journaling file system on purpose: any subset
-of the unsynced writes and names may survive, each whole, torn at a sector or byte, or not at all.
+of the unsynced writes may survive, each whole, torn at a sector or byte, or not at all, whatever happens to the names.
+Names in one folder survive in the order in which they changed, as on every journaling file system, or in none
+(`ordered_names = False`).
 """
 
 from __future__ import annotations
@@ -154,6 +156,7 @@ class SimDisk:
         self.crash_at: int | None = None  # the call (counting from 1) that never returns
         self.crash_on_reads = False  # otherwise a crash lands only on calls that change something
         self.capacity: int | None = None  # bytes; None: endless
+        self.ordered_names = True  # a changed name survives only with the changes before it in its folder
         self.open_files = 0  # handles not closed yet
         self.fault: Fault | None = None
         self.slow: Callable[[str, str], None] | None = None  # told of each call; may advance a clock
@@ -181,19 +184,33 @@ class SimDisk:
         node.data[bit // 8] ^= 1 << bit % 8
         node.durable[bit // 8] ^= 1 << bit % 8
 
+    @property
+    def is_down(self) -> bool:
+        """Whether the machine has stopped: even if the last call came back, with an error that the caller ignored."""
+        return self._down
+
     def restart(self, *, power_loss: bool = True) -> None:
         """Bring the machine up again: after a power cut, or (power_loss=False) after only the process died."""
         if power_loss:
-            for change in self._changes:
-                if self._chance.random() < 0.5:
-                    change.make_durable()
-            self._changes.clear()
+            self._settle_names()
             self._settle(self._root)
         self._boot += 1
         self._down = False
         self.crash_at = None
         self._locks.clear()
         self.open_files = 0
+
+    def _settle_names(self) -> None:
+        """Which names survive: of each folder the first few changes, unless told that order means nothing."""
+        dropped: set[int] = set()  # folders of which no later change survives
+        odds = self._chance.choice((0.0, 0.1, 0.3, 1.0))
+        for change in self._changes:
+            folders = {id(folder) for folder in change.folders}
+            if folders & dropped or self._chance.random() < odds:
+                dropped |= folders if self.ordered_names else set()
+            else:
+                change.make_durable()
+        self._changes.clear()
 
     def _settle(self, folder: _Folder) -> None:
         folder.names = dict(folder.durable)
@@ -299,6 +316,7 @@ class SimDisk:
             else:
                 later.append(change)
         self._changes = later
+        self._leave()
 
     def lock(self, path: str) -> SimLock:
         """Held until released or until the machine restarts."""
