@@ -9,28 +9,30 @@ The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, U
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
-from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records import RecordError, crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     HeaderTuple,
     assign,
     set_max_timestamp,
     unpack_header,
 )
-
-_CODECS = 5  # none, gzip, snappy, lz4, zstd
+from protocol.records.compression import Codec, codec_named, codec_of
+from protocol.records.content import FactsTuple, build_batch, check_records, parse_records
+from protocol.records.control_records import ControlType, parse_marker
 
 
 class UnexpectedOffsetError(KafkaError):
@@ -133,7 +135,13 @@ def plan_as_leader(
     ):
         raise _not_a_clients(header)
 
-    max_timestamp = _check_timestamps(header, config, now_ms)
+    rebuild = None
+    if config.looks_at_records:
+        facts = _look_at_records(records, header, config, now_ms)
+        max_timestamp = facts[0]
+        rebuild = _codec_to_rebuild_with(header, facts, config, origin)
+    if config.log_append_time or attributes & LOG_APPEND_TIME:
+        max_timestamp = _append_time(header, config, now_ms)
     if producer_id >= 0:
         if attributes & CONTROL:
             producers.check_marker(header, marker_of(records, header))
@@ -141,9 +149,15 @@ def plan_as_leader(
             repeated = producers.check(header, origin)
             if repeated is not None:
                 return _duplicate(repeated, config)
+
+    if rebuild is not None:
+        records = _rebuilt(records, header, config, rebuild)
+        header = unpack_header(records, 0)
+        length, size = header[1], len(records)
+        if size > config.max_message_bytes:
+            raise _too_large(size, config)
     if size > config.segment_bytes:
         raise _longer_than_segment(size, config)
-
     assign(records, 0, next_offset, length, leader_epoch)
     if max_timestamp != header[8] or attributes & LOG_APPEND_TIME or config.log_append_time:
         set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
@@ -162,26 +176,66 @@ def plan_as_leader(
     return plan
 
 
-def _check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
-    """The batch's largest timestamp as it is to be written."""
-    claims_append_time, max_timestamp = header[5] & LOG_APPEND_TIME, header[8]
-    if config.log_append_time:
-        if claims_append_time:
-            raise _refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not say that a timestamp is LogAppendTime")
-        return now_ms
-    if claims_append_time and max_timestamp == NO_TIMESTAMP:
+def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
+    """Check that the records parse, have keys on a compacted topic, and timestamps within the topic's limits."""
+    facts = check_records(records, 0, header)
+    if config.compact and facts[3] >= 0:
+        raise RecordError(ErrorCode.INVALID_RECORD, 0, "a record without a key on a compacted topic", facts[3])
+    if config.limits_timestamps and facts[0] != NO_TIMESTAMP:
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        latest = now_ms + config.message_timestamp_after_max_ms
+        if not earliest <= facts[2] <= facts[0] <= latest:
+            raise _untimely(records, header, earliest, latest)
+    return facts
+
+
+def _untimely(records: memoryview, header: HeaderTuple, earliest: int, latest: int) -> RecordError:
+    """Which record's timestamp is the first outside the limits; only called once one is."""
+    parsed = parse_records(records, 0, header)
+    index, timestamp = next(
+        (index, record.timestamp)
+        for index, record in enumerate(parsed)
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+    )
+    reason = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
+    return RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, index)
+
+
+def _append_time(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
+    """The batch's largest timestamp, on a topic with LogAppendTime or in a batch that claims to have it."""
+    if header[5] & LOG_APPEND_TIME and (config.log_append_time or header[8] == NO_TIMESTAMP):
         raise _refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not say that a timestamp is LogAppendTime")
-    if config.message_timestamp_before_max_ms != NEVER or config.message_timestamp_after_max_ms != NEVER:
-        for timestamp in (max_timestamp,):
-            if timestamp != NO_TIMESTAMP and not (
-                -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms
-            ):
-                raise _refused(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"timestamp {timestamp} is not within [{now_ms - config.message_timestamp_before_max_ms}, "
-                    f"{now_ms + config.message_timestamp_after_max_ms}]",
-                )
-    return max_timestamp
+    return now_ms if config.log_append_time else header[8]
+
+
+def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogConfig, origin: Origin) -> Codec | None:
+    """The codec to build the batch anew with; None if it can be kept as it came.
+
+    Offset deltas that are not 0, 1, 2... come from old clients: Apache's broker rewrites them as well.
+    """
+    source = header[5] & CODEC_MASK
+    if header[5] & CONTROL:
+        return None
+    if config.compression_type != "producer":
+        target = codec_named("none" if config.compression_type == "uncompressed" else config.compression_type)
+        if target.codec_id != source:
+            return target
+    return codec_of(source) if facts[4] >= 0 and origin is Origin.CLIENT else None
+
+
+def _rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec) -> memoryview:
+    """The same records in a new batch; compressed here, in the loop, as compression.type wants it."""
+    parsed = [record._replace(offset=index) for index, record in enumerate(parse_records(records, 0, header))]
+    batch = build_batch(
+        parsed,
+        codec_id=codec.codec_id,
+        level=config.compression_level if config.compression_type == codec.name else None,
+        producer_id=header[9],
+        producer_epoch=header[10],
+        base_sequence=header[11],
+        transactional=bool(header[5] & TRANSACTIONAL),
+    )
+    return memoryview(batch)
 
 
 def _only_batch(records: memoryview, size: int) -> memoryview:
@@ -269,38 +323,10 @@ def _out_of_order(offset: int, last_offset: int, *, first: bool) -> KafkaError:
 
 
 def marker_of(batch: memoryview, header: HeaderTuple) -> Marker:
-    """The end-of-transaction marker in a control batch. Raises KafkaError INVALID_RECORD if there is none.
-
-    The record's key is version (2 bytes) and type (2: 0 abort, 1 commit), its value version (2) and coordinator epoch
-    (4). Source: KIP-98.
-    """
-    data = bytes(batch[HEADER_SIZE : header[1] + LENGTH_OVERHEAD])
-    try:
-        _, at = _varint(data, 0)
-        delta, at = _varint(data, at + 1)
-        _, at = _varint(data, at)
-        key_size, at = _varint(data, at)
-        kind = int.from_bytes(data[at + 2 : at + 4], "big")
-        value_size, at = _varint(data, at + key_size)
-        epoch = int.from_bytes(data[at + 2 : at + 6], "big", signed=True)
-    except IndexError:
-        key_size, value_size, kind = 0, 0, -1
-    if key_size < 4 or value_size < 6 or kind not in (0, 1):
-        raise _refused(ErrorCode.INVALID_RECORD, f"control batch at offset {header[0]} is no end of a transaction")
-    timestamp = header[8] if header[5] & LOG_APPEND_TIME else header[7] + delta
-    return Marker(kind == 1, epoch, timestamp)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint and the position behind it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
+    """The end-of-transaction marker in a control batch. Raises KafkaError INVALID_RECORD if there is none."""
+    record = parse_records(batch, 0, header)[0]
+    control_type, coordinator_epoch = parse_marker(record)
+    return Marker(control_type is ControlType.COMMIT, coordinator_epoch, record.timestamp)
 
 
 # ---- refusals

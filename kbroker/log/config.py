@@ -43,10 +43,14 @@ class LogConfig:
     max_compaction_lag_ms: int = NEVER
     min_cleanable_dirty_ratio: float = 0.5
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    check_records: bool = True  # parse every record that a producer sends, as Apache's broker does; False: only where
+    # another setting needs a look at records
 
     compact: bool = field(init=False, repr=False)
     delete: bool = field(init=False, repr=False)
     log_append_time: bool = field(init=False, repr=False)
+    limits_timestamps: bool = field(init=False, repr=False)
+    looks_at_records: bool = field(init=False, repr=False)
 
     @classmethod
     def of(cls, topic: TopicConfig, *, producer_id_expiration_ms: int) -> LogConfig:
@@ -86,3 +90,7 @@ class LogConfig:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
         object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
         object.__setattr__(self, "log_append_time", self.message_timestamp_type == "LogAppendTime")
+        limits = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) != NEVER
+        object.__setattr__(self, "limits_timestamps", limits and not self.log_append_time)
+        looks = self.check_records or self.compact or self.limits_timestamps or self.compression_type != "producer"
+        object.__setattr__(self, "looks_at_records", looks)

@@ -114,7 +114,7 @@ class Log:
         self._names_changed = names_changed
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
-        self._opened_end = -1 if names_changed else log_end_offset
+        self._opened_end = -1 if names_changed else log_end_offset  # -1: there is something to save
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
         self._tail_position = 0
@@ -232,6 +232,7 @@ class Log:
         )
         self.segments.append(segment)
         self._names_changed = True
+        self._opened_end = -1
         self._forget_places()  # the end of the log is elsewhere now
         return segment
 

@@ -25,10 +25,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records import crc32c
 from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
 
 BATCHES_KEPT = 5

@@ -29,7 +29,7 @@ from kbroker.log.jobs import remove_if_there
 from kbroker.log.log import Log, draw_jitter, replay_producers
 from kbroker.log.names import LEADER_EPOCHS, SegmentFile, SegmentPart, parse_segment_file_name
 from kbroker.log.producers import Producers
-from kbroker.log.scan import headers, intact_batches
+from kbroker.log.scan import WALK_BYTES, headers, intact_batches
 from kbroker.log.segment import Segment
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Disk, Entry, Random
@@ -60,24 +60,31 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     progress: Callable[[RecoveryProgress], None] | None = None,
+    notices: list[str] | None = None,
 ) -> Log:
     """The log in an existing folder, which may be empty.
 
     clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset: from the checkpoints, 0
     where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean stop makes it
-    read. Raises OSError; NewerFormatError for a file that a newer broker has written.
+    read. notices: gets a line for everything that was not as it should be: path, position, what was done about it.
+    Raises OSError; NewerFormatError for a file that a newer broker has written.
     """
+    notices = [] if notices is None else notices
     folder = Folder(disk, path, open_files)
     found = _tidy(folder)
-    segments = _load_segments(folder, found, config, wall_ms)
+    segments = _load_segments(folder, found, config, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
     producers = Producers()
-    epochs = _load_epochs(folder, segments) if found.has_epochs else LeaderEpochs()
+    epochs = _load_epochs(folder, segments, notices) if found.has_epochs else LeaderEpochs()
+    if clean and segments and not _ends_well(segments[-1], notices):
+        clean, recovery_point = False, segments[-1].base_offset
     if segments and not clean:
-        recovery = _Recovery(config, segments, epochs, producers, snapshots)
+        recovery = _Recovery(config, segments, epochs, producers, snapshots, notices)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
-    log_end_offset = segments[-1].next_offset() if segments else -1
+    log_end_offset = segments[-1].end()[0] if segments else -1
     if log_end_offset < log_start_offset:
+        if segments:
+            notices.append(f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: begun anew")
         _remove_segments(folder, segments)  # nothing there, or so little that what the checkpoint says was lost
         epochs.clear()
         producers.clear(log_start_offset)
@@ -181,7 +188,7 @@ def _end_of_swap(folder: Folder, entry: Entry, file: SegmentFile) -> int:
         handle.close()
 
 
-def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: int) -> list[Segment]:
+def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: int, notices: list[str]) -> list[Segment]:
     """The segments in order; indices without a log are removed, missing ones of a log with batches made anew."""
     segments = []
     for base_offset in sorted(found.parts):
@@ -205,11 +212,26 @@ def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: in
         )
         if index is None or times is None:
             segment.rebuild_indices()
+            if segment.size:
+                notices.append(f"{folder.file_path(base_offset, 'log')}: an index was missing: made anew")
         segments.append(segment)
     return segments
 
 
-def _load_epochs(folder: Folder, segments: list[Segment]) -> LeaderEpochs:
+def _ends_well(active: Segment, notices: list[str]) -> bool:
+    """After a clean stop: whether the last segment ends with a whole batch, but for zeros that were never used."""
+    _, end = active.end()
+    while end < active.size:
+        rest = active.file.read(end, min(WALK_BYTES, active.size - end))
+        if rest.strip(b"\0"):
+            path = active.folder.file_path(active.base_offset, "log")
+            notices.append(f"{path}: position {end}: no batch, although the last stop was clean: recovering")
+            return False
+        active.size -= len(rest)
+    return True
+
+
+def _load_epochs(folder: Folder, segments: list[Segment], notices: list[str]) -> LeaderEpochs:
     """The leader epochs as the file has them; from the batches, if it cannot be read."""
     path = f"{folder.path}/{LEADER_EPOCHS}"
     try:
@@ -217,7 +239,8 @@ def _load_epochs(folder: Folder, segments: list[Segment]) -> LeaderEpochs:
         return LeaderEpochs(parse_leader_epochs(text or ""))
     except NewerFormatError as error:
         raise error.at(path) from None
-    except CorruptFileError:
+    except CorruptFileError as error:
+        notices.append(f"{error.at(path)}: made anew from the batches")
         epochs = LeaderEpochs()
     for segment in segments:
         for _, header in headers(segment.file, 0, segment.size):
@@ -272,8 +295,10 @@ class _Recovery:
         epochs: LeaderEpochs,
         producers: Producers,
         snapshots: Snapshots,
+        notices: list[str],
     ) -> None:
         self._config = config
+        self._notices = notices
         self._segments = segments
         self._epochs = epochs
         self._producers = producers
@@ -308,10 +333,18 @@ class _Recovery:
                 done = at + 1 - first
                 progress(RecoveryProgress(done, len(sizes) - first, sum(sizes[first : at + 1]), sum(sizes[first:])))
             if not whole:
+                # what follows a cut or a hole makes no sense any more
                 behind = segments[at + 1 :] if self._next_offset >= segments[at].base_offset else segments[at:]
                 del segments[len(segments) - len(behind) :]
+                self._note_removed(behind)
                 _remove_segments(segments[0].folder, behind)
                 break
+
+    def _note_removed(self, behind: list[Segment]) -> None:
+        """A line for each segment that goes."""
+        for segment in behind:
+            path = segment.folder.file_path(segment.base_offset, "log")
+            self._notices.append(f"{path}: {segment.size} bytes behind lost batches: removed")
 
     def _is_behind_hole(self, at: int, first: int) -> bool:
         """Whether batches before this segment were lost, so that it must go as well.
@@ -341,6 +374,8 @@ class _Recovery:
             valid = position + header[1] + LENGTH_OVERHEAD
         segment.size = valid
         if valid < size:
+            path = segment.folder.file_path(segment.base_offset, "log")
+            self._notices.append(f"{path}: position {valid}: {size - valid} bytes that make no whole batch: cut")
             segment.file.resize(valid)
             segment.file.sync()  # or what was cut might come back behind what is appended next
         segment.finish()

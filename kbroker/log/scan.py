@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Iterator
 from struct import Struct
 
-from crc32c import crc32c
-
 from kbroker.ports import File
+from protocol.records import crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
     HEADER_SIZE,

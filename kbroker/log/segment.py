@@ -306,12 +306,18 @@ class Segment:
         """Positions and headers of all batches from a batch's position on."""
         return list(headers(self.file, position, self.size))
 
-    def next_offset(self) -> int:
-        """The offset behind the last batch, base_offset if there is none."""
-        last: HeaderTuple | None = None
-        for _, header in headers(self.file, self.offsets.lookup(self.offsets.last_offset)[1], self.size):
-            last = header
-        return self.base_offset if last is None else last[0] + last[6] + 1
+    def end(self) -> tuple[int, int]:
+        """The offset behind the last batch and the position behind it, found from the last index entry on.
+
+        The position is less than the size where the file goes on with what is no batch.
+        """
+        offset, position = self.base_offset, 0
+        for start in (self.offsets.lookup(self.offsets.last_offset)[1], 0):
+            for at, header in headers(self.file, start, self.size):
+                offset, position = header[0] + header[6] + 1, at + header[1] + LENGTH_OVERHEAD
+            if position or not start:
+                break  # otherwise the last entry points at no batch
+        return offset, position
 
     def position_for_timestamp(self, timestamp: int, start_offset: int) -> int:
         """A position at or before the first batch with a timestamp not below `timestamp` and an offset not below

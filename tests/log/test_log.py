@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kbroker.log import LogConfig, Origin, UnexpectedOffsetError
 from protocol.errors import ErrorCode, KafkaError
-from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, flush, marker, new_disk, offsets_in, open_at
+from protocol.records import Record
+from protocol.records.batch import BatchHeader, unpack_header
+from protocol.records.content import build_batch, parse_set
+from tests.log.worlds import (
+    FOLDER,
+    NOW,
+    all_offsets,
+    batch,
+    fetch,
+    flush,
+    marker,
+    new_disk,
+    offsets_in,
+    open_at,
+    record,
+)
 
 SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
 
 
-def refused(code: ErrorCode) -> object:
+def refused(code: ErrorCode) -> Any:
     return pytest.raises(KafkaError, match=code.name)
 
 
@@ -168,6 +185,80 @@ def test_log_append_time_is_stamped_and_the_checksum_follows() -> None:
     plan = log.append_as_leader(batch(timestamp=5), 3, NOW)
     expected = batch(timestamp=5, max_timestamp=NOW, attributes=8, epoch=3)
     assert (plan.append_time_ms, fetch(log, 0)) == (NOW, bytes(expected))
+
+
+# ---- records
+
+
+def test_records_that_do_not_parse_are_refused() -> None:
+    with refused(ErrorCode.INVALID_RECORD):
+        open_at(new_disk()).append_as_leader(batch(2, records=record(0, b"x") + b"\x7f"), 0, NOW)
+
+
+def test_nobody_looks_at_records_where_the_settings_do_not_ask_for_it() -> None:
+    log = open_at(new_disk(), LogConfig(check_records=False))
+    assert log.append_as_leader(batch(1, records=b"\x7f"), 0, NOW).last_offset == 0
+
+
+def test_a_record_without_a_key_is_refused_on_a_compacted_topic_and_named() -> None:
+    log = open_at(new_disk(), LogConfig(cleanup_policy=frozenset({"compact"})))
+    with refused(ErrorCode.INVALID_RECORD) as raised:
+        log.append_as_leader(batch(2, records=record(0, b"x", b"k") + record(1, b"x")), 0, NOW)
+    assert raised.value.index == 1
+
+
+def test_the_first_record_with_a_bad_timestamp_is_named() -> None:
+    log = open_at(new_disk(), LogConfig(message_timestamp_after_max_ms=500))
+    records = record(0, b"x") + record(1, b"x", timestamp_delta=501)
+    with refused(ErrorCode.INVALID_TIMESTAMP) as raised:
+        log.append_as_leader(batch(2, records=records), 0, NOW)
+    assert raised.value.index == 1
+
+
+def test_a_wrong_max_timestamp_is_put_right() -> None:
+    log = open_at(new_disk())
+    records = record(0, b"x", timestamp_delta=5)
+    plan = log.append_as_leader(batch(records=records, max_timestamp=NOW + 99), 0, NOW)
+    assert (plan.max_timestamp, fetch(log, 0)) == (
+        NOW + 5,
+        bytes(batch(records=records, max_timestamp=NOW + 5, epoch=0)),
+    )
+
+
+def values_of(data: bytes) -> list[tuple[int, bytes | None]]:
+    ((_, records),) = parse_set(data)
+    return [(each.offset, each.value) for each in records]
+
+
+def test_a_topic_with_its_own_codec_recompresses() -> None:
+    log = open_at(new_disk(), LogConfig(compression_type="gzip"))
+    log.append_as_leader(batch(), 0, NOW)
+    log.append_as_leader(batch(3, size=500, producer=(7, 2, 0)), 4, NOW)
+    data = fetch(log, 1)
+    header = BatchHeader(*unpack_header(data))
+    assert len(data) < 200
+    assert (header.codec_id, header.producer_id, header.producer_epoch, header.base_sequence) == (1, 7, 2, 0)
+    assert (header.partition_leader_epoch, values_of(data)) == (4, [(i, b"v" * 500) for i in (1, 2, 3)])
+
+
+def test_a_topic_without_compression_unpacks() -> None:
+    packed = memoryview(build_batch([Record(0, NOW, None, b"v" * 500)], codec_id=4))
+    log = open_at(new_disk(), LogConfig(compression_type="uncompressed"))
+    log.append_as_leader(packed, 0, NOW)
+    assert fetch(log, 0) == bytes(batch(size=500, epoch=0))
+
+
+def test_a_compressed_batch_is_kept_as_it_came() -> None:
+    packed = bytes(build_batch([Record(0, NOW, None, b"v" * 500)], codec_id=4))
+    log = open_at(new_disk())
+    log.append_as_leader(memoryview(bytearray(packed)), 0, NOW)
+    assert fetch(log, 0)[16:] == packed[16:]
+
+
+def test_offset_deltas_out_of_order_are_put_right() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(2, records=record(0, b"a") + record(0, b"b")), 0, NOW)
+    assert values_of(fetch(log, 0)) == [(0, b"a"), (1, b"b")]
 
 
 # ---- producers
@@ -384,7 +475,7 @@ def retained(config: LogConfig, high_watermark: int = 20, wall_ms: int = NOW) ->
     """Base offsets of the segments left of 20 batches, one ms apart, four to a segment."""
     log = open_at(new_disk(), config)
     for i in range(20):
-        log.append_as_leader(batch(timestamp=NOW + i), 0, NOW)
+        log.append_as_leader(batch(timestamp=NOW + i, key=b"" if config.compact else None), 0, NOW)
     log.set_high_watermark(high_watermark)
     log.delete_old_segments(wall_ms)
     assert log.log_start_offset == log.segments[0].base_offset

@@ -296,6 +296,55 @@ def test_messages_of_old_formats_are_walked_and_found() -> None:
     assert (log.log_end_offset, fetch(log, 3)) == (5, messages[3] + messages[4])
 
 
+def notices_of(disk: SimDisk, *, clean: bool) -> list[str]:
+    notices: list[str] = []
+    open_log(
+        disk,
+        FOLDER,
+        SMALL,
+        open_files=OpenFiles(10),
+        random=SimRandom(1),
+        wall_ms=NOW,
+        clean=clean,
+        notices=notices,
+    )
+    return [notice.removeprefix(FOLDER + "/") for notice in notices]
+
+
+def test_what_is_cut_and_removed_is_told() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.flip_bit(path(8, "log"), 8 * (len(batch()) + 70))
+    assert notices_of(disk, clean=False) == [
+        "00000000000000000008.log: position 78: 234 bytes that make no whole batch: cut",
+        "00000000000000000012.log: 312 bytes behind lost batches: removed",
+        "00000000000000000016.log: 156 bytes behind lost batches: removed",
+    ]
+
+
+def test_a_sound_log_is_told_nothing_of() -> None:
+    disk = new_disk()
+    filled(disk)
+    assert notices_of(disk, clean=False) + notices_of(disk, clean=True) == []
+
+
+def test_a_damaged_length_at_the_end_is_noticed_even_after_a_clean_stop() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    disk.flip_bit(path(0, "log"), 8 * (2 * len(batch()) + 8))
+    told = notices_of(disk, clean=True)
+    assert told[0] == "00000000000000000000.log: position 156: no batch, although the last stop was clean: recovering"
+    assert all_offsets(open_at(disk)) == [0, 1]
+
+
+def test_preallocated_zeros_are_no_damage() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    disk.open(path(0, "log"), "write").resize(5000)
+    assert notices_of(disk, clean=True) == []
+    assert all_offsets(open_at(disk)) == [0, 1, 2]
+
+
 def test_progress_is_told_by_segment() -> None:
     disk = new_disk()
     filled(disk)

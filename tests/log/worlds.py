@@ -48,10 +48,11 @@ def batch(
     last_offset_delta: int | None = None,
     max_timestamp: int | None = None,
     fill: bytes = b"v",
+    key: bytes | None = None,
 ) -> memoryview:
     """A v2 batch of `count` records with values of `size` bytes. producer: id, epoch, base sequence."""
     if records is None:
-        records = b"".join(record(i, fill * size) for i in range(count))
+        records = b"".join(record(i, fill * size, key) for i in range(count))
     data = bytearray(61 + len(records))
     _HEADER.pack_into(
         data,

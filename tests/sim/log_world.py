@@ -231,7 +231,8 @@ class Host:
         """After a crash: find the line that the log is a part of, and make that the present one."""
         found = self.contents()
         log = self.log
-        assert log.log_end_offset >= self.flushed, f"ends at {log.log_end_offset}, flushed to {self.flushed}"
+        durable = max((w.last_offset + 1 for w in self.line if w.last_offset < self.flushed), default=0)
+        assert log.log_end_offset >= durable, f"ends at {log.log_end_offset}, flushed to {durable}"
         for line in reversed(self.lines):
             kept = [w for w in line if log.log_start_offset <= w.last_offset < log.log_end_offset]
             if [w.content for w in kept] == found:
