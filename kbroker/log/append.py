@@ -116,25 +116,8 @@ def plan_as_leader(
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
     UNSUPPORTED_FOR_MESSAGE_FORMAT (v0 and v1: convert first), UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
     """
-    given = len(records)
-    if given < HEADER_SIZE or records[16] != MAGIC:
-        raise _unreadable(records)
-    header: HeaderTuple = unpack_header(records, 0)
-    base_offset, length, _, _, crc, attributes, delta, _, max_timestamp, producer_id, _, sequence, count = header
-    size = length + LENGTH_OVERHEAD
-    if size > given or size < HEADER_SIZE:
-        raise _unreadable(records)
-    if size > config.max_message_bytes:
-        raise _too_large(size, config)
-    if crc32c(records[ATTRIBUTES_AT:size]) != crc:
-        raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum {crc:#010x} stored, not that of the batch")
-    if given != size:
-        records = _only_batch(records, size)
-    if origin is Origin.CLIENT and (
-        base_offset or count <= 0 or delta != count - 1 or attributes & CONTROL or (producer_id >= 0 > sequence)
-    ):
-        raise _not_a_clients(header)
-
+    records, header = _checked(records, config, origin)
+    attributes, delta, max_timestamp, producer_id = header[5], header[6], header[8], header[9]
     rebuild = None
     if config.looks_at_records:
         facts = _look_at_records(records, header, config, now_ms)
@@ -153,12 +136,10 @@ def plan_as_leader(
     if rebuild is not None:
         records = _rebuilt(records, header, config, rebuild)
         header = unpack_header(records, 0)
-        length, size = header[1], len(records)
-        if size > config.max_message_bytes:
-            raise _too_large(size, config)
+    size = len(records)
     if size > config.segment_bytes:
         raise _longer_than_segment(size, config)
-    assign(records, 0, next_offset, length, leader_epoch)
+    assign(records, 0, next_offset, header[1], leader_epoch)
     if max_timestamp != header[8] or attributes & LOG_APPEND_TIME or config.log_append_time:
         set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
     last_offset = next_offset + delta
@@ -174,6 +155,29 @@ def plan_as_leader(
     if config.log_append_time:
         plan.append_time_ms = now_ms
     return plan
+
+
+def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[memoryview, HeaderTuple]:
+    """The only batch in `records` and its header, as far as one can tell without a look at its records."""
+    given = len(records)
+    if given < HEADER_SIZE or records[16] != MAGIC:
+        raise _unreadable(records)
+    header: HeaderTuple = unpack_header(records, 0)
+    base_offset, length, _, _, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
+    size = length + LENGTH_OVERHEAD
+    if size > given or size < HEADER_SIZE:
+        raise _unreadable(records)
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
+    if crc32c(records[ATTRIBUTES_AT:size]) != crc:
+        raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum {crc:#010x} stored, not that of the batch")
+    if given != size:
+        records = _only_batch(records, size)
+    if origin is Origin.CLIENT and (
+        base_offset or count <= 0 or delta != count - 1 or attributes & CONTROL or (producer_id >= 0 > sequence)
+    ):
+        raise _not_a_clients(header)
+    return records, header
 
 
 def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
@@ -235,6 +239,8 @@ def _rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec:
         base_sequence=header[11],
         transactional=bool(header[5] & TRANSACTIONAL),
     )
+    if len(batch) > config.max_message_bytes:
+        raise _too_large(len(batch), config)
     return memoryview(batch)
 
 
