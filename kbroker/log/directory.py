@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kbroker.log.checkpoints import (
     format_clean_shutdown,
     format_offsets,
@@ -45,6 +43,7 @@ from kbroker.log.names import (
 )
 from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.ports import Disk, Lock, Random
+from protocol.records import crc32c
 
 CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
 """The files whose checksums the clean-shutdown marker carries, since their own format has none."""
