@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Ticket
+from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Signal, Ticket
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
+    PARKED_OPERATIONS,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     REQUESTS_IN_FLIGHT_PER_CONNECTION,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from kbroker.ports import Buffer
 
     Piece: TypeAlias = Buffer | Region
+
+Answer = TypeVar("Answer", bound="Message | None")
 
 log = logging.getLogger("kbroker.requests")
 
@@ -156,7 +159,7 @@ class Core:
         self._now_ms = now_ms
         for request in self._purgatory.expire(now_ms):
             assert request.waiting is not None, request
-            self._finish(request, request.waiting.expired(now_ms))
+            self._finish(request, self._asked(request, request.waiting.expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
 
@@ -222,7 +225,13 @@ class Core:
         return request.route.refuse(body, code, text)
 
     def _park(self, request: Request, waiting: Waiting) -> None:
-        """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet."""
+        """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet.
+
+        Where too many wait already, its time is up at once: a fetch gets what there is.
+        """
+        if len(self._purgatory) >= PARKED_OPERATIONS:
+            self._answer(request, waiting.expired(self._now_ms))
+            return
         request.channel.pending.append(request)
         request.waiting = waiting
         request.parked = self._purgatory.park(request, waiting.keys, waiting.deadline_ms)
@@ -293,11 +302,11 @@ class Core:
                 return
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
-        responses: list[tuple[Request, Message]] = []
+        responses: list[tuple[Request, Message | Signal]] = []
 
         def ready(request: Request) -> bool:
             assert request.waiting is not None, request
-            response = request.waiting.answer(now_ms)
+            response = self._asked(request, request.waiting.answer, now_ms)
             if response is None:
                 return False
             responses.append((request, response))
@@ -313,11 +322,24 @@ class Core:
         request.late = True
         self._answer(request, response)
 
-    def _finish(self, request: Request, response: Message) -> None:
+    def _asked(self, request: Request, ask: Callable[[int], Answer], now_ms: int) -> Answer | Signal:
+        """What a waiting request says now. If it fails, that is its own connection's end, and nobody else's."""
+        try:
+            return ask(now_ms)
+        except Exception as error:
+            if self.broker.strict:
+                raise
+            log.error("%r failed while it waited", request, exc_info=error)
+            return HANGUP
+
+    def _finish(self, request: Request, response: Message | Signal) -> None:
         request.parked = None
         request.waiting = None
         request.late = True
-        self._answer(request, response)
+        if isinstance(response, Message):
+            self._answer(request, response)
+        else:
+            self._hang_up(request.channel, f"{request!r} failed")
 
 
 def _emit(channel: Channel, buffers: list[Piece]) -> None:

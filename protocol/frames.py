@@ -43,6 +43,12 @@ class FrameDecoder:
         """Whether the stream stopped inside a frame."""
         return self._body is not None or bool(self._head)
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory of its own that it keeps: the frame being gathered, or the buffer of the last one."""
+        buffer = self._spare if self._body is None else self._body
+        return 0 if buffer is None else len(buffer)
+
     def feed(self, data: memoryview) -> Sequence[memoryview]:
         """The frames that are whole now: views, good until the next `feed`, `filled` or write to `data`'s buffer.
 

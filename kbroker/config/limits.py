@@ -14,6 +14,10 @@ ANSWER_BYTES_PER_CONNECTION = 16 * 1024 * 1024
 # Turns of one connection before the others get theirs: a fast sender must not starve a hundred slow ones.
 REQUESTS_PER_LOOP_TURN = 16
 
+# Memory of frames that come in parts, over all connections: each may be of socket.request.max.bytes, and a thousand
+# clients that send all but the last byte must not take a thousand times that. At least one such frame fits.
+GATHERED_BYTES = 1024 * 1024 * 1024
+
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
 PARKED_OPERATIONS = 200_000
 

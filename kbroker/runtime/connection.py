@@ -7,19 +7,27 @@ go to the core's channel, and what the channel has in `out` is written in that o
 Reading. A readable socket is read into one buffer that all connections of a loop share. A frame that arrived whole is
 handled right there; the part of one that did not is moved into a buffer of the connection's own, and the rest is
 received behind it. So an idle connection owns no buffer, and a large frame is copied only as far as its first part.
+One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs; what else came with them, or
+came while the channel had enough in flight, is held back, and nothing more is received until it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
 ahead on the disk pool: a cold read stalls its own connection and no other.
+
+Controllers. A connection of the control plane's listener, or one that turned out to be a controller's, is in the
+server's lane: it has a receive buffer of its own, because it is read in the middle of another connection's turn.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from kbroker.config.limits import REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
 from protocol.frames import FrameDecoder, FrameError
 
@@ -29,8 +37,11 @@ if TYPE_CHECKING:
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.server import Server
 
+log = logging.getLogger("kbroker.server")
+
 MOST_BUFFERS = 512  # in one sendmsg; the kernel takes 1,024
-REGION_BYTES = 1 << 20  # sent, and looked up in the page cache, at a time: a fair share of the loop
+REGION_BYTES = 1 << 20  # sent, and looked up in the page cache, at a time
+REGIONS_PER_TURN = 8  # then the other connections get their turn, however fast this one is read
 
 MSG_MORE = socket.MSG_MORE
 
@@ -38,7 +49,10 @@ IDLE, WAITS_SOCKET, WAITS_DISK = range(3)  # what the queue of a connection wait
 
 
 class Connection:
-    """A socket and the core's channel behind it."""
+    """A socket and the core's channel behind it.
+
+    in_lane: whether it is a controller's. last_heard_ms: when bytes last came in or went out.
+    """
 
     __slots__ = (
         "_backlog",
@@ -48,10 +62,13 @@ class Connection:
         "_region_ready",
         "_server",
         "_socket",
+        "_turn_due",
+        "_view",
         "_waits",
         "channel",
         "closed",
         "fd",
+        "in_lane",
         "last_heard_ms",
         "peer_host",
     )
@@ -64,79 +81,165 @@ class Connection:
         self.peer_host = peer_host
         self.last_heard_ms = now_ms
         self.closed = False
+        self.in_lane = False  # a controller's: goes first
+        self._view = server.receive_view  # where bytes are received between frames
         self._decoder = FrameDecoder(server.max_frame_bytes)
         self._queue: deque[Buffer | Region] = deque()  # taken from the channel, not yet taken by the kernel
-        self._backlog: deque[bytearray] = deque()  # frames received but not handled: the channel had enough in flight
+        self._backlog: deque[memoryview] = deque()  # frames received and held back, in memory of their own
         self._reading = True
+        self._turn_due = False  # the loop will call `_turn`
         self._waits = IDLE
         self._region_ready = 0  # bytes of the queue's first region known to be in the page cache
         server.loop.add_reader(self.fd, self.on_readable)
 
+    # -- in
+
     def on_readable(self) -> None:
-        """Receive once, handle every frame that is whole, write what that gave."""
+        """Receive once, handle frames that are whole, write what that gave."""
+        self.receive()
+        self._server.settle()
+
+    def receive(self) -> None:
+        """The same, but for what it caused on other connections."""
+        if self._backlog or self.closed:
+            return  # first what is held back; its turn is due, or answers have to leave
+        frames = self._received()
+        if frames:
+            self._handle(frames)
+
+    def _received(self) -> Sequence[memoryview]:
+        """Read the socket once; the frames that are whole now."""
         decoder = self._decoder
         server = self._server
         room = decoder.room()
         try:
-            if room is None:
-                size = self._socket.recv_into(server.receive_buffer)
-            else:
-                size = self._socket.recv_into(room)
+            size = self._socket.recv_into(self._view if room is None else room)
         except (BlockingIOError, InterruptedError):
-            return
+            return ()
         except OSError as error:
             self.close(error.strerror or str(error))
-            return
+            return ()
         if size == 0:
             self.close("")
-            return
-        now_ms = self.last_heard_ms = server.clock.now_ms()
+            return ()
+        self.last_heard_ms = server.clock.now_ms()
         try:
-            frames = decoder.feed(server.receive_view[:size]) if room is None else decoder.filled(size)
+            frames = decoder.feed(self._view[:size]) if room is None else decoder.filled(size)
         except FrameError as error:
             self.close(str(error))
-            return
+            return ()
+        if room is not None or decoder.midway:
+            server.gathered(self, decoder.held_bytes)
+        return frames
+
+    def _handle(self, frames: Sequence[memoryview]) -> None:
+        """Pass frames to the core, as many as are its turn, and write what that gave."""
         channel = self.channel
+        server = self._server
         receive = server.core.receive
-        for frame in frames:
-            if channel.closing:
-                break
-            if channel.full:
-                self._backlog.append(bytearray(frame))
-            else:
+        now_ms = self.last_heard_ms
+        left = REQUESTS_PER_LOOP_TURN
+        try:
+            for frame in frames:
+                if server.lane and not self.in_lane:
+                    server.empty_lane()
+                if channel.closing:
+                    break
+                if channel.full or left == 0:
+                    self._hold(frames[REQUESTS_PER_LOOP_TURN - left :])
+                    break
                 receive(channel, frame, now_ms)
-        if self._backlog:
+                left -= 1
+        except Exception:  # the core answers what handlers raise: this is a bug, and the client must not wait for it
+            log.exception("failed on a request of %s", channel.session)
+            self.close("internal error")
+            return
+        if self.closed:
+            return
+        if channel.session.is_controller and not self.in_lane:
+            server.prefer(self)
+        if channel.closing:
+            self._backlog.clear()
             self._stop_reading()
-        if channel.out or channel.closing:
             self.flush()
-        server.settle()
+        elif channel.out:
+            self.flush()
+        if self._backlog:
+            self._pace()
+
+    def _hold(self, frames: Sequence[memoryview]) -> None:
+        """Keep frames for later: copied if they are in the shared buffer, else in the buffer they were gathered in."""
+        for frame in reversed(frames):
+            if frame.obj is self._view.obj:
+                frame = memoryview(bytearray(frame))
+            else:
+                self._decoder.release()
+            self._backlog.appendleft(frame)
+
+    def _pace(self) -> None:
+        """When to go on with what is held back, and whether to read meanwhile."""
+        if self.closed:
+            return
+        if not self._backlog:
+            if not self._reading and not self.channel.closing:
+                self._reading = True
+                self._server.loop.add_reader(self.fd, self.on_readable)
+        elif self.channel.full:  # until answers have left: back-pressure
+            self._stop_reading()
+        elif not self._turn_due:
+            self._turn_due = True
+            self._server.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Handle some of what was held back."""
+        self._turn_due = False
+        if self.closed:
+            return
+        count = min(REQUESTS_PER_LOOP_TURN, len(self._backlog))
+        self._handle([self._backlog.popleft() for _ in range(count)])
+        self._pace()
+        self._server.settle()
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._server.loop.remove_reader(self.fd)
+
+    def prefer(self, view: memoryview) -> None:
+        """It is a controller's. view: the buffer to receive into from now on. Called between frames."""
+        self.in_lane = True
+        self._view = view
+
+    def release_buffer(self) -> int:
+        """Give back the memory of the last frame gathered; returns the bytes still held, of a frame in the making."""
+        self._decoder.release()
+        return self._decoder.held_bytes
+
+    # -- out
 
     def flush(self) -> None:
         """Write what the channel has ready, as far as the kernel takes it; the rest when the socket is writable."""
         channel = self.channel
-        if self._waits:
-            self._take(channel)
-            return
         out = channel.out
-        if len(out) == 1 and not self._queue and type(out[0]) is bytes:  # nearly every answer that is not a fetch
-            data = out[0]
-            try:
-                sent = self._socket.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self.close(error.strerror or str(error))
-                return
-            channel.written()
-            if sent < len(data):
-                self._queue.append(memoryview(data)[sent:])
-                self._wait_writable()
-                return
-            if channel.closing:
-                self.close(channel.closing)
+        if self._waits or len(out) != 1 or type(out[0]) is not bytes:
+            self._take(channel)
+            if not self._waits:
+                self._write_queue()
             return
-        self._take(channel)
-        self._write_queue()
+        data = out[0]  # nearly every answer that is not a fetch
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(error.strerror or str(error))
+            return
+        channel.written()
+        if sent < len(data):
+            self._queue.append(memoryview(data)[sent:])
+            self._wait_writable()
+            return
+        self._written_all()
 
     def _take(self, channel: Channel) -> None:
         self._queue.extend(channel.out)
@@ -144,9 +247,14 @@ class Connection:
 
     def _write_queue(self) -> None:
         queue = self._queue
+        left = REGIONS_PER_TURN
         try:
             while queue:
                 if isinstance(queue[0], Region):
+                    if left == 0:
+                        self._wait_writable()
+                        return
+                    left -= 1
                     if not self._send_region(queue[0]):
                         return
                 elif not self._send_buffers():
@@ -185,6 +293,9 @@ class Connection:
     def _send_region(self, region: Region) -> bool:
         """One sendfile of at most REGION_BYTES; false if the disk has to be waited for first."""
         wanted = min(region.size, REGION_BYTES)
+        if not region.size:
+            self._queue.popleft()
+            return True
         if self._region_ready <= 0:
             if not self._server.is_resident(region, wanted):
                 self._read_ahead(region, wanted)
@@ -231,28 +342,11 @@ class Connection:
             self._server.loop.remove_writer(self.fd)
         channel = self.channel
         channel.sent()
-        if channel.closing and not channel.out:
-            self.close(channel.closing)
-            return
-        if self._backlog or not self._reading:
-            self._resume()
-
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._server.loop.remove_reader(self.fd)
-
-    def _resume(self) -> None:
-        """Handle what was held back, then read again."""
-        channel = self.channel
-        while self._backlog and not channel.full and not self.closed:
-            self._server.core.receive(channel, memoryview(self._backlog.popleft()), self.last_heard_ms)
-        if not self._backlog and not self._reading and not self.closed:
-            self._reading = True
-            self._server.loop.add_reader(self.fd, self.on_readable)
-        if channel.out:
-            self.flush()
-        self._server.settle()
+        if channel.closing:
+            if not channel.out:
+                self.close(channel.closing)
+        elif self._backlog or not self._reading:
+            self._pace()
 
     def close(self, reason: str) -> None:
         """Hang up at once. reason: for the log; empty when the client left by itself."""

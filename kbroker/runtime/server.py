@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kbroker.api.broker import DiskDone
+from kbroker.config.limits import GATHERED_BYTES
 from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ log = logging.getLogger("kbroker.server")
 RECEIVE_BYTES = 256 << 10  # of the shared receive buffer: at 1 KB records larger ones gained nothing
 ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than this
 ACCEPT_PAUSE_S = 0.1
+LANE_BYTES = 64 << 10  # of the receive buffer that controllers share
+QUIET_MS = 5_000  # after so long a connection gives back the buffer its last large frame was gathered in
+SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth later
+LONGEST_SWEEP_S = 5.0
 PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
 NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
@@ -74,22 +79,37 @@ class Server:
         self.core = core
         self.clock = clock
         self.max_frame_bytes = limits.max_frame_bytes
-        self.receive_buffer = bytearray(RECEIVE_BYTES)
-        self.receive_view = memoryview(self.receive_buffer)
+        self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
+        self.lane: list[Connection] = []  # controllers': emptied before each request of the others
+        self._lane_view: memoryview | None = None
         self._limits = limits
         self._pool = pool
         self._listening: dict[str, socket.socket] = {}
+        self._control_listener = ""
         self._connections: dict[Channel, Connection] = {}
         self._by_ip: Counter[str] = Counter()
+        self._gathered: dict[Connection, int] = {}  # who holds how many bytes of frames that came in parts
+        self._gathered_bytes = 0
+        self._most_gathered_bytes = max(GATHERED_BYTES, limits.max_frame_bytes)
         self._settling = False
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at_ms: int | None = None
 
-    def accept_from(self, name: str, listening: socket.socket) -> None:
-        """Serve the connections of a listening socket, under this listener's name."""
+    def accept_from(self, name: str, listening: socket.socket, *, control: bool = False) -> None:
+        """Serve the connections of a listening socket, under this listener's name.
+
+        control: it is the control plane's own (control.plane.listener.name): what comes in there goes first.
+        """
         listening.setblocking(False)
         self._listening[name] = listening
+        if control:
+            self._control_listener = name
         self.loop.add_reader(listening.fileno(), self._accept, name, listening)
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits count from now on; nobody who is in is sent away for them. Frames keep the size they had."""
+        self._limits = limits
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer anew."""
@@ -97,12 +117,14 @@ class Server:
         if self._settling:
             return  # a flush below made room for a request whose answers concern others: they are flushed there
         self._settling = True
-        while core.dirty:
-            for channel in core.take_dirty():
-                connection = self._connections.get(channel)
-                if connection is not None:
-                    connection.flush()
-        self._settling = False
+        try:
+            while core.dirty:
+                for channel in core.take_dirty():
+                    connection = self._connections.get(channel)
+                    if connection is not None:
+                        connection.flush()
+        finally:
+            self._settling = False
         for job in core.broker.take_jobs():
             self._run(job)
         deadline_ms = core.next_deadline_ms()
@@ -132,8 +154,9 @@ class Server:
         self._listening.clear()
         for connection in list(self._connections.values()):
             connection.close("")
-        if self._wake is not None:
-            self._wake.cancel()
+        for timer in (self._wake, self._sweep_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _run(self, job: Job) -> None:
         """Work for the disk, on the pool."""
@@ -155,7 +178,7 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # out of descriptors: the client waits in the backlog
-                log.error("cannot accept a connection on listener %s: %s", name, error.strerror)
+                log.warning("cannot accept a connection on listener %s: %s", name, error.strerror)
                 self._pause(name, listening)
                 return
             self._welcome(name, sock, address[0].removeprefix("::ffff:"), address[1])
@@ -171,7 +194,8 @@ class Server:
         self.loop.call_later(ACCEPT_PAUSE_S, again)
 
     def _welcome(self, name: str, sock: socket.socket, host: str, port: int) -> None:
-        refusal = self._refusal(host)
+        control = name == self._control_listener
+        refusal = self._refusal(host, control)
         if refusal:
             log.warning("refused a connection of %s on listener %s: %s", host, name, refusal)
             sock.close()
@@ -180,38 +204,83 @@ class Server:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
-        now_ms = self.clock.now_ms()
         channel = self.core.open(name, host, port)
-        connection = Connection(self, sock, channel, host, now_ms)
+        connection = Connection(self, sock, channel, host, self.clock.now_ms())
         self._connections[channel] = connection
         self._by_ip[host] += 1
-        if self._limits.idle_ms >= 0:
-            self._watch_idle(connection, self._limits.idle_ms)
+        if control:
+            self.prefer(connection)
+        if self._sweep_timer is None:
+            self._sweep_later()
 
-    def _refusal(self, host: str) -> str:
+    def _refusal(self, host: str, control: bool) -> str:
+        """Why not, or nothing. The control plane is not shut out by clients: max.connections is not its limit."""
         limits = self._limits
-        if len(self._connections) >= limits.max_connections:
+        if len(self._connections) >= limits.max_connections and not control:
             return f"max.connections={limits.max_connections} are open"
         most = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
         if self._by_ip[host] >= most:
             return f"max.connections.per.ip={most} are open from this address"
         return ""
 
-    def _watch_idle(self, connection: Connection, after_ms: int) -> None:
-        """Look at a connection when it could be idle for too long at the earliest: one timer each, however busy."""
+    # -- the lane
 
-        def look() -> None:
-            if connection.closed:
-                return
-            quiet_ms = self.clock.now_ms() - connection.last_heard_ms
-            if quiet_ms < self._limits.idle_ms:
-                self._watch_idle(connection, self._limits.idle_ms - quiet_ms)
-            elif connection.channel.busy:  # it waits for us: a long poll, or a rebalance
-                self._watch_idle(connection, self._limits.idle_ms)
-            else:
-                connection.close(f"idle for connections.max.idle.ms={self._limits.idle_ms}")
+    def prefer(self, connection: Connection) -> None:
+        """A controller's: what it sends goes first from now on."""
+        if self._lane_view is None:
+            self._lane_view = memoryview(bytearray(LANE_BYTES))
+        connection.prefer(self._lane_view)
+        self.lane.append(connection)
 
-        self.loop.call_later(max(after_ms, 1) / 1000, look)
+    def empty_lane(self) -> None:
+        """Handle what controllers have sent, before somebody else's request is."""
+        for connection in tuple(self.lane):
+            connection.receive()
+
+    # -- memory and idleness
+
+    def gathered(self, connection: Connection, size: int) -> None:
+        """A connection now holds `size` bytes for frames that come in parts; too much over all, and it is closed."""
+        self._gathered_bytes += size - self._gathered.get(connection, 0)
+        self._gathered[connection] = size
+        if self._gathered_bytes <= self._most_gathered_bytes:
+            return
+        for other in list(self._gathered):
+            if other is not connection:
+                self._release(other)
+        if self._gathered_bytes > self._most_gathered_bytes:
+            connection.close(
+                f"{self._gathered_bytes} bytes of unfinished requests: at most {self._most_gathered_bytes} are kept"
+            )
+
+    def _release(self, connection: Connection) -> None:
+        held = connection.release_buffer()
+        self._gathered_bytes += held - self._gathered[connection]
+        if held:
+            self._gathered[connection] = held
+        else:
+            del self._gathered[connection]
+
+    def sweep(self) -> None:
+        """Take the buffers of connections that have gone quiet, and close those that were for too long."""
+        now_ms = self.clock.now_ms()
+        for connection in list(self._gathered):
+            if now_ms - connection.last_heard_ms >= QUIET_MS:
+                self._release(connection)
+        idle_ms = self._limits.idle_ms
+        if idle_ms >= 0:
+            too_long = [each for each in self._connections.values() if now_ms - each.last_heard_ms >= idle_ms]
+            for connection in too_long:
+                if not connection.channel.busy:  # else it waits for us: a long poll, or a rebalance
+                    connection.close(f"idle for connections.max.idle.ms={idle_ms}")
+        self._sweep_timer = None
+        if self._connections:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        idle_ms = self._limits.idle_ms
+        seconds = min(idle_ms / 1000 / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if idle_ms >= 0 else LONGEST_SWEEP_S
+        self._sweep_timer = self.loop.call_later(max(seconds, 0.001), self.sweep)
 
     def gone(self, connection: Connection, reason: str) -> None:
         """A connection has closed itself."""
@@ -221,9 +290,13 @@ class Server:
         self._by_ip[connection.peer_host] -= 1
         if not self._by_ip[connection.peer_host]:
             del self._by_ip[connection.peer_host]
+        self._gathered_bytes -= self._gathered.pop(connection, 0)
+        if connection.in_lane:
+            self.lane.remove(connection)
         if reason:
             log.info("closed the connection of %s: %s", channel.session, reason)
         self.core.closed(channel, self.clock.now_ms())
+        self.settle()
 
     # -- regions
 

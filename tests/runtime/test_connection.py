@@ -1,0 +1,277 @@
+"""One connection over real sockets: frames in, answers out in order, whatever the network and the reader do."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.config.limits import (
+    ANSWER_BYTES_PER_CONNECTION,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION,
+    REQUESTS_PER_LOOP_TURN,
+)
+from kbroker.ports import Region
+from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN
+from kbroker.runtime.files import SystemDisk
+from tests.runtime.loopback import LIMITS, Loopback, framed, running
+
+
+@pytest.fixture
+def here() -> Iterator[Loopback]:
+    with running() as loopback:
+        yield loopback
+
+
+def region(here: Loopback, tmp_path: Path, size: int) -> bytes:
+    """A file for the stub's answers; returns what is in it."""
+    content = os.urandom(1024) * (size // 1024)
+    (tmp_path / "log").write_bytes(content)
+    here.core.region = Region(SystemDisk().open(str(tmp_path / "log"), "write"), 0, size)
+    return content
+
+
+# -- frames in
+
+
+def test_a_frame_that_comes_byte_by_byte_is_answered(here: Loopback) -> None:
+    client = here.connect()
+    for byte in framed(b"echo"):
+        here.send_bytes(client, bytes([byte]))
+        here.turn()
+    assert here.answers(client, 1) == [b"echo"]
+
+
+def test_pipelined_frames_are_answered_in_order(here: Loopback) -> None:
+    client = here.connect()
+    frames = [b"e%d" % number for number in range(1000)]
+    here.send(client, *frames)
+    assert here.answers(client, 1000) == frames
+
+
+def test_a_frame_larger_than_any_buffer_comes_in_whole(here: Loopback) -> None:
+    client = here.connect()
+    large = b"e" + os.urandom(900_000)
+    here.send(client, b"e1", large, b"e2")
+    assert here.answers(client, 3) == [b"e1", large, b"e2"]
+
+
+def test_an_answer_that_comes_later_waits_in_its_place(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"p1", b"p2")
+    here.until(lambda: len(here.core.seen) == 2)
+    here.core.answer(here.core.channels[0], 2)
+    here.server.settle()
+    assert here.answers(client, 2) == [b"p1", b"p2"]
+
+
+@pytest.mark.parametrize(("size", "said"), [(-1, "not negative"), (-(2**31), "not negative"), (2**31 - 1, "at most")])
+def test_a_size_no_frame_may_have_closes_with_one_line(
+    here: Loopback, size: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    client = here.connect()
+    here.send_bytes(client, struct.pack(">i", size) + b"and more")
+    here.await_close(client)
+    assert [said in line.getMessage() for line in caplog.records if line.name == "kbroker.server"] == [True]
+
+
+def test_a_client_that_goes_in_the_middle_of_a_frame_leaves_nothing_behind(here: Loopback) -> None:
+    client = here.connect()
+    here.send_bytes(client, struct.pack(">i", 500_000) + bytes(1000))
+    here.turn(3)
+    client.close()
+    here.until(lambda: here.core.gone != [])
+    assert (here.server._connections, here.server._gathered_bytes) == ({}, 0)
+
+
+def test_after_a_hang_up_nothing_more_is_handled(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"e1", b"x", *[b"e2"] * 100)
+    here.await_close(client)
+    assert here.core.seen == [b"e1", b"x"]
+
+
+def test_an_unforeseen_failure_costs_the_connection_and_no_other(
+    here: Loopback, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = here.connect(), here.connect()
+    here.send(client, b"!")
+    here.await_close(client)
+    here.send(other, b"e")
+    assert here.answers(other, 1) == [b"e"]
+
+
+# -- back-pressure and fairness
+
+
+def test_beyond_the_requests_in_flight_the_socket_is_not_read_until_one_is_answered(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, *[b"p"] * (REQUESTS_IN_FLIGHT_PER_CONNECTION + 10))
+    here.until(lambda: len(here.core.seen) == REQUESTS_IN_FLIGHT_PER_CONNECTION)
+    here.send(client, b"p")
+    here.turn(20)
+    assert len(here.core.seen) == REQUESTS_IN_FLIGHT_PER_CONNECTION
+
+
+def test_with_each_answer_that_leaves_one_request_more_is_handled(here: Loopback) -> None:
+    client = here.connect()
+    count = REQUESTS_IN_FLIGHT_PER_CONNECTION + 10
+    here.send(client, *[b"p%d" % number for number in range(count)])
+    here.until(lambda: len(here.core.seen) == REQUESTS_IN_FLIGHT_PER_CONNECTION)
+    for number in range(count):
+        here.until(lambda: bool(here.core.channels[0].pending))
+        here.core.answer(here.core.channels[0])
+        here.server.settle()
+        assert here.answers(client, 1) == [b"p%d" % number]
+
+
+def test_a_client_that_does_not_read_is_not_read_either(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    rest = memoryview(framed(b"e" + bytes(1_000_000)) * 60)
+    blocked = 0
+    while rest and blocked < 50:
+        here.turn()
+        try:
+            rest = rest[client.send(rest) :]
+            blocked = 0
+        except BlockingIOError:
+            blocked += 1
+    assert len(here.core.seen) <= ANSWER_BYTES_PER_CONNECTION // 1_000_000 + 8  # and what the kernel holds of each way
+
+
+def test_small_answers_without_end_do_not_count_as_unread(here: Loopback) -> None:
+    client = here.connect()
+    answer = b"e" + bytes(100_000)
+    for _ in range(ANSWER_BYTES_PER_CONNECTION // 100_000 + 10):
+        here.send(client, answer)
+        here.answers(client, 1)
+    assert here.core.channels[0].unsent_bytes == 0
+
+
+def test_one_connection_has_only_so_many_requests_handled_in_a_turn(here: Loopback) -> None:
+    client, other = here.connect(), here.connect()
+    here.send(client, *[b"e"] * 1000)
+    here.send(other, b"emine")
+    here.until(lambda: b"emine" in here.core.seen)
+    assert here.core.seen.index(b"emine") <= 2 * REQUESTS_PER_LOOP_TURN
+
+
+# -- answers out
+
+
+def test_a_slow_reader_gets_every_byte(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    large = b"e" + os.urandom(1_000_000)
+    here.send(client, large, b"e2", large)
+    here.turn(10)
+    assert here.answers(client, 3) == [large, b"e2", large]
+
+
+def test_regions_are_sent_between_the_buffers_around_them(here: Loopback, tmp_path: Path) -> None:
+    content = region(here, tmp_path, 5_000 * 1024)
+    client = here.connect(receive_buffer_bytes=4096)
+    here.send(client, b"e1", b"r", b"e2", b"r")
+    assert here.answers(client, 4) == [b"e1", content, b"e2", content]
+
+
+def test_a_fast_reader_of_much_leaves_the_others_their_turn(here: Loopback, tmp_path: Path) -> None:
+    region(here, tmp_path, 64 << 20)
+    client = here.connect()
+    sent: list[int] = []
+    here.server.is_resident = lambda region, size: not sent.append(size)  # type: ignore[method-assign]
+    here.send(client, b"r")
+    here.until(lambda: b"r" in here.core.seen)
+    assert sum(sent) <= REGIONS_PER_TURN * REGION_BYTES
+
+
+def test_a_cold_region_is_read_on_the_pool_and_then_sent(here: Loopback, tmp_path: Path) -> None:
+    content = region(here, tmp_path, 3 << 20)
+    client = here.connect()
+    here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
+    here.send(client, b"r")
+    for _ in range(3):
+        here.until(lambda: bool(here.pool.jobs))
+        here.pool.work()
+    assert here.answers(client, 1) == [content]
+
+
+def test_a_cold_region_stalls_nobody_else(here: Loopback, tmp_path: Path) -> None:
+    region(here, tmp_path, 1 << 20)
+    client, other = here.connect(), here.connect()
+    here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
+    here.send(client, b"r", b"ebehind")
+    here.until(lambda: bool(here.pool.jobs))
+    here.send(other, b"e")
+    assert here.answers(other, 1) == [b"e"]
+
+
+def test_a_client_that_goes_during_a_cold_read_is_forgotten(here: Loopback, tmp_path: Path) -> None:
+    region(here, tmp_path, 1 << 20)
+    client = here.connect()
+    here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
+    here.send(client, b"r")
+    here.until(lambda: bool(here.pool.jobs))
+    client.close()
+    here.until(lambda: here.core.gone != [])
+    here.pool.work()
+    assert here.server._connections == {}
+
+
+def test_a_file_cut_while_it_is_sent_closes_the_connection_with_one_line(
+    here: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    region(here, tmp_path, 8 << 20)
+    client = here.connect(receive_buffer_bytes=4096)
+    here.send(client, b"r")
+    here.until(lambda: b"r" in here.core.seen)
+    (tmp_path / "log").open("r+b").truncate(1000)
+    here.await_close(client)
+    assert ["cut while it was being sent" in line.getMessage() for line in caplog.records] == [True]
+
+
+def test_what_was_answered_before_a_hang_up_still_arrives(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    large = b"e" + bytes(900_000)
+    here.send(client, large, b"x")
+    assert here.answers(client, 1) == [large]
+
+
+# -- memory
+
+
+def test_an_idle_connection_gives_back_the_buffer_of_its_large_frames(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"e" + bytes(900_000))
+    here.answers(client, 1)
+    held = here.server._gathered_bytes
+    here.clock.ms += 6_000
+    here.server.sweep()
+    assert (held >= 900_000, here.server._gathered_bytes, here.server._gathered) == (True, 0, {})
+
+
+def test_a_frame_in_the_making_is_kept_while_its_client_is_quiet(here: Loopback) -> None:
+    client = here.connect()
+    frame = framed(b"e" + os.urandom(900_000))
+    here.send_bytes(client, frame[:500_000])
+    here.until(lambda: here.server._gathered_bytes > 0)
+    here.turn(5)
+    here.clock.ms += 6_000
+    here.server.sweep()
+    here.send_bytes(client, frame[500_000:])
+    assert here.answers(client, 1) == [frame[4:]]
+
+
+def test_unfinished_frames_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.runtime.server.GATHERED_BYTES", 3_000_000)
+    with running(LIMITS) as here:
+        clients = [here.connect() for _ in range(6)]
+        for client in clients:
+            here.send_bytes(client, struct.pack(">i", 1 << 20) + bytes(800_000))
+            here.turn(20)
+        assert here.server._gathered_bytes <= 3_000_000
+        assert len(here.core.gone) == 4

@@ -1,0 +1,228 @@
+"""The server: who is let in and for how long, the timer, and controllers that go first."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.runtime.loopback import LIMITS, Loopback, is_closed, running
+
+
+@pytest.fixture
+def here() -> Iterator[Loopback]:
+    with running() as loopback:
+        yield loopback
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as a warning."""
+    return [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+
+
+# -- who is let in
+
+
+def test_beyond_max_connections_a_client_is_refused_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with running(LIMITS._replace(max_connections=2)) as here:
+        clients = [here.connect() for _ in range(3)]
+        assert [is_closed(client) for client in clients] == [False, False, True]
+        assert ["max.connections=2" in line for line in warnings(caplog)] == [True]
+
+
+def test_a_client_that_leaves_makes_room() -> None:
+    with running(LIMITS._replace(max_connections=1)) as here:
+        here.connect().close()
+        here.until(lambda: here.core.gone != [])
+        assert not is_closed(here.connect())
+
+
+def test_beyond_max_connections_per_ip_a_client_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with running(LIMITS._replace(max_connections_per_ip=1)) as here:
+        clients = [here.connect() for _ in range(2)]
+        assert [is_closed(client) for client in clients] == [False, True]
+
+
+def test_an_override_counts_for_its_address_alone() -> None:
+    limits = LIMITS._replace(max_connections_per_ip=0, max_connections_per_ip_overrides={"127.0.0.1": 2})
+    with running(limits) as here:
+        clients = [here.connect() for _ in range(3)]
+        assert [is_closed(client) for client in clients] == [False, False, True]
+
+
+def test_limits_that_change_count_from_then_on(here: Loopback) -> None:
+    first = here.connect()
+    here.server.limit(LIMITS._replace(max_connections=1))
+    assert (is_closed(here.connect()), is_closed(first)) == (True, False)
+
+
+def test_the_control_planes_listener_is_not_shut_by_clients() -> None:
+    with running(LIMITS._replace(max_connections=1)) as here:
+        here.listen("CONTROL", control=True)
+        here.connect()
+        assert not is_closed(here.connect("CONTROL"))
+
+
+def test_out_of_descriptors_the_listener_rests_and_comes_back(
+    here: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accepts: list[int] = []
+
+    def accept(self: socket.socket) -> Any:
+        accepts.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    client = socket.create_connection(("127.0.0.1", here.ports["PLAINTEXT"]))
+    here.clients.append(client)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", accept)
+        here.until(lambda: bool(accepts))
+        here.turn(50)
+    here.until(lambda: here.core.channels != [])
+    assert (len(accepts), len(warnings(caplog))) == (1, 1)
+
+
+# -- for how long
+
+
+def test_a_connection_is_closed_once_it_was_idle_for_too_long(here: Loopback) -> None:
+    client = here.connect()
+    here.clock.ms += 59_999
+    here.server.sweep()
+    still = not is_closed(client)
+    here.clock.ms += 1
+    here.server.sweep()
+    assert (still, is_closed(client)) == (True, True)
+
+
+def test_what_a_client_sends_or_takes_keeps_it(here: Loopback) -> None:
+    client = here.connect()
+    here.clock.ms += 59_999
+    here.send(client, b"e")
+    here.answers(client, 1)
+    here.clock.ms += 1
+    here.server.sweep()
+    assert not is_closed(client)
+
+
+def test_a_client_that_waits_for_its_answer_is_not_idle(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"p")
+    here.until(lambda: here.core.seen == [b"p"])
+    here.clock.ms += 1_000_000
+    here.server.sweep()
+    assert not is_closed(client)
+
+
+def test_a_client_that_does_not_read_its_answer_is_idle(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    for _ in range(20):
+        here.send(client, b"e" + bytes(1_000_000))
+    here.turn(20)
+    here.clock.ms += 60_000
+    here.server.sweep()
+    assert len(here.core.gone) == 1
+
+
+def test_below_zero_nobody_is_idle() -> None:
+    with running(LIMITS._replace(idle_ms=-1)) as here:
+        client = here.connect()
+        here.clock.ms += 10**12
+        here.server.sweep()
+        assert not is_closed(client)
+
+
+def test_the_sweep_comes_by_itself(here: Loopback) -> None:
+    here.server.limit(LIMITS._replace(idle_ms=10))
+    client = here.connect()
+    here.clock.ms += 10
+    here.await_close(client)
+    assert len(here.core.gone) == 1
+
+
+# -- the timer and the end
+
+
+def test_the_core_is_woken_at_its_deadline_and_not_again(here: Loopback) -> None:
+    here.core.deadline_ms = here.clock.ms
+    here.server.settle()
+    here.until(lambda: here.core.expired_ms != [])
+    here.turn(10)
+    assert here.core.expired_ms == [here.clock.ms]
+
+
+def test_closing_hangs_up_on_everyone_and_listens_no_more(here: Loopback) -> None:
+    client = here.connect()
+    here.server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", here.ports["PLAINTEXT"]))
+    assert is_closed(client)
+
+
+# -- the lane
+
+
+def both_ready(here: Loopback, data: socket.socket, control: socket.socket) -> None:
+    """Many requests of a client and then one of a controller, all there before the loop turns."""
+    here.send(data, *[b"e"] * 10)
+    here.send(control, b"econtrol")
+
+
+def test_the_control_planes_listener_goes_first(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    data, control = here.connect(), here.connect("CONTROL")
+    both_ready(here, data, control)
+    here.until(lambda: len(here.core.seen) == 11)
+    assert here.core.seen[0] == b"econtrol"
+
+
+def test_the_lane_is_emptied_before_each_request_not_each_turn(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    data, control = here.connect(), here.connect("CONTROL")
+    receive = here.core.receive
+
+    def busy(*call: Any) -> None:
+        receive(*call)
+        if len(here.core.seen) == 3:  # while the third request is handled
+            here.send(control, b"econtrol")
+
+    here.core.receive = busy  # type: ignore[method-assign]
+    here.send(data, *[b"e"] * 10)
+    here.until(lambda: len(here.core.seen) == 11)
+    assert here.core.seen[3] == b"econtrol"
+
+
+def test_a_connection_that_turns_out_to_be_a_controllers_goes_first_from_then_on(here: Loopback) -> None:
+    data, control = here.connect(), here.connect()
+    here.send(control, b"c")
+    here.answers(control, 1)
+    here.core.seen.clear()
+    both_ready(here, data, control)
+    here.until(lambda: len(here.core.seen) == 11)
+    assert here.core.seen[0] == b"econtrol"
+
+
+def test_bytes_of_a_clients_frames_survive_a_controllers_in_between(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    data, control = here.connect(), here.connect("CONTROL")
+    frames = [b"e%d" % number * 1000 for number in range(10)]
+    here.send(data, *frames)
+    here.send(control, *[b"e" + b"\xff" * 5000] * 10)
+    assert here.answers(data, 10) == frames
+
+
+def test_a_controllers_large_request_comes_in_whole(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    control = here.connect("CONTROL")
+    here.send(control, b"e" + bytes(500_000), b"e2")
+    assert [len(answer) for answer in here.answers(control, 2)] == [500_001, 2]
+
+
+def test_a_controller_that_goes_leaves_the_lane(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    here.connect("CONTROL").close()
+    here.until(lambda: here.core.gone != [])
+    assert here.server.lane == []
