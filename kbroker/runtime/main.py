@@ -72,8 +72,9 @@ class BrokerProcess:
         """
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        self._turned = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
+            loop.add_signal_handler(number, self._stop)
         configs = Configs(self.layers)
         logs = self._open_logs(configs)
         pool = DiskPool(loop)
@@ -89,6 +90,10 @@ class BrokerProcess:
             logs.close(run_all=side_by_side)
         return 1 if self.core.broker.plane.fatal else 0
 
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._turned.set()
+
     async def _serve(self, sockets: dict[str, socket.socket], started: Callable[[BrokerProcess], None]) -> None:
         plane = self.core.broker.plane
         server = self.server
@@ -97,7 +102,7 @@ class BrokerProcess:
             await self._turned.wait()
         if plane.ready:
             for name, listening in sockets.items():
-                server.accept_from(name, listening)
+                server.accept_from(name, listening, control=name == self.listeners.control_plane)
             gc.collect()
             gc.freeze()  # what is here now stays: later collections need not look at it
             started(self)
@@ -170,14 +175,16 @@ class BrokerProcess:
 
     def _build(self, loop: asyncio.AbstractEventLoop, pool: DiskPool, configs: Configs, logs: LogManager) -> None:
         """Put the parts together."""
-        self._turned = asyncio.Event()
 
         def deliver(event: object) -> None:
             self.core.handle(event, self._clock.now_ms())
             self.server.settle()
             self._turned.set()
-            if self.core.broker.plane.fatal:
-                self._stopping.set()
+            plane = self.core.broker.plane
+            if plane.config_changed:
+                self.server.limit(_limits(plane.configs.broker))
+            if plane.fatal:
+                self._stop()
 
         def post(event: object) -> None:
             loop.call_soon(deliver, event)  # never at once: whoever caused it is in the middle of a step
