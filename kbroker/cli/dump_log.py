@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import click
 
@@ -124,9 +125,7 @@ class _Dump:
             return
         if not self._as_json:
             print(f"Dumping {path}")
-        options = DumpOptions(
-            **{name: getattr(self._options, name) for name in DumpOptions.__slots__} | {"shown_path": path}
-        )
+        options = replace(self._options, shown_path=path)
         try:
             for shown in dump(SystemDisk(), os.path.abspath(path), options):
                 self._show(shown, path)

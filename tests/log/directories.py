@@ -17,14 +17,16 @@ SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100, segment_index_by
 TOPIC_ID = bytes(range(1, 17))
 
 
-def open_directory(disk: Disk, path: str, wall_ms: int = NOW, config: LogConfig = SMALL) -> LogManager:
-    """The logs in a directory, as a broker with id 1 opens them."""
+def open_directory(
+    disk: Disk, path: str, wall_ms: int = NOW, config: LogConfig = SMALL, identity: str | None = "some-cluster"
+) -> LogManager:
+    """The logs in a directory, as a broker with id 1 opens them. identity: its cluster's id, None for the stored."""
     return open_logs(
         disk,
         SimRandom(1),
         [path],
         config_of=lambda _: config,
-        cluster_id="some-cluster",
+        cluster_id=identity,
         node_id=1,
         config=ManagerConfig(),
         now_ms=0,
