@@ -1,0 +1,234 @@
+"""The core: answers in order, back-pressure, hang-ups, waiting answers and their deadlines, failures as codes."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kbroker.api.routes import ROUTES
+from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header
+from protocol.message import Message
+from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.requests import VERSIONS, fetch, produce, produced
+from tests.world import Client, World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("t")
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+# ---- order
+
+
+def test_an_answer_waits_for_the_answers_of_earlier_requests(client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=500), 12)
+    client.send(VERSIONS, 3)
+    assert client.look() == {}
+    client.send(produce(b"v"), 9)
+    client.look()
+    assert client.order == [waiting, waiting + 1, waiting + 2]
+
+
+def test_a_parked_fetch_is_answered_by_an_append_on_another_connection(world: World, client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=500), 12)
+    world.client().ask(produce(b"v"), 9)
+    records = client.look()[waiting].responses[0].partitions[0].records
+    assert bytes(records)[-2:] == b"v\0"
+
+
+def test_a_channel_with_an_answer_from_elsewhere_is_dirty_once(world: World, client: Client) -> None:
+    client.send(fetch(max_wait_ms=500), 12)
+    world.core.take_dirty()
+    world.client().ask(produce(b"v"), 9)
+    assert list(world.core.take_dirty()) == [client.channel]
+    assert list(world.core.take_dirty()) == []
+
+
+def test_a_parked_fetch_is_answered_at_its_deadline_and_not_before(world: World, client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=500), 12)
+    world.advance(499)
+    assert client.look() == {}
+    world.advance(1)
+    assert client.look()[waiting].responses[0].partitions[0].records == b""
+
+
+def test_a_parked_fetch_waits_until_min_bytes_have_come(world: World, client: Client) -> None:
+    waiting = client.send(fetch(min_bytes=200, max_wait_ms=60_000), 12)
+    other = world.client()
+    other.ask(produce(b"v" * 50), 9)
+    assert client.look() == {}
+    other.ask(produce(b"v" * 50), 9)
+    assert waiting in client.look()
+
+
+def test_the_deletion_of_a_topic_answers_who_waits_for_it(world: World, client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=60_000), 12)
+    world.client().ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    answer = client.look()[waiting]
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_gone_client_leaves_nothing_behind(world: World, client: Client) -> None:
+    client.send(fetch(max_wait_ms=60_000), 12)
+    client.hang_up()
+    world.client().ask(produce(b"v"), 9)
+    world.advance(60_000)
+    assert client.take() == b""
+    assert client.channel not in world.core.take_dirty()
+
+
+# ---- back-pressure
+
+
+def test_a_connection_is_full_at_its_limit_of_requests_in_flight(client: Client) -> None:
+    for _ in range(REQUESTS_IN_FLIGHT_PER_CONNECTION - 1):
+        client.send(fetch(max_wait_ms=60_000), 12)
+    assert not client.channel.full
+    client.send(fetch(max_wait_ms=60_000), 12)
+    assert client.channel.full
+
+
+def test_a_full_connection_has_room_again_once_its_answers_have_left(world: World, client: Client) -> None:
+    for _ in range(REQUESTS_IN_FLIGHT_PER_CONNECTION):
+        client.send(fetch(max_wait_ms=1000), 12)
+    world.advance(1000)
+    assert len(client.look()) == REQUESTS_IN_FLIGHT_PER_CONNECTION
+    assert not client.channel.full
+
+
+def test_records_from_files_do_not_count_as_unsent_bytes(world: World, client: Client) -> None:
+    client.ask(produce(b"v" * 100_000), 9)
+    client.send(fetch(max_wait_ms=500), 12)
+    assert client.channel.unsent_bytes < 1000
+
+
+# ---- what is not a request
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0",
+        bytes(7),
+        struct.pack(">hhi", 0, 9, 1) + b"\0\xffx",
+        struct.pack(">hhih", 0, 9, 1, -1) + b"\0\x05\x01",
+    ],
+    ids=["empty", "one byte", "half a header", "client id cut", "body cut"],
+)
+def test_a_malformed_frame_ends_the_connection(client: Client, frame: bytes) -> None:
+    client.send_bytes(frame)
+    assert client.closing
+    assert client.take() == b""
+
+
+@pytest.mark.parametrize(("key", "version"), [(9999, 0), (-1, 0), (0, 99), (1, -1), (0, 2)])
+def test_what_is_not_served_ends_the_connection(client: Client, key: int, version: int) -> None:
+    client.send_bytes(struct.pack(">hhih", key, version, 1, -1))
+    assert client.closing
+
+
+def test_nothing_is_answered_after_a_malformed_frame(client: Client) -> None:
+    first = client.send(VERSIONS, 3)
+    client.send(fetch(max_wait_ms=60_000), 12)
+    client.send_bytes(b"\0")
+    assert list(client.look()) == [first]
+    assert not client.channel.busy
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_api_versions_of_an_unknown_version_is_answered_in_the_first_layout(client: Client, version: int) -> None:
+    client.send_bytes(struct.pack(">hhih", 18, version, 7, -1) + b"whatever")
+    frame = client.take()
+    assert frame[4:8] == struct.pack(">i", 7)
+    answer = ApiVersionsResponse.decode(frame[8:], 0)
+    assert (answer.error_code, [(api.api_key, api.min_version) for api in answer.api_keys]) == (35, [(18, 0)])
+    assert not client.closing
+
+
+def test_tagged_fields_of_a_header_are_skipped(client: Client) -> None:
+    head = encode_request_header(ApiVersionsRequest, 3, 5, "c")
+    assert head[-1:] == b"\0"
+    client.send_bytes(head[:-1] + b"\x01\x07\x02ab" + VERSIONS.encode(3))
+    assert client.take()[4:8] == struct.pack(">i", 5)
+
+
+# ---- no answer
+
+
+def test_acks_0_is_silence(world: World, client: Client) -> None:
+    client.send(produce(b"v", acks=0), 9)
+    assert client.take() == b""
+    assert not client.closing
+    assert world.partition("t").log.log_end_offset == 1  # type: ignore[union-attr]
+
+
+def test_acks_0_that_failed_ends_the_connection(client: Client) -> None:
+    client.send(produce(b"v", acks=0, topic="unknown"), 9)
+    assert client.closing
+    assert client.take() == b""
+
+
+def test_silence_behind_a_waiting_answer_does_not_hold_up_the_next(world: World, client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=60_000, min_bytes=1000), 12)
+    client.send(produce(b"v", acks=0), 9)
+    last = client.send(VERSIONS, 3)
+    assert client.look() == {}
+    world.advance(60_000)
+    client.look()
+    assert client.order == [waiting, last]
+
+
+# ---- failures
+
+
+@dataclass
+class Failing:
+    """A handler that fails."""
+
+    error: Exception
+
+    def __call__(self, request: Message, call: Any) -> Any:
+        raise self.error
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def install(error: Exception) -> None:
+        monkeypatch.setitem(ROUTES, 0, ROUTES[0]._replace(handle=Failing(error)))
+
+    return install
+
+
+def test_a_bug_is_an_error_code_to_clients(world: World, client: Client, failing: Any) -> None:
+    world.broker.strict = False
+    failing(ZeroDivisionError("a bug"))
+    answer = client.ask(produce(b"v"), 9)
+    assert produced(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_bug_stops_a_simulation(client: Client, failing: Any) -> None:
+    failing(ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError):
+        client.send(produce(b"v"), 9)
+
+
+def test_a_failing_disk_is_a_storage_error(world: World, client: Client) -> None:
+    world.disk.fail("write", ".log", 5)
+    answer = client.ask(produce(b"v"), 9)
+    assert produced(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.partition("t").log is None

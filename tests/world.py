@@ -1,0 +1,198 @@
+"""A whole broker in the test's own process: the real core and parts on a simulated disk, clock and metadata store.
+
+    world = World(min_insync_replicas="1")
+    world.create("t", partitions=2)
+    client = world.client()
+    answer = client.ask(ListOffsetsRequest(...), 7)
+
+Nothing waits: `ask` asserts that the answer is there at once, `send` leaves it open, `world.advance` lets time pass.
+Jobs for the disk run as soon as they are there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kbroker.api.broker import Broker, DiskDone
+from kbroker.api.plane import ControlPlane
+from kbroker.config import ONE_BROKER, BrokerLayers, Given
+from kbroker.core import Channel, Core
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.manager import open_logs
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.store import Endpoint
+from kbroker.ports import Region
+from kbroker.replica import Partition, ReplicaManager
+from kbroker.sim.clock import SimClock, SimRandom
+from kbroker.sim.disk import SimDisk
+from kbroker.sim.store import Ensemble
+from protocol.apis import BY_KEY
+from protocol.headers import encode_request_header, parse_response_header
+from protocol.message import Message
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+BROKER, DAY_MS = 1, 86_400_000
+CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
+
+
+class World:
+    """One broker, number 1, with a listener PLAINTEXT at localhost:9092 and the log directories /a and /b."""
+
+    def __init__(self, directories: Sequence[str] = ("/a",), **settings: str) -> None:
+        """settings: of server.properties, with _ for each dot."""
+        self.clock = SimClock()
+        self.disk = SimDisk(wall_ms=self.clock.wall_ms)
+        self.ensemble = Ensemble()
+        self.directories = list(directories)
+        self._settings = {name.replace("_", "."): Given(value, "the test") for name, value in settings.items()}
+        for directory in directories:
+            self.disk.make_dir(directory)
+        self.start()
+
+    def start(self) -> None:
+        """Put a broker together and wait until it is ready."""
+        self._events: deque[object] = deque()
+        self._clients: list[Client] = []
+        random = SimRandom(1)
+        configs = Configs(BrokerLayers(static=self._settings, alone=ONE_BROKER))
+        self.logs = open_logs(
+            self.disk,
+            random,
+            self.directories,
+            config_of=lambda topic: LogConfig.of(configs.topic_config(topic), producer_id_expiration_ms=DAY_MS),
+            cluster_id=CLUSTER,
+            node_id=BROKER,
+            config=ManagerConfig(),
+            now_ms=self.clock.now_ms(),
+            wall_ms=self.clock.wall_ms(),
+        )
+        self.replicas = ReplicaManager(BROKER, self.logs, self.clock, configs.topic_config)
+        self._store = self.ensemble.connect(self._events.append)
+        endpoints = (Endpoint("PLAINTEXT", 0, "localhost", 9092),)
+        self.plane = ControlPlane(BROKER, configs, self.replicas, self._store, self.clock, random, endpoints, CLUSTER)
+        self.broker = Broker(self.plane, self.logs, self.replicas, self.clock, random, strict=True)
+        self.core = Core(self.broker, self.clock.now_ms())
+        self.settle()
+        assert self.plane.ready
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.plane.close()
+        self.logs.close()
+
+    def settle(self) -> None:
+        """Let everything happen that is under way now."""
+        while True:
+            jobs = self.broker.take_jobs()
+            for job in jobs:
+                error = None
+                try:
+                    job.run()
+                except OSError as failure:
+                    error = failure
+                self._events.append(DiskDone(job, error))
+            if not self._events:
+                return
+            self.core.handle(self._events.popleft(), self.clock.now_ms())
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass, waking the broker whenever it asked for it."""
+        end_ms = self.clock.now_ms() + by_ms
+        while True:
+            self.settle()
+            deadline_ms = self.core.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > end_ms:
+                break
+            self.clock.advance(max(0, deadline_ms - self.clock.now_ms()))
+            self.core.expire(self.clock.now_ms())
+        self.clock.advance(end_ms - self.clock.now_ms())
+
+    def client(self, client_id: str | None = "test") -> Client:
+        """A new connection."""
+        return Client(self, client_id)
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        """Create a topic. settings: with _ for each dot."""
+        configs = [CreatableTopicConfig(name=name.replace("_", "."), value=text) for name, text in settings.items()]
+        wanted = CreatableTopic(
+            name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
+        )
+        answer = self.client().ask(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 5)
+        assert answer.topics[0].error_code == 0, answer
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        """A replica."""
+        return self.replicas.partitions[topic, index]
+
+    def topic_id(self, topic: str) -> bytes:
+        """A topic's id."""
+        return self.plane.cache.topics[topic].topic_id
+
+
+class Client:
+    """A connection: frames in, answers out."""
+
+    def __init__(self, world: World, client_id: str | None) -> None:
+        self._world = world
+        self._client_id = client_id
+        self._next_id = 100
+        self._asked: dict[int, tuple[type[Message], int]] = {}
+        self._received = b""
+        self.answers: dict[int, Any] = {}
+        self.order: list[int] = []
+        self.channel: Channel = world.core.open("PLAINTEXT", "127.0.0.1", 50_000)
+
+    @property
+    def closing(self) -> str:
+        """Why the broker hangs up, or empty."""
+        return self.channel.closing
+
+    def send(self, request: Message, version: int) -> int:
+        """Send a request. Returns: its correlation id, under which `answers` has the answer once it is there."""
+        self._next_id += 1
+        self._asked[self._next_id] = (type(request), version)
+        head = encode_request_header(type(request), version, self._next_id, self._client_id)
+        self.send_bytes(head + request.encode(version))
+        return self._next_id
+
+    def send_bytes(self, frame: bytes) -> None:
+        """Send whatever this is as one frame."""
+        world = self._world
+        world.core.receive(self.channel, memoryview(bytearray(frame)), world.clock.now_ms())
+        world.settle()
+
+    def ask(self, request: Message, version: int) -> Any:
+        """Send a request whose answer comes at once."""
+        number = self.send(request, version)
+        self.look()
+        assert number in self.answers, f"no answer to {request!r}; closing: {self.closing!r}"
+        return self.answers[number]
+
+    def look(self) -> dict[int, Any]:
+        """Take what the broker has sent. Returns: all answers so far, by correlation id."""
+        received = self.take()
+        while received:
+            size = int.from_bytes(received[:4], "big")
+            frame, received = received[4 : 4 + size], received[4 + size :]
+            assert len(frame) == size
+            number = int.from_bytes(frame[:4], "big")
+            request, version = self._asked.pop(number)
+            response = BY_KEY[request.api or 0].response
+            _, start = parse_response_header(response, version, frame)
+            self.answers[number] = response.decode(frame, version, start)
+            self.order.append(number)
+        return self.answers
+
+    def take(self) -> bytes:
+        """The bytes that the broker has sent since the last time."""
+        pieces = self.channel.out
+        self.channel.written()
+        self.channel.sent()
+        return b"".join(piece.read() if isinstance(piece, Region) else bytes(piece) for piece in pieces)
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self._world.core.closed(self.channel, self._world.clock.now_ms())
