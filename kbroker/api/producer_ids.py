@@ -1,14 +1,15 @@
-"""InitProducerId: an id, and an epoch, for a producer that numbers its batches (KIP-98).
+"""InitProducerId: an id for an idempotent producer.
 
-Served: InitProducerId 0-5. A producer without a transactional id gets a new id with epoch 0, whatever id it had before:
-the log tells a new id from a retry, so nothing is appended twice.
+Served: InitProducerId 0-5, without a transactional id. Ids come from blocks that belong to this broker
+(`producer_blocks.py`); any broker answers. The epoch is always 0: a producer that asks again gets a new id.
 
-Unlike Kafka: a producer with a transactional id is told COORDINATOR_NOT_AVAILABLE, which clients retry, until there is
-a transaction coordinator.
+Unlike Kafka: a transactional id is answered with COORDINATOR_NOT_AVAILABLE, which producers repeat, until there is a
+transaction coordinator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
@@ -16,61 +17,63 @@ from protocol.errors import ErrorCode
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable
 
     from kbroker.api.call import Call, Result
     from kbroker.api.producer_blocks import ProducerIds
 
-WAIT_MS = 5000  # for a block of ids from the metadata store: it takes one fsync where all is well
-FIRST_EPOCH = 0
+NO_ID = -1
+NO_EPOCH = -1
+STORE_PATIENCE_MS = 15_000  # how long to wait for a block
 
 
 def init_producer_id(request: InitProducerIdRequest, call: Call) -> Result:
-    """The next id of this broker's block; waits while a block is being claimed."""
+    """Hand out an id."""
+    plane = call.broker.plane
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or request.transactional_id == "":
+        return _failure(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        if not request.transactional_id:
-            return _refuse(request, ErrorCode.INVALID_REQUEST, "")
-        return _refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    if (request.producer_id < 0) != (request.producer_epoch < 0):
-        return _refuse(request, ErrorCode.INVALID_REQUEST, "")
-    waiting = AwaitId(call.broker.plane.producer_ids, call.now_ms + WAIT_MS)
+        limit_ms = plane.configs.broker.transaction_max_timeout_ms
+        is_legal = 0 < request.transaction_timeout_ms <= limit_ms
+        return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_legal else ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    waiting = AwaitId(plane.producer_ids, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
 
 
 class AwaitId:
-    """A producer for which there is no id yet."""
+    """An InitProducerId that waits for the next block."""
 
     __slots__ = ("_ids", "deadline_ms")
 
-    def __init__(self, ids: ProducerIds, deadline_ms: int) -> None:
+    def __init__(self, ids: ProducerIds, now_ms: int) -> None:
         self._ids = ids
-        self.deadline_ms = deadline_ms
+        self.deadline_ms = now_ms + STORE_PATIENCE_MS
 
     @property
     def keys(self) -> Sequence[Hashable]:
-        """The blocks of ids."""
-        return (self._ids,)
+        """The blocks."""
+        return [self._ids]
 
     def answer(self, now_ms: int) -> InitProducerIdResponse | None:
-        """The response once there is an id."""
+        """Once there is an id."""
         producer_id = self._ids.take()
         if producer_id is None:
             return None
         return InitProducerIdResponse(
-            throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=FIRST_EPOCH
+            throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
         )
 
     def expired(self, now_ms: int) -> InitProducerIdResponse:
-        """The store did not answer in time: the client asks again."""
-        return _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        """The producer may ask again."""
+        return _failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def _refusal(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_epoch=-1)
+def _failure(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
 
 
 def _refuse(request: InitProducerIdRequest, code: ErrorCode, text: str) -> InitProducerIdResponse:
-    return _refusal(code)
+    return _failure(code)
 
 
 ROUTES = (Route(22, InitProducerIdRequest, 0, 5, init_producer_id, _refuse),)

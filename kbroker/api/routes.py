@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 MODULES = (
+    "configs",
     "control",
     "fetch",
     "groups",

@@ -81,8 +81,12 @@ class Configs:
             return resolve_topic(overrides, self.broker)
         except ConfigError as error:
             log.error("settings of topic %s are not taken: %s", topic, "; ".join(error.lines))
-        sound = {key: text for key, text in overrides.items() if not check_topic({key: text}, self.broker)}
-        try:
-            return resolve_topic(sound, self.broker)
-        except ConfigError:
-            return resolve_topic({}, self.broker)
+        return resolve_topic(self.sound(overrides), self.broker)
+
+    def sound(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Those of a topic's settings that are known and legal; none if they contradict each other.
+
+        What is stored was legal when it was written, perhaps by a broker of another version.
+        """
+        kept = {key: text for key, text in overrides.items() if not check_topic({key: text}, self.broker)}
+        return {} if check_topic(kept, self.broker) else kept

@@ -1,0 +1,445 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and brokers.
+
+Served: DescribeConfigs 0-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1. Resources are topics (2) and brokers (4);
+the broker with the empty name stands for all brokers. What concerns one broker is asked of that broker. A change is
+written to the metadata store, applied here before it is answered, and reaches the other brokers by a notice. All
+changes of one resource are made, or none.
+
+Unlike Kafka: brokers' loggers (8) are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions
+to client metrics (16) are refused, since there is no telemetry. A value that is not legal is INVALID_CONFIG for
+brokers, too, where Kafka answers INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and
+subtract start from the value in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kbroker.api.routes import Route
+from kbroker.config import (
+    BrokerConfig,
+    ConfigType,
+    Entry,
+    Setting,
+    Source,
+    TopicConfig,
+    check_broker,
+    check_topic,
+    describe_all_brokers,
+    describe_broker,
+    describe_topic,
+)
+from kbroker.log.names import topic_name_fault
+from kbroker.metadata.store import ALL_BROKERS
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kbroker.api.call import Call, Result
+    from kbroker.api.plane import ControlPlane
+    from kbroker.controller.admin import Change, Pending
+    from protocol.message import Message
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+STORE_PATIENCE_MS = 30_000
+"""These requests have no timeout of their own: how long they wait for the metadata store."""
+
+SOURCES_SINCE = 1  # DescribeConfigs: before, only whether a value is the default
+
+Entity: TypeAlias = tuple[str, str]  # kind and name in the metadata store
+Resource: TypeAlias = AlterConfigsResource | IncrementalAlterConfigsResource
+
+
+class AwaitStore:
+    """A request that waits for the metadata store alone."""
+
+    __slots__ = ("_answer_with", "_pending", "deadline_ms")
+
+    def __init__(self, pending: Pending[dict[Entity, object]], answer_with: Callable[[], Message], now_ms: int) -> None:
+        self._pending = pending
+        self._answer_with = answer_with
+        self.deadline_ms = now_ms + STORE_PATIENCE_MS
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The store's answer."""
+        return [self._pending]
+
+    def answer(self, now_ms: int) -> Message | None:
+        """Once the store has answered."""
+        return self._answer_with() if self._pending.is_over else None
+
+    def expired(self, now_ms: int) -> Message:
+        """Without it."""
+        return self._answer_with()
+
+
+def _value_of(pending: Pending[dict[Entity, object]], entity: Entity) -> object:
+    """What the store said about an entity. Raises: KafkaError, REQUEST_TIMED_OUT if it has not said anything."""
+    if pending.error is not None:
+        raise pending.error
+    if pending.value is None:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    return pending.value[entity]
+
+
+# -- DescribeConfigs
+
+
+def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
+    """Tell the settings of topics and brokers, where each comes from, and what it means."""
+    plane = call.broker.plane
+    topics = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
+    known = [("topics", name) for name in dict.fromkeys(topics) if name in plane.cache.topics]
+    if not known:
+        return DescribeConfigsResponse(
+            throttle_time_ms=0, results=[_describe(each, request, call, {}) for each in request.resources]
+        )
+    pending = plane.admin.read_configs(known)
+
+    def answer_with() -> DescribeConfigsResponse:
+        found: Mapping[Entity, Mapping[str, str]] | KafkaError
+        found = pending.error or pending.value or KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return DescribeConfigsResponse(
+            throttle_time_ms=0, results=[_describe(each, request, call, found) for each in request.resources]
+        )
+
+    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _describe(
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    call: Call,
+    overrides: Mapping[Entity, Mapping[str, str]] | KafkaError,
+) -> DescribeConfigsResult:
+    """One resource. overrides: what is set for topics, or why that is not known."""
+    try:
+        entries = _entries(resource, call.broker.plane, overrides)
+    except KafkaError as error:
+        return _not_described(resource, error.code, error.message)
+    wanted = resource.configuration_keys or ()
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_line(entry, request, call.version) for entry in entries if not wanted or entry.name in wanted],
+    )
+
+
+def _entries(
+    resource: DescribeConfigsResource,
+    plane: ControlPlane,
+    overrides: Mapping[Entity, Mapping[str, str]] | KafkaError,
+) -> list[Entry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        _check_topic_name(name)
+        if name not in plane.cache.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        if isinstance(overrides, KafkaError):
+            raise overrides
+        return describe_topic(plane.configs.sound(overrides["topics", name]), plane.configs.layers)
+    if resource.resource_type == BROKER:
+        if not name:
+            return describe_all_brokers(plane.configs.layers)
+        _check_broker_name(name, plane)
+        return describe_broker(plane.configs.layers)
+    if resource.resource_type == BROKER_LOGGER:
+        _check_broker_name(name, plane)
+        return []
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
+
+
+def _line(entry: Entry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
+    """One setting."""
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source is Source.DEFAULT_CONFIG if version < SOURCES_SINCE else False,
+        config_source=entry.source.wire,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source.wire)
+            for each in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type.value,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _not_described(resource: DescribeConfigsResource, code: ErrorCode, text: str) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=text or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def _refuse_describe(request: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time_ms=0, results=[_not_described(each, code, text) for each in request.resources]
+    )
+
+
+# -- AlterConfigs, IncrementalAlterConfigs
+
+
+def alter_configs(request: AlterConfigsRequest, call: Call) -> Result:
+    """Replace all that is set for some resources."""
+
+    def change_of(resource: Resource, keys: Mapping[str, Setting]) -> Change:
+        wanted = {each.name: _given(each.name, each.value) for each in resource.configs}
+        return lambda _: wanted
+
+    def respond(results: list[AlterConfigsResourceResponse]) -> AlterConfigsResponse:
+        return AlterConfigsResponse(throttle_time_ms=0, responses=results)
+
+    return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
+
+
+def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Call) -> Result:
+    """Change some of what is set for some resources."""
+    plane = call.broker.plane
+
+    def change_of(resource: Resource, keys: Mapping[str, Setting]) -> Change:
+        assert isinstance(resource, IncrementalAlterConfigsResource), resource
+        for each in resource.configs:
+            _check_operation(each, keys)
+        return lambda before: _changed(before, resource, keys, plane.configs.broker)
+
+    def respond(results: list[AlterConfigsResourceResponse]) -> IncrementalAlterConfigsResponse:
+        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=results)
+
+    return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
+
+
+def _alter(
+    resources: Sequence[Resource],
+    change_of: Callable[[Resource, Mapping[str, Setting]], Change],
+    respond: Callable[[list[AlterConfigsResourceResponse]], Message],
+    call: Call,
+    *,
+    validate_only: bool,
+) -> Result:
+    """change_of: a resource's change, from what is set to what is to be set; it may raise KafkaError at once."""
+    plane = call.broker.plane
+    refused: dict[int, KafkaError] = {}
+    changes: dict[Entity, Change] = {}
+    for at, resource in enumerate(resources):
+        try:
+            _check_resource(resource, resources, plane)
+            change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else BrokerConfig.KEYS)
+            changes[_entity(resource)] = _checked(change, resource, plane)
+        except KafkaError as error:
+            refused[at] = error
+    pending = plane.admin.change_configs(changes, validate_only=validate_only)
+
+    def answer_with() -> Message:
+        results = []
+        for at, resource in enumerate(resources):
+            error = refused.get(at) or _written(resource, pending, plane, validate_only=validate_only)  # type: ignore[arg-type]
+            results.append(_altered(resource, error))
+        return respond(results)
+
+    waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
+    return waiting.answer(call.now_ms) or waiting
+
+
+def _written(
+    resource: Resource, pending: Pending[dict[Entity, object]], plane: ControlPlane, *, validate_only: bool
+) -> KafkaError | None:
+    """What became of one resource's change; one that was made is applied here, before its notice comes round."""
+    try:
+        settings = _value_of(pending, _entity(resource))
+    except KafkaError as error:
+        return error
+    if isinstance(settings, KafkaError):
+        return settings
+    assert isinstance(settings, dict), settings
+    if not validate_only:
+        kind, name = _entity(resource)
+        if kind == "topics":
+            plane.notices.set_topic(name, settings)
+        elif name == ALL_BROKERS:
+            plane.notices.set_broker(default=settings)
+        else:
+            plane.notices.set_broker(own=settings)
+    return None
+
+
+def _entity(resource: Resource) -> Entity:
+    if resource.resource_type == TOPIC:
+        return "topics", resource.resource_name
+    return "brokers", resource.resource_name or ALL_BROKERS
+
+
+def _check_resource(resource: Resource, resources: Sequence[Resource], plane: ControlPlane) -> None:
+    """Whether there is such a resource, and the request is sound about it. Raises: KafkaError."""
+    same = [each for each in resources if _identity(each) == _identity(resource)]
+    if len(same) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this resource more than once")
+    names = [each.name for each in resource.configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is given more than once")
+    if resource.resource_type == TOPIC:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no settings of all topics")
+        _check_topic_name(resource.resource_name)
+        if resource.resource_name not in plane.cache.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}")
+    elif resource.resource_type == BROKER:
+        if resource.resource_name:
+            _check_broker_name(resource.resource_name, plane)
+    else:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"settings of resource type {resource.resource_type} cannot be changed here"
+        )
+
+
+def _identity(resource: Resource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _checked(change: Change, resource: Resource, plane: ControlPlane) -> Change:
+    """A change that is refused where its outcome is not legal."""
+
+    def checked(before: dict[str, str]) -> dict[str, str]:
+        wanted = change(before)
+        if resource.resource_type == TOPIC:
+            faults = check_topic(wanted, plane.configs.broker)
+        else:
+            faults = check_broker(wanted, plane.configs.layers, per_broker=bool(resource.resource_name))
+        if faults:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
+        return wanted
+
+    return checked
+
+
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no value for {name}")
+    return value
+
+
+def _check_operation(change: IncrementalAlterableConfig, keys: Mapping[str, Setting]) -> None:
+    operation = change.config_operation
+    if operation not in (SET, DELETE, APPEND, SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown operation {operation} on {change.name}")
+    if operation != DELETE:
+        _given(change.name, change.value)
+    if operation in (APPEND, SUBTRACT):
+        known = keys.get(change.name)
+        if known is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown config {change.name}")
+        if known.type is not ConfigType.LIST:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name} is no list")
+
+
+def _changed(
+    before: Mapping[str, str],
+    resource: IncrementalAlterConfigsResource,
+    keys: Mapping[str, Setting],
+    broker: BrokerConfig,
+) -> dict[str, str]:
+    """Settings after the operations of a resource."""
+    after = dict(before)
+    for each in resource.configs:
+        if each.config_operation == DELETE:
+            after.pop(each.name, None)
+        elif each.config_operation == SET:
+            after[each.name] = _given(each.name, each.value)
+        else:
+            items = _items(after.get(each.name, _in_force(keys[each.name], broker)))
+            change = _items(each.value)
+            if each.config_operation == APPEND:
+                items += [item for item in change if item not in items]
+            else:
+                items = [item for item in items if item not in change]
+            after[each.name] = ",".join(items)
+    return after
+
+
+def _in_force(setting: Setting, broker: BrokerConfig) -> str | None:
+    """The text of a list that nobody has set on the resource: the broker's, for a topic."""
+    if setting.broker is not None:
+        setting = BrokerConfig.KEYS[setting.broker]
+        return setting.shown(getattr(broker, setting.attribute))
+    return setting.shown(setting.default)
+
+
+def _items(text: str | None) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+def _altered(resource: Resource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=error.message if error else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _all_refused(resources: Iterable[Resource], code: ErrorCode, text: str) -> list[AlterConfigsResourceResponse]:
+    return [_altered(each, KafkaError(code, text)) for each in resources]
+
+
+def _refuse_alter(request: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
+    return AlterConfigsResponse(throttle_time_ms=0, responses=_all_refused(request.resources, code, text))
+
+
+def _refuse_incremental(
+    request: IncrementalAlterConfigsRequest, code: ErrorCode, text: str
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=_all_refused(request.resources, code, text))
+
+
+# -- names
+
+
+def _check_topic_name(name: str) -> None:
+    fault = topic_name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+
+
+def _check_broker_name(name: str, plane: ControlPlane) -> None:
+    """Whether a broker's name is this one's number. Raises: KafkaError INVALID_REQUEST."""
+    if name != str(plane.broker_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"broker {name!r} was asked for; allowed: {plane.broker_id}, this broker"
+        )
+
+
+ROUTES = (
+    Route(32, DescribeConfigsRequest, 0, 4, describe_configs, _refuse_describe),
+    Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter),
+    Route(44, IncrementalAlterConfigsRequest, 0, 1, incremental_alter_configs, _refuse_incremental),
+)

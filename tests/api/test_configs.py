@@ -1,0 +1,265 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs on a cluster of control planes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.metadata.store import decode_config
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from tests.controller.cluster import Cluster
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(
+    cluster: Cluster, kind: int, name: str, *keys: str, version: int = 4, broker: int = 0, **include: bool
+) -> Any:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) if keys else None
+    )
+    return cluster.ask(DescribeConfigsRequest(resources=[resource], **include), version, broker).results[0]
+
+
+def one(cluster: Cluster, kind: int, name: str, key: str, **more: Any) -> Any:
+    (entry,) = describe(cluster, kind, name, key, **more).configs
+    return entry
+
+
+def change(
+    cluster: Cluster, kind: int, name: str, *changes: tuple[str, int, str | None], broker: int = 0, **more: Any
+) -> ErrorCode:
+    configs = [IncrementalAlterableConfig(name=key, config_operation=do, value=text) for key, do, text in changes]
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=more.pop("validate_only", False))
+    return ErrorCode(cluster.ask(request, more.pop("version", 1), broker).responses[0].error_code)
+
+
+def replace(cluster: Cluster, kind: int, name: str, configs: dict[str, str | None], version: int = 2) -> ErrorCode:
+    settings = [AlterableConfig(name=key, value=text) for key, text in configs.items()]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=settings)
+    request = AlterConfigsRequest(resources=[resource], validate_only=False)
+    return ErrorCode(cluster.ask(request, version).responses[0].error_code)
+
+
+# -- describing
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_topic_is_described_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t", retention_ms="7")
+    entry = one(cluster, TOPIC, "t", "retention.ms", version=version)
+    assert (entry.value, entry.is_sensitive, entry.is_default) == ("7", False, False)
+
+
+def test_sources_and_synonyms_of_a_topic_s_setting() -> None:
+    cluster = Cluster(1, log_retention_ms="5")
+    cluster.create("t", retention_ms="7")
+    entry = one(cluster, TOPIC, "t", "retention.ms", include_synonyms=True)
+    synonyms = [(each.name, each.value, each.source) for each in entry.synonyms]
+    assert (entry.config_source, entry.config_type) == (1, 5)
+    assert synonyms[:2] == [("retention.ms", "7", 1), ("log.retention.ms", "5", 4)]
+
+
+def test_version_0_tells_defaults_apart() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert one(cluster, TOPIC, "t", "retention.ms", version=0).is_default
+
+
+def test_documentation_if_asked_for() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    texts = [
+        one(cluster, TOPIC, "t", "retention.ms", include_documentation=wanted).documentation for wanted in (False, True)
+    ]
+    assert texts[0] is None
+    assert texts[1]
+
+
+def test_all_settings_without_keys() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert {"cleanup.policy", "segment.bytes"} <= {each.name for each in describe(cluster, TOPIC, "t").configs}
+
+
+def test_a_broker_is_described_by_itself() -> None:
+    cluster = Cluster(1, 2, num_partitions="6")
+    entry = one(cluster, BROKER, "2", "num.partitions", broker=2)
+    assert (entry.value, entry.config_source, entry.read_only) == ("6", 4, True)
+    assert describe(cluster, BROKER, "2", broker=1).error_code == ErrorCode.INVALID_REQUEST
+    assert describe(cluster, BROKER, "two", broker=1).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_unknown_topics_and_kinds() -> None:
+    cluster = Cluster(1)
+    assert describe(cluster, TOPIC, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert describe(cluster, TOPIC, "a b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert describe(cluster, 99, "x").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_any_broker_describes_topics() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1,))
+    change(cluster, TOPIC, "t", ("retention.ms", SET, "7"))
+    assert one(cluster, TOPIC, "t", "retention.ms", broker=2).value == "7"
+
+
+# -- changing topics
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_change_is_stored_and_in_force_at_once(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t", segment_bytes="100000")
+    assert change(cluster, TOPIC, "t", ("retention.ms", SET, "7"), version=version) is ErrorCode.NONE
+    assert decode_config(cluster.data("/config/topics/t")) == {"segment.bytes": "100000", "retention.ms": "7"}
+    node = cluster.nodes[1]
+    assert (node.configs.topic_config("t").retention_ms, node.replicas.reconfigured) == (7, ["t"])
+
+
+def test_a_change_reaches_the_other_brokers_that_hold_the_topic() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    change(cluster, TOPIC, "t", ("retention.ms", SET, "7"), broker=1)
+    cluster.settle()
+    assert [node.replicas.reconfigured for node in cluster.nodes.values()] == [[], ["t"], ["t"]]
+    assert cluster.nodes[3].configs.topic_config("t").retention_ms == 7
+
+
+def test_deleting_goes_back_to_the_default() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", retention_ms="7")
+    change(cluster, TOPIC, "t", ("retention.ms", DELETE, None))
+    assert one(cluster, TOPIC, "t", "retention.ms").config_source == 5
+
+
+def test_lists_are_appended_to_and_subtracted_from() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    change(cluster, TOPIC, "t", ("cleanup.policy", APPEND, "compact,delete"))
+    assert one(cluster, TOPIC, "t", "cleanup.policy").value == "delete,compact"
+    change(cluster, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+    assert one(cluster, TOPIC, "t", "cleanup.policy").value == "compact"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("no.such.thing", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("no.such.thing", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_wrong_with_a_change(wanted: tuple[str, int, str | None], code: ErrorCode) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert change(cluster, TOPIC, "t", ("segment.bytes", SET, "100000"), wanted) is code
+    assert decode_config(cluster.data("/config/topics/t")) == {}
+
+
+def test_what_is_wrong_with_a_resource() -> None:
+    cluster = Cluster(1)
+    setting = ("retention.ms", SET, "1")
+    assert change(cluster, TOPIC, "none", setting) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert change(cluster, TOPIC, "", setting) is ErrorCode.INVALID_REQUEST
+    assert change(cluster, 8, "1", setting) is ErrorCode.INVALID_REQUEST
+    assert change(cluster, BROKER, "2", setting) is ErrorCode.INVALID_REQUEST
+    assert change(cluster, BROKER, "x", setting) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_setting_or_a_resource_twice() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    setting = IncrementalAlterableConfig(name="retention.ms", config_operation=SET, value="1")
+    twice = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[setting, setting])
+    once = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[setting])
+    for resources in ([twice], [once, once]):
+        answer = cluster.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)
+        assert {each.error_code for each in answer.responses} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_trying_changes_nothing() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert change(cluster, TOPIC, "t", ("retention.ms", SET, "7"), validate_only=True) is ErrorCode.NONE
+    assert decode_config(cluster.data("/config/topics/t")) == {}
+    assert cluster.nodes[1].replicas.reconfigured == []
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_replacing_drops_what_is_not_named(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t", retention_ms="7", segment_bytes="100000")
+    assert replace(cluster, TOPIC, "t", {"retention.ms": "8"}, version) is ErrorCode.NONE
+    assert decode_config(cluster.data("/config/topics/t")) == {"retention.ms": "8"}
+    assert replace(cluster, TOPIC, "t", {"retention.ms": None}, version) is ErrorCode.INVALID_REQUEST
+
+
+# -- changing brokers
+
+
+def test_a_broker_s_setting_is_in_force_at_once() -> None:
+    cluster = Cluster(1, 2)
+    assert change(cluster, BROKER, "1", ("log.retention.ms", SET, "7")) is ErrorCode.NONE
+    assert [node.configs.broker.log_retention_ms for node in cluster.nodes.values()] == [7, 604_800_000]
+    assert one(cluster, BROKER, "1", "log.retention.ms").config_source == 2
+    assert cluster.nodes[1].plane.config_changed
+    assert not cluster.nodes[1].plane.config_changed
+
+
+def test_a_setting_of_all_brokers_reaches_all_and_their_topics() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2,))
+    assert change(cluster, BROKER, "", ("log.retention.ms", SET, "7")) is ErrorCode.NONE
+    cluster.settle()
+    assert cluster.nodes[2].configs.topic_config("t").retention_ms == 7
+    assert cluster.nodes[2].replicas.reconfigured == ["t"]
+    assert one(cluster, BROKER, "2", "log.retention.ms", broker=2).config_source == 3
+    assert [each.name for each in describe(cluster, BROKER, "").configs] == ["log.retention.ms"]
+
+
+def test_a_broker_remembers_its_settings() -> None:
+    cluster = Cluster(1)
+    change(cluster, BROKER, "1", ("log.retention.ms", SET, "7"))
+    change(cluster, BROKER, "", ("message.max.bytes", SET, "5000"))
+    cluster.restart(1)
+    broker = cluster.nodes[1].configs.broker
+    assert (broker.log_retention_ms, broker.message_max_bytes) == (7, 5000)
+
+
+def test_read_only_settings_are_refused() -> None:
+    cluster = Cluster(1)
+    assert change(cluster, BROKER, "1", ("num.partitions", SET, "7")) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "", ("advertised.listeners", SET, "A://b:1")) is ErrorCode.INVALID_CONFIG
+
+
+# -- notices
+
+
+def test_notices_are_thrown_away_after_a_while() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    change(cluster, TOPIC, "t", ("retention.ms", SET, "7"))
+    cluster.settle()
+    assert len(cluster.ensemble.tree.nodes["/config/changes"].children) == 1
+    cluster.advance(14 * 60 * 1000)
+    assert len(cluster.ensemble.tree.nodes["/config/changes"].children) == 1
+    cluster.advance(60 * 1000)
+    assert len(cluster.ensemble.tree.nodes["/config/changes"].children) == 0

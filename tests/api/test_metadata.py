@@ -1,0 +1,281 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: what clients are told of brokers and topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.metadata import (
+    Cursor,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
+from tests.controller.cluster import Cluster
+
+
+def ask(cluster: Cluster, *names: str, version: int = 13, broker: int = 0, create: bool = True, **more: Any) -> Any:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=create if version >= 4 else True)
+    return cluster.ask(request, version, broker, **more)
+
+
+def ask_all(cluster: Cluster, version: int) -> Any:
+    request = MetadataRequest(topics=[] if version == 0 else None)
+    return cluster.ask(request, version)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_all_topics_in_every_version(version: int) -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("a", 2, 2)
+    cluster.create("b")
+    response = ask_all(cluster, version)
+    assert sorted(topic.name for topic in response.topics) == ["a", "b"]
+    assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [
+        (1, "host1", 9092),
+        (2, "host2", 9092),
+    ]
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_no_topics_in_every_version_that_can_ask_so(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    assert ask(cluster, version=version).topics == []
+
+
+def test_a_topic_with_its_partitions() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("a", (2, 1), (1, 2))
+    (topic,) = ask(cluster, "a").topics
+    assert (topic.error_code, topic.is_internal) == (ErrorCode.NONE, False)
+    assert topic.topic_id == cluster.nodes[1].plane.cache.topic_id("a") != ZERO_UUID
+    assert [
+        (p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in topic.partitions
+    ] == [
+        (0, 2, 0, [2, 1], [2, 1]),
+        (1, 1, 0, [1, 2], [1, 2]),
+    ]
+
+
+def test_cluster_and_controller_are_named() -> None:
+    cluster = Cluster(1, 2)
+    response = ask(cluster, broker=2)
+    assert (response.controller_id, response.cluster_id) == (1, cluster.nodes[1].plane.cluster_id)
+
+
+def test_addresses_are_those_of_the_listener() -> None:
+    response = ask(Cluster(1), listener="INSIDE")
+    assert [(broker.host, broker.port) for broker in response.brokers] == [("inside1", 9093)]
+
+
+def test_a_leader_without_the_listener_is_said_to_be_so() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    codes = [
+        ask(cluster, "a", listener="OTHER", version=version).topics[0].partitions[0].error_code for version in (5, 6)
+    ]
+    assert codes == [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND]
+
+
+def test_a_dead_leader() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("a", (2,))
+    cluster.stop(2)
+    (partition,) = ask(cluster, "a").topics[0].partitions
+    assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        -1,
+        [2],
+    )
+
+
+def test_version_0_leaves_dead_replicas_out_and_says_so() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("a", (1, 2))
+    cluster.stop(2)
+    (partition,) = ask(cluster, "a", version=0).topics[0].partitions
+    assert (partition.error_code, partition.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1])
+    (partition,) = ask(cluster, "a", version=1).topics[0].partitions
+    assert (partition.error_code, partition.replica_nodes) == (ErrorCode.NONE, [1, 2])
+
+
+def test_topics_by_id() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    topic_id = cluster.nodes[1].plane.cache.topic_id("a")
+    topics = [MetadataRequestTopic(topic_id=each, name=None) for each in (topic_id, b"x" * 16)]
+    found = cluster.ask(MetadataRequest(topics=topics), 12).topics
+    assert sorted((topic.error_code, topic.name or "") for topic in found) == [
+        (0, "a"),
+        (ErrorCode.UNKNOWN_TOPIC_ID, ""),
+    ]
+
+
+def test_ids_are_refused_before_version_12() -> None:
+    topics = [MetadataRequestTopic(topic_id=b"x" * 16, name="a")]
+    (topic,) = Cluster(1).ask(MetadataRequest(topics=topics), 11).topics
+    assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "ä"])
+def test_names_that_no_topic_can_have(name: str) -> None:
+    cluster = Cluster(1)
+    for create in (True, False):
+        (topic,) = ask(cluster, name, create=create).topics
+        assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_an_unknown_topic_is_created_with_the_broker_s_defaults() -> None:
+    cluster = Cluster(1, num_partitions="3")
+    (topic,) = ask(cluster, "a").topics
+    assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 3)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_old_clients_always_create(version: int) -> None:
+    assert ask(Cluster(1), "a", version=version).topics[0].error_code == ErrorCode.NONE
+
+
+def test_creation_needs_both_sides() -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(Cluster(1), "a", create=False).topics[0].error_code == unknown
+    assert ask(Cluster(1, auto_create_topics_enable="false"), "a").topics[0].error_code == unknown
+
+
+def test_a_creation_that_takes_long_is_answered_as_kafka_does_at_once() -> None:
+    assert ask(Cluster(1), "a", wait=False).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_creation_that_fails_says_why() -> None:
+    cluster = Cluster(1, default_replication_factor="2")
+    assert ask(cluster, "a").topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_name_that_differs_in_a_dot_only_is_not_created() -> None:
+    cluster = Cluster(1)
+    cluster.create("a.b")
+    assert ask(cluster, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_coordinators_topics_are_created_as_such() -> None:
+    cluster = Cluster(1, offsets_topic_num_partitions="4", offsets_topic_replication_factor="1")
+    (topic,) = ask(cluster, "__consumer_offsets").topics
+    assert (topic.is_internal, len(topic.partitions)) == (True, 4)
+    assert cluster.nodes[1].configs.topic_config("__consumer_offsets").compacts
+
+
+def test_a_broker_that_is_not_controller_does_not_create() -> None:
+    cluster = Cluster(1, 2)
+    assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_known_topics_are_told_beside_those_that_are_created() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    assert [(topic.name, topic.error_code) for topic in ask(cluster, "b", "a", "b").topics] == [("b", 0), ("a", 0)]
+
+
+def test_operations_are_told_if_asked_for() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    topics = [MetadataRequestTopic(name="a")]
+    request = MetadataRequest(
+        topics=topics, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
+    )
+    response = cluster.ask(request, 8)
+    # as Apache tells without an authorizer: READ 3 to DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11
+    assert response.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    assert response.cluster_authorized_operations == 0b1_1111_1010_0000
+    assert ask(cluster, "a").topics[0].topic_authorized_operations == -(2**31)
+
+
+def test_an_answer_is_worked_out_once_between_two_updates() -> None:
+    cluster = Cluster(1)
+    cluster.create("a", 2)
+    ask(cluster, "a")
+    memo = dict(cluster.nodes[1].plane.cache.memo)
+    ask(cluster, "a")
+    assert cluster.nodes[1].plane.cache.memo == memo
+    cluster.create("b")
+    assert cluster.nodes[1].plane.cache.memo == {}
+
+
+# -- DescribeCluster
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_cluster_is_described(version: int) -> None:
+    cluster = Cluster(1, 2)
+    response = cluster.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), version, 2)
+    assert (response.controller_id, response.cluster_id) == (1, cluster.nodes[1].plane.cluster_id)
+    assert [(broker.broker_id, broker.host) for broker in response.brokers] == [(1, "host1"), (2, "host2")]
+
+
+def test_controllers_are_not_to_be_had_from_a_broker() -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    assert Cluster(1).ask(request, 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def test_unknown_endpoint_types_are_refused() -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=9)
+    assert Cluster(1).ask(request, 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+# -- DescribeTopicPartitions
+
+
+def pages(cluster: Cluster, names: list[str], limit: int, cursor: Cursor | None = None) -> list[list[tuple[str, int]]]:
+    """(topic, partition) on each page."""
+    told = []
+    while True:
+        topics = [TopicRequest(name=name) for name in names]
+        request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
+        response = cluster.ask(request, 0)
+        told.append([(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions])
+        if response.next_cursor is None:
+            return told
+        cursor = Cursor(
+            topic_name=response.next_cursor.topic_name, partition_index=response.next_cursor.partition_index
+        )
+
+
+def test_partitions_are_told_page_by_page_in_order() -> None:
+    cluster = Cluster(1)
+    cluster.create("b", 3)
+    cluster.create("a", 2)
+    assert pages(cluster, [], 2) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)], [("b", 2)]]
+    assert pages(cluster, ["b", "a"], 100) == [[("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)]]
+
+
+def test_a_cursor_may_name_a_topic_that_is_gone() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    cluster.create("c")
+    assert pages(cluster, [], 5, Cursor(topic_name="b", partition_index=3)) == [[("c", 0)]]
+
+
+def test_the_broker_has_a_limit_of_its_own() -> None:
+    cluster = Cluster(1, max_request_partition_size_limit="1")
+    cluster.create("a", 2)
+    assert pages(cluster, [], 100) == [[("a", 0)], [("a", 1)]]
+
+
+def test_unknown_topics_are_told_and_not_created() -> None:
+    cluster = Cluster(1)
+    response = cluster.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a")]), 0)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert not cluster.has("/brokers/topics/a")
+
+
+def test_a_cursor_below_zero_is_refused() -> None:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name="a")], cursor=Cursor(topic_name="a", partition_index=-1)
+    )
+    assert Cluster(1).ask(request, 0).topics[0].error_code == ErrorCode.INVALID_REQUEST

@@ -1,0 +1,199 @@
+"""CreateTopics in detail: what is refused, what is told, what is only tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+)
+from tests.controller.cluster import Cluster
+
+
+def topic(
+    name: str = "t",
+    partitions: int = 1,
+    factor: int = 1,
+    assignments: list[tuple[int, list[int]]] | None = None,
+    configs: dict[str, str | None] | None = None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[CreatableReplicaAssignment(partition_index=at, broker_ids=ids) for at, ids in assignments or ()],
+        configs=[CreatableTopicConfig(name=key, value=text) for key, text in (configs or {}).items()],
+    )
+
+
+def create(
+    cluster: Cluster, *topics: CreatableTopic, version: int = 7, timeout_ms: int = 1000, **more: Any
+) -> list[Any]:
+    validate_only = more.pop("validate_only", False)
+    request = CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only)
+    results: list[Any] = cluster.ask(request, version, **more).topics
+    return results
+
+
+def codes(cluster: Cluster, *topics: CreatableTopic, **more: Any) -> list[ErrorCode]:
+    return [ErrorCode(each.error_code) for each in create(cluster, *topics, **more)]
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_topics_are_created_in_every_version(version: int) -> None:
+    assert codes(Cluster(1), topic("a", 2), topic("b"), version=version) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_the_answer_tells_what_was_made() -> None:
+    cluster = Cluster(1)
+    (made,) = create(cluster, topic(partitions=2, configs={"retention.ms": "9"}))
+    assert (made.num_partitions, made.replication_factor) == (2, 1)
+    assert made.topic_id == cluster.nodes[1].plane.cache.topic_id("t") != ZERO_UUID
+    told = {each.name: (each.value, each.config_source) for each in made.configs}
+    assert (told["retention.ms"], told["segment.bytes"]) == (("9", 1), ("1073741824", 5))
+
+
+def test_numbers_may_be_left_to_the_broker() -> None:
+    (made,) = create(Cluster(1, 2, num_partitions="4", default_replication_factor="2"), topic("t", -1, -1))
+    assert (made.num_partitions, made.replication_factor) == (4, 2)
+
+
+def test_replicas_may_be_chosen_by_the_client() -> None:
+    cluster = Cluster(1, 2)
+    assert codes(cluster, topic("t", -1, -1, [(1, [2, 1]), (0, [1, 2])])) == [ErrorCode.NONE]
+    assert cluster.leaders(2, "t") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (topic(partitions=-2), ErrorCode.INVALID_PARTITIONS),
+        (topic(factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic(factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (topic(configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (topic(configs={"no.such.thing": "1"}), ErrorCode.INVALID_CONFIG),
+        (topic(configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+        (topic("t", 1, -1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (topic("t", -1, 1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (topic("t", -1, -1, [(0, [1, 1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [1]), (1, [1, 2])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [1]), (2, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [-4])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_what_is_wrong_with_a_topic(wanted: CreatableTopic, code: ErrorCode) -> None:
+    cluster = Cluster(1)
+    nodes = set(cluster.ensemble.tree.nodes)
+    (result,) = create(cluster, wanted)
+    assert (result.error_code, result.num_partitions, result.topic_id) == (code, -1, ZERO_UUID)
+    assert result.error_message
+    assert set(cluster.ensemble.tree.nodes) == nodes
+
+
+def test_one_bad_topic_does_not_spoil_the_others() -> None:
+    assert codes(Cluster(1), topic("a", 0), topic("b")) == [ErrorCode.INVALID_PARTITIONS, ErrorCode.NONE]
+
+
+def test_a_topic_exists_once() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    assert codes(cluster, topic()) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_the_same_topic_twice_in_a_request() -> None:
+    assert codes(Cluster(1), topic(), topic()) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_dots_and_underscores_count_as_the_same() -> None:
+    cluster = Cluster(1)
+    cluster.create("a.b_c")
+    assert codes(cluster, topic("a_b.c"), topic("a-b-c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
+    assert codes(cluster, topic("x.y"), topic("x_y")) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_trying_makes_nothing() -> None:
+    cluster = Cluster(1)
+    (tried,) = create(cluster, topic(partitions=3), validate_only=True)
+    assert (tried.error_code, tried.num_partitions) == (ErrorCode.NONE, 3)
+    assert not cluster.has("/brokers/topics/t")
+    assert codes(cluster, topic(partitions=0), validate_only=True) == [ErrorCode.INVALID_PARTITIONS]
+
+
+def test_without_time_the_topic_is_made_and_the_answer_says_timed_out() -> None:
+    cluster = Cluster(1)
+    assert codes(cluster, topic(), timeout_ms=0) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert cluster.leaders(1, "t") == [1]
+
+
+def test_at_its_deadline_a_request_says_timed_out() -> None:
+    assert codes(Cluster(1), topic(), wait=False) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_an_empty_request_has_an_empty_answer() -> None:
+    assert create(Cluster(1)) == []
+
+
+def test_only_the_controller_changes_topics() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t")
+    growth = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1, validate_only=False
+    )
+    answers = (
+        create(cluster, topic(), broker_id=2)[0].error_code,
+        cluster.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5, 2).responses[0].error_code,
+        cluster.ask(growth, 3, 2).results[0].error_code,
+    )
+    assert answers == (ErrorCode.NOT_CONTROLLER,) * 3
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_topics_grow_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    growth = CreatePartitionsTopic(name="t", count=2, assignments=None)
+    request = CreatePartitionsRequest(topics=[growth], timeout_ms=1000, validate_only=False)
+    assert cluster.ask(request, version).results[0].error_code == ErrorCode.NONE
+
+
+def test_a_topic_twice_in_a_request_does_not_grow() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    growth = CreatePartitionsTopic(name="t", count=2, assignments=None)
+    request = CreatePartitionsRequest(topics=[growth, growth], timeout_ms=1000, validate_only=False)
+    assert [each.error_code for each in cluster.ask(request, 3).results] == [ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_topics_are_deleted_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    request = DeleteTopicsRequest(topic_names=["t", "u"], timeout_ms=1000)
+    results = cluster.ask(request, version).responses
+    assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_leaders_are_elected_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    request = ElectLeadersRequest(topic_partitions=None, timeout_ms=1000)
+    assert cluster.ask(request, version).replica_election_results == []
