@@ -361,6 +361,8 @@ def _page(
                 leader_epoch=each.leader_epoch,
                 replica_nodes=each.replica_nodes,
                 isr_nodes=each.isr_nodes,
+                eligible_leader_replicas=[],  # not None, which the schema allows: Apache's Java client would fail on it
+                last_known_elr=[],
                 offline_replicas=each.offline_replicas,
             )
             for each in partitions[:limit]

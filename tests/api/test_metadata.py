@@ -254,6 +254,14 @@ def test_partitions_are_told_page_by_page_in_order() -> None:
     assert pages(cluster, ["b", "a"], 100) == [[("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)]]
 
 
+def test_eligible_leaders_are_empty_lists_since_java_clients_fail_on_none() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    response = cluster.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a")]), 0)
+    partition = response.topics[0].partitions[0]
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
+
+
 def test_a_cursor_may_name_a_topic_that_is_gone() -> None:
     cluster = Cluster(1)
     cluster.create("a")
