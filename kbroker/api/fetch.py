@@ -104,6 +104,8 @@ class Reader:
             try:
                 partition = self._find(wanted)
                 end = partition.readable_end(self._isolation)
+                if wanted.last_fetched_epoch >= 0 and _divergence(partition, wanted) is not None:
+                    return True
             except KafkaError:
                 return True
             assert partition.log is not None

@@ -1,0 +1,197 @@
+"""Fetch: what is answered, how much of it, and when; in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.replica.partition import LeaderState
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.records.content import parse_set
+from tests.requests import batch, fetch, fetched, produce
+from tests.world import Client, World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("t", partitions=3)
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def values(records: bytes) -> list[bytes]:
+    return [record.value or b"" for _, batch_records in parse_set(bytes(records)) for record in batch_records]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_gets_the_records_and_the_bounds(world: World, client: Client, version: int) -> None:
+    client.ask(produce(b"a", b"b"), 9)
+    request = fetch(topic="t" if version < 13 else "", topic_id=world.topic_id("t"))
+    part = fetched(client.ask(request, version))[0]
+    assert (part.error_code, part.high_watermark, values(part.records)) == (0, 2, [b"a", b"b"])
+
+
+def test_a_fetch_from_the_middle_of_a_batch_gets_the_whole_batch(client: Client) -> None:
+    client.ask(produce(b"a", b"b", b"c"), 9)
+    assert values(fetched(client.ask(fetch(2), 12))[0].records) == [b"a", b"b", b"c"]
+
+
+def test_a_fetch_at_the_end_gets_nothing_at_once_if_it_does_not_want_to_wait(client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    part = fetched(client.ask(fetch(1, max_wait_ms=0), 12))[0]
+    assert (part.error_code, part.records) == (0, b"")
+
+
+def test_min_bytes_0_does_not_wait(client: Client) -> None:
+    assert fetched(client.ask(fetch(min_bytes=0, max_wait_ms=1000), 12))[0].records == b""
+
+
+@pytest.mark.parametrize("offset", [2, -1])
+def test_an_offset_out_of_range_is_told_at_once(client: Client, offset: int) -> None:
+    client.ask(produce(b"a"), 9)
+    part = fetched(client.ask(fetch(offset, max_wait_ms=1000), 12))[0]
+    assert (part.error_code, part.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_an_unknown_topic_is_told_at_once(client: Client) -> None:
+    part = fetched(client.ask(fetch(topic="unknown", max_wait_ms=1000), 12))[0]
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_unknown_topic_id_is_told_at_once(client: Client) -> None:
+    part = fetched(client.ask(fetch(topic="", topic_id=bytes(range(16)), max_wait_ms=1000), 13))[0]
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_clients_leader_epoch_has_to_be_ours(client: Client, epoch: int, code: int) -> None:
+    assert fetched(client.ask(fetch(current_leader_epoch=epoch), 12))[0].error_code == code
+
+
+def test_an_epoch_that_is_over_is_fenced(world: World, client: Client) -> None:
+    world.partition("t").leader_epoch = 5
+    part = fetched(client.ask(fetch(current_leader_epoch=4), 12))[0]
+    assert part.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_reader_of_an_epoch_that_never_was_is_out_of_range(client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    part = fetched(client.ask(fetch(1, last_fetched_epoch=7, max_wait_ms=1000), 12))[0]
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_reader_whose_epoch_ended_earlier_here_is_told_where(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    state = LeaderState(1, 1, 5, (1,), 1, (1,))
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+    client.ask(produce(b"b", b"c"), 9)
+    part = fetched(client.ask(fetch(2, last_fetched_epoch=3, max_wait_ms=1000), 12))[0]
+    assert (part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 0, 1)
+
+
+# ---- how much
+
+
+def test_the_first_batch_comes_whole_however_small_the_limits(client: Client) -> None:
+    client.ask(produce(b"v" * 1000), 9)
+    part = fetched(client.ask(fetch(max_bytes=10, partition_max_bytes=10), 12))[0]
+    assert values(part.records) == [b"v" * 1000]
+
+
+def test_a_partition_gives_no_more_than_it_may(client: Client) -> None:
+    for _ in range(5):
+        client.ask(produce(b"v" * 1000), 9)
+    part = fetched(client.ask(fetch(partition_max_bytes=2500), 12))[0]
+    assert len(part.records) == 2500
+
+
+def test_the_partitions_share_what_the_answer_may_hold(client: Client) -> None:
+    for index in range(3):
+        client.ask(produce(b"v" * 1000, index=index), 9)
+    parts = fetched(client.ask(fetch(indices=(2, 0, 1), max_bytes=1500), 12))
+    size = len(batch(b"v" * 1000))
+    assert {index: len(part.records) for index, part in parts.items()} == {2: size, 0: 0, 1: 0}
+
+
+def test_the_brokers_own_limit_holds_too() -> None:
+    world = World(fetch_max_bytes="2048")
+    world.create("t")
+    client = world.client()
+    for _ in range(5):
+        client.ask(produce(b"v" * 1000), 9)
+    assert len(fetched(client.ask(fetch(), 12))[0].records) == 2048
+
+
+def test_bytes_of_all_partitions_count_for_min_bytes(client: Client) -> None:
+    for index in range(3):
+        client.ask(produce(b"v" * 100, index=index), 9)
+    parts = fetched(client.ask(fetch(indices=(0, 1, 2), min_bytes=400, max_wait_ms=1000), 12))
+    assert [values(part.records) for part in parts.values()] == [[b"v" * 100]] * 3
+
+
+def test_records_above_the_high_watermark_are_not_there_yet(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    world.partition("t").isr = (1, 2)
+    client.ask(produce(b"b"), 9)
+    part = fetched(client.ask(fetch(), 12))[0]
+    assert (values(part.records), part.high_watermark) == ([b"a"], 1)
+
+
+def test_read_committed_is_told_of_no_aborted_transactions_where_there_are_none(client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    assert fetched(client.ask(fetch(isolation_level=1), 12))[0].aborted_transactions == []
+    assert fetched(client.ask(fetch(isolation_level=0), 12))[0].aborted_transactions is None
+
+
+# ---- when
+
+
+def test_a_moved_log_start_answers_who_waits(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    number = client.send(fetch(0, min_bytes=10_000, max_wait_ms=60_000), 12)
+    delete = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])],
+        timeout_ms=1000,
+    )
+    world.client().ask(delete, 2)
+    assert fetched(client.look()[number])[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_lost_leader_answers_who_waits(world: World, client: Client) -> None:
+    number = client.send(fetch(max_wait_ms=60_000), 12)
+    partition = world.partition("t")
+    partition.is_leader = False
+    world.replicas.touched.append(partition)
+    world.core.expire(world.clock.now_ms())
+    assert fetched(client.look()[number])[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_failed_directory_answers_who_waits(world: World, client: Client) -> None:
+    number = client.send(fetch(max_wait_ms=60_000), 12)
+    world.disk.fail("write", ".log", 5)
+    world.client().ask(produce(b"v"), 9)
+    assert fetched(client.look()[number])[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_append_to_another_partition_does_not_answer(world: World, client: Client) -> None:
+    number = client.send(fetch(indices=(0, 1), max_wait_ms=60_000), 12)
+    world.client().ask(produce(b"v", index=2), 9)
+    assert number not in client.look()
+    world.client().ask(produce(b"v", index=1), 9)
+    assert values(fetched(client.look()[number])[1].records) == [b"v"]
+
+
+def test_everything_is_there_after_a_restart(world: World, client: Client) -> None:
+    client.ask(produce(b"a", b"b"), 9)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    assert values(fetched(world.client().ask(fetch(), 12))[0].records) == [b"a", b"b"]

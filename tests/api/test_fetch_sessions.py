@@ -1,0 +1,159 @@
+"""Fetch sessions (KIP-227): what an incremental answer leaves out, and who gets a session."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.requests import fetch, fetched, produce
+from tests.world import Client, World
+
+MINUTES_MS = 60_000
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("t", partitions=3)
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def begin(client: Client, **asked: object) -> int:
+    """Start a session over partitions 0 to 2. Returns: its id."""
+    answer = client.ask(fetch(indices=(0, 1, 2), session=(0, 0), **asked), 12)  # type: ignore[arg-type]
+    assert answer.session_id > 0
+    assert list(fetched(answer)) == [0, 1, 2]
+    session: int = answer.session_id
+    return session
+
+
+def go_on(client: Client, session: int, epoch: int, **asked: object) -> dict[int, object]:
+    """The partitions that an incremental answer names."""
+    answer = client.ask(fetch(session=(session, epoch), **({"indices": ()} | asked)), 12)  # type: ignore[arg-type]
+    assert (answer.error_code, answer.session_id) == (0, session)
+    return fetched(answer)
+
+
+def test_a_fetch_of_epoch_minus_1_gets_no_session(client: Client) -> None:
+    assert client.ask(fetch(session=(0, -1)), 12).session_id == 0
+
+
+def test_quiet_partitions_are_left_out(client: Client) -> None:
+    session = begin(client)
+    assert go_on(client, session, 1) == {}
+
+
+def test_a_partition_with_records_is_named(client: Client) -> None:
+    session = begin(client)
+    client.ask(produce(b"v", index=1), 9)
+    assert list(go_on(client, session, 1)) == [1]
+
+
+def test_records_come_again_until_the_client_moves_on(client: Client) -> None:
+    session = begin(client)
+    client.ask(produce(b"v", index=1), 9)
+    go_on(client, session, 1)
+    assert list(go_on(client, session, 2)) == [1]
+    assert go_on(client, session, 3, indices=(1,), offset=1) == {}
+
+
+def test_a_new_high_watermark_is_news_without_records(world: World, client: Client) -> None:
+    session = begin(client, max_bytes=1)
+    world.partition("t", 2).log.high_watermark = 0  # type: ignore[union-attr]
+    client.ask(produce(b"v", index=0), 9)
+    client.ask(produce(b"v", index=2), 9)
+    parts = fetched(client.ask(fetch(session=(session, 1), indices=(), max_bytes=1), 12))
+    assert {index: part.high_watermark for index, part in parts.items()} == {0: 1, 2: 1}
+
+
+def test_an_error_is_news_every_time_and_so_is_its_end(world: World, client: Client) -> None:
+    session = begin(client)
+    world.partition("t", 1).is_leader = False
+    assert list(go_on(client, session, 1)) == [1]
+    assert list(go_on(client, session, 2)) == [1]
+    world.partition("t", 1).is_leader = True
+    assert list(go_on(client, session, 3)) == [1]
+    assert go_on(client, session, 4) == {}
+
+
+def test_partitions_are_added_and_forgotten(client: Client) -> None:
+    session = client.ask(fetch(indices=(0,), session=(0, 0)), 12).session_id
+    assert list(go_on(client, session, 1, indices=(2,))) == [2]
+    for index in range(3):
+        client.ask(produce(b"v", index=index), 9)
+    assert list(go_on(client, session, 2, forget=(0,))) == [2]
+
+
+def test_a_partition_with_records_goes_to_the_end_of_the_line(client: Client) -> None:
+    for index in range(3):
+        client.ask(produce(b"v" * 1000, index=index), 9)
+    session = client.ask(fetch(indices=(0, 1, 2), session=(0, 0), max_bytes=1000), 12).session_id
+    parts = [go_on(client, session, epoch, max_bytes=1000) for epoch in (1, 2)]
+    assert [[index for index, part in each.items() if part.records] for each in parts] == [[1], [2]]  # type: ignore
+
+
+def test_a_session_that_is_not_known_is_told_so(client: Client) -> None:
+    assert client.ask(fetch(session=(12345, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [2, 7])
+def test_an_epoch_out_of_turn_is_refused(client: Client, epoch: int) -> None:
+    session = begin(client)
+    answer = client.ask(fetch(session=(session, epoch), indices=()), 12)
+    assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_a_session_of_names_does_not_go_on_with_ids(world: World, client: Client) -> None:
+    session = begin(client)
+    answer = client.ask(fetch(session=(session, 1), indices=(), topic_id=world.topic_id("t")), 13)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_closed_session_is_gone(client: Client) -> None:
+    session = begin(client)
+    assert client.ask(fetch(session=(session, -1), indices=()), 12).session_id == 0
+    assert client.ask(fetch(session=(session, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_new_session_takes_the_place_of_the_clients_old_one(client: Client, world: World) -> None:
+    session = begin(client)
+    answer = client.ask(fetch(session=(session, 0)), 12)
+    assert answer.session_id not in (0, session)
+    assert len(world.broker.fetch_sessions) == 1
+
+
+def test_a_parked_session_fetch_names_only_what_has_news(world: World, client: Client) -> None:
+    session = begin(client)
+    number = client.send(fetch(session=(session, 1), indices=(), max_wait_ms=1000), 12)
+    world.client().ask(produce(b"v", index=2), 9)
+    assert list(fetched(client.look()[number])) == [2]
+
+
+def test_a_parked_session_fetch_is_empty_at_its_deadline(world: World, client: Client) -> None:
+    session = begin(client)
+    number = client.send(fetch(session=(session, 1), indices=(), max_wait_ms=1000), 12)
+    world.advance(1000)
+    assert client.look()[number].responses == []
+
+
+def test_with_all_slots_taken_a_newcomer_goes_on_without_a_session() -> None:
+    world = World(max_incremental_fetch_session_cache_slots="1")
+    world.create("t", partitions=3)
+    begin(world.client())
+    answer = world.client().ask(fetch(session=(0, 0)), 12)
+    assert (answer.error_code, answer.session_id, list(fetched(answer))) == (0, 0, [0])
+
+
+def test_a_session_that_is_quiet_for_two_minutes_gives_its_slot_up() -> None:
+    world = World(max_incremental_fetch_session_cache_slots="1")
+    world.create("t", partitions=3)
+    quiet = world.client()
+    session = begin(quiet)
+    world.advance(2 * MINUTES_MS)
+    assert begin(world.client()) != session
+    assert quiet.ask(fetch(session=(session, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
