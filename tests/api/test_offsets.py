@@ -1,0 +1,178 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords, in every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.replica.partition import LeaderState
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.requests import batch, fetch, fetched, list_offsets, produce
+from tests.world import Client, World
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("t")
+    client = world.client()
+    client.ask(produce(records=batch(b"a", b"b", timestamps=(1000, 2000))), 9)
+    client.ask(produce(records=batch(b"c", b"d", timestamps=(5000, 3000))), 9)
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def found(answer: Any) -> tuple[int, int, int]:
+    (part,) = answer.topics[0].partitions
+    return part.error_code, part.offset, part.timestamp
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version_finds_the_end(client: Client, version: int) -> None:
+    assert found(client.ask(list_offsets(LATEST), version)) == (0, 4, -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "its_timestamp"),
+    [
+        (EARLIEST, 0, -1),
+        (EARLIEST_LOCAL, 0, -1),
+        (LATEST_TIERED, -1, -1),
+        (EARLIEST_PENDING_UPLOAD, -1, -1),
+        (MAX_TIMESTAMP, 2, 5000),
+        (0, 0, 1000),
+        (1000, 0, 1000),
+        (1001, 1, 2000),
+        (2001, 2, 5000),
+        (5001, -1, -1),
+    ],
+)
+def test_each_kind_of_question(client: Client, timestamp: int, offset: int, its_timestamp: int) -> None:
+    assert found(client.ask(list_offsets(timestamp), 11)) == (0, offset, its_timestamp)
+
+
+def test_the_answer_carries_the_leader_epoch_of_the_record(world: World, client: Client) -> None:
+    state = LeaderState(1, 1, 5, (1,), 1, (1,))
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+    client.ask(produce(records=batch(b"e", timestamps=(9000,))), 9)
+    epochs = [
+        client.ask(list_offsets(timestamp), 7).topics[0].partitions[0].leader_epoch
+        for timestamp in (EARLIEST, 9000, LATEST)
+    ]
+    assert epochs == [0, 5, 5]
+
+
+def test_the_end_is_the_high_watermark_to_a_consumer(world: World, client: Client) -> None:
+    world.partition("t").isr = (1, 2)
+    client.ask(produce(b"e"), 9)
+    assert found(client.ask(list_offsets(LATEST), 7)) == (0, 4, -1)
+
+
+def test_a_partition_named_twice_is_refused_the_second_time(client: Client) -> None:
+    request = list_offsets(LATEST)
+    request.topics[0].partitions *= 2
+    codes = [part.error_code for part in client.ask(request, 7).topics[0].partitions]
+    assert codes == [0, ErrorCode.INVALID_REQUEST]
+
+
+def test_unknown_partitions_and_epochs_are_told(client: Client) -> None:
+    assert found(client.ask(list_offsets(LATEST, index=9), 7))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert found(client.ask(list_offsets(LATEST, epoch=9), 7))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_an_empty_log_has_no_record_of_any_time(world: World, client: Client) -> None:
+    world.create("empty")
+    asked = (EARLIEST, LATEST, MAX_TIMESTAMP, 0)
+    offsets = [found(client.ask(list_offsets(timestamp, topic="empty"), 7))[1] for timestamp in asked]
+    assert offsets == [0, 0, -1, -1]
+
+
+# ---- OffsetForLeaderEpoch
+
+
+def end_of(client: Client, epoch: int, *, version: int = 4, current: int = -1, index: int = 0) -> Any:
+    asked = OffsetForLeaderPartition(partition=index, leader_epoch=epoch, current_leader_epoch=current)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
+    (part,) = client.ask(request, version).topics[0].partitions
+    return part
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_current_epoch_ends_at_the_end_of_the_log(client: Client, version: int) -> None:
+    part = end_of(client, 0, version=version)
+    assert (part.error_code, part.leader_epoch, part.end_offset) == (0, 0, 4)
+
+
+def test_an_older_epoch_ends_where_the_next_one_begins(world: World, client: Client) -> None:
+    world.replicas.become("t", 0, world.topic_id("t"), LeaderState(1, 1, 5, (1,), 1, (1,)), is_new=False)
+    client.ask(produce(b"e"), 9)
+    assert [(part.leader_epoch, part.end_offset) for part in (end_of(client, 3), end_of(client, 5))] == [(0, 4), (5, 5)]
+
+
+def test_an_epoch_that_never_was_has_no_end(client: Client) -> None:
+    part = end_of(client, 7)
+    assert (part.error_code, part.leader_epoch, part.end_offset) == (0, -1, -1)
+
+
+def test_a_fenced_or_lost_asker_is_told(client: Client) -> None:
+    assert end_of(client, 0, current=3).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert end_of(client, 0, index=3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- DeleteRecords
+
+
+def delete(client: Client, before: int, *, topic: str = "t", index: int = 0, version: int = 2) -> tuple[int, int]:
+    partition = DeleteRecordsPartition(partition_index=index, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=1000)
+    (part,) = client.ask(request, version).topics[0].partitions
+    return part.error_code, part.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_records_before_an_offset_are_gone(client: Client, version: int) -> None:
+    assert delete(client, 2, version=version) == (0, 2)
+    assert found(client.ask(list_offsets(EARLIEST), 7)) == (0, 2, -1)
+    assert fetched(client.ask(fetch(1), 12))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_minus_1_deletes_up_to_the_high_watermark(client: Client) -> None:
+    assert delete(client, -1) == (0, 4)
+
+
+def test_the_log_start_never_goes_back(client: Client) -> None:
+    delete(client, 3)
+    assert delete(client, 1) == (0, 3)
+
+
+@pytest.mark.parametrize("before", [5, -2])
+def test_an_offset_beyond_the_log_is_refused(client: Client, before: int) -> None:
+    assert delete(client, before) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_a_topic_that_is_only_compacted_keeps_its_records(world: World, client: Client) -> None:
+    world.create("keyed", cleanup_policy="compact")
+    assert delete(client, 0, topic="keyed")[0] == ErrorCode.POLICY_VIOLATION
+
+
+def test_deleted_records_stay_deleted_after_a_restart(world: World, client: Client) -> None:
+    delete(client, 2)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    assert found(world.client().ask(list_offsets(EARLIEST), 7)) == (0, 2, -1)
