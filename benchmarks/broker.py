@@ -22,8 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.harness.brokers import APACHES, BROKERS, OURS, RELEASE, Broker, started
+from benchmarks.harness.catalogue import ALL
+from benchmarks.harness.crowds import raise_file_limit
 from benchmarks.harness.report import Finding, as_json, as_markdown, as_svg, as_text, findings
-from benchmarks.harness.rows import ALL, FULL, QUICK, Fresh, Measured, Row
+from benchmarks.harness.rows import FULL, QUICK, Fresh, Measured, Row
 from compat_tests import apache
 from protocol.records import walker_kind
 
@@ -42,6 +44,7 @@ def main() -> int:
     if reason := apache.missing() if APACHES in kinds else None:
         print(f"no Apache Kafka to compare with ({reason}): install them, or give --alone")
         return 2
+    raise_file_limit()
     machine = describe_machine(arguments.quick)
     print(machine["summary"], flush=True)
     with tempfile.TemporaryDirectory(prefix="kbroker-bench-", dir=arguments.folder) as folder:

@@ -19,7 +19,8 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.harness.brokers import OURS, Broker, started
-from benchmarks.harness.rows import ALL, QUICK, Row
+from benchmarks.harness.catalogue import ALL
+from benchmarks.harness.rows import QUICK, Row
 
 SAMPLES_A_SECOND = 500
 LINES = 25

@@ -347,4 +347,27 @@ class Memory(Row):
         return {"rest": rest / MB, "after": after / MB}
 
 
-ALL: tuple[type[Row], ...] = (Produce1K, Produce100, PingPong, Partitions100, Fetch, Start, Memory)
+class ProduceZstd(Produce):
+    key = "produce-zstd"
+    title = "produce, 100 B records, zstd"
+    metrics = (cpu_per_gb(), rate())
+    record_bytes = 100
+    codec = "zstd"
+
+
+class ProduceLz4(ProduceZstd):
+    key = "produce-lz4"
+    title = "produce, 100 B records, lz4"
+    codec = "lz4"
+
+
+class ProduceAll(Produce):
+    key = "produce-all"
+    title = "produce, 1 KB records, acks=all, one broker"
+    metrics = (cpu_per_gb(), rate())
+    record_bytes = 1000
+    acks = -1
+
+
+BUDGETED: tuple[type[Row], ...] = (Produce1K, Produce100, PingPong, Partitions100, Fetch, Start, Memory)
+WATCHED: tuple[type[Row], ...] = (ProduceZstd, ProduceLz4, ProduceAll)

@@ -133,7 +133,15 @@ class Connection:
 
     def ask(self, request: Message, version: int, answer: type[R]) -> R:
         """Send a request and return its answer: for what is not measured."""
+        self.put(request, version)
+        return self.take(version, answer)
+
+    def put(self, request: Message, version: int) -> None:
+        """Send a request."""
         self.send(frame(request, version))
+
+    def take(self, version: int, answer: type[R]) -> R:
+        """The next answer, of this class."""
         data = memoryview(bytes(self.receive()))
         _, start = parse_response_header(answer, version, data)
         return answer.decode(data, version, start)

@@ -1,0 +1,7 @@
+"""All rows of the bench in the order they are run and shown: those with a budget of the design first."""
+
+from __future__ import annotations
+
+from benchmarks.harness import crowds, java_rows, rows
+
+ALL: tuple[type[rows.Row], ...] = (*rows.BUDGETED, *rows.WATCHED, *crowds.ROWS, *java_rows.ROWS)
