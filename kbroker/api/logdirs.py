@@ -1,6 +1,6 @@
 """DescribeLogDirs: which log directory holds which partition, and how large it is.
 
-Served: DescribeLogDirs 1-4. An offline directory is named with KAFKA_STORAGE_ERROR. Unlike Kafka, replicas are never
+Served: DescribeLogDirs 0-4. An offline directory is named with KAFKA_STORAGE_ERROR. Unlike Kafka, replicas are never
 moved between directories, so there are no future replicas; AlterReplicaLogDirs is not served.
 """
 
@@ -68,4 +68,4 @@ def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str) -> Desc
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=code, results=[])
 
 
-ROUTES = (Route(35, DescribeLogDirsRequest, 1, 4, describe_log_dirs, _refuse),)
+ROUTES = (Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse),)
