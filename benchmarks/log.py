@@ -7,7 +7,6 @@ checks everything it checks for a producer: header, checksum, every record, sequ
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import resource
@@ -189,10 +188,9 @@ def start(folder: str) -> list[Result]:
         log = new_log(f"{root}/t-{i}", LogConfig())
         log.append_as_leader(memoryview(bytearray(data)), 0, NOW)
         log.close()
-    told = subprocess.run(
-        [sys.executable, "-m", "benchmarks.log", "--open", root], check=True, capture_output=True, text=True
-    ).stdout.split()
-    seconds, megabytes, kilobytes_each = map(float, told)
+    command = [sys.executable, "-m", "benchmarks.log", "--open", root]
+    told = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
+    seconds, megabytes, kilobytes_each = min(tuple(map(float, each)) for each in told)  # the first may find a cold disk
     return [
         Result(f"open {PARTITIONS:,} partitions", seconds, "s", 2.0),
         Result("memory of that process", megabytes, "MB", 60.0),
@@ -205,13 +203,10 @@ def open_all(root: str) -> None:
     disk, chance, config, open_files = SystemDisk(), SystemRandom(), LogConfig(), OpenFiles(4096)
     before = resident_mb()
     began = perf_counter()
-    gc.freeze()
-    gc.disable()
     logs = [
         open_log(disk, f"{root}/{name}", config, open_files=open_files, random=chance, wall_ms=NOW, clean=True)
         for name in sorted(os.listdir(root))
     ]
-    gc.enable()
     seconds = perf_counter() - began
     assert all(log.log_end_offset == 3 for log in logs)
     after = resident_mb()

@@ -38,7 +38,7 @@ NO_TIMESTAMP = -1
 class _Index:
     """What both indices share: entries of fixed size in a file, the newest of them in memory."""
 
-    __slots__ = ("_tail", "_view", "base_offset", "count", "folder", "max_bytes", "touched")
+    __slots__ = ("_tail", "_view", "_written", "base_offset", "count", "folder", "max_bytes", "touched")
 
     part: SegmentPart
     entry_size: int
@@ -51,6 +51,7 @@ class _Index:
         self.count = file_bytes // self.entry_size
         self.touched = False
         self._tail: bytearray | None = None  # entries not in the file yet
+        self._written = self.count  # entries in the file
         self._view: memoryview | None = None
         if self.count:
             self._drop_unused()
@@ -69,7 +70,7 @@ class _Index:
                 low = middle + 1
             else:
                 high = middle
-        self.count = low
+        self.count = self._written = low
 
     def _map(self) -> memoryview:
         """The file in memory, mapped on first use."""
@@ -91,11 +92,6 @@ class _Index:
             self._view = None
             self.folder.open_files.closed(self)
 
-    @property
-    def _written(self) -> int:
-        """Entries in the file."""
-        return self.count if self._tail is None else self.count - len(self._tail) // self.entry_size
-
     def write_tail(self) -> None:
         """Put the entries that are only in memory into the file; nothing becomes durable."""
         tail = self._tail
@@ -112,6 +108,7 @@ class _Index:
         finally:
             file.close()
         self._tail = None
+        self._written = self.count
 
     def trim(self) -> None:
         """Write what is only in memory and cut the file to its entries: for a segment that takes no more."""
@@ -136,7 +133,7 @@ class _Index:
             self.count = count
             return
         self._tail = None
-        self.count = count
+        self.count = self._written = count
         self._unmap()
         file = self.folder.open(self.base_offset, self.part, "create")
         try:
@@ -194,6 +191,10 @@ class OffsetIndex(_Index):
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """The last entry at or before `offset`, as (offset, position); (base_offset, 0) if there is none."""
+        if not self.count:
+            return self.base_offset, 0
+        if offset >= self.last_offset:
+            return self.entry(self.count - 1)
         slot = self._slot(offset)
         return self.entry(slot) if slot >= 0 else (self.base_offset, 0)
 

@@ -148,16 +148,16 @@ class Producers:
         entry = self._entries.get(producer_id)
         if entry is None or origin is Origin.REPLICATION:
             return None
-        if origin is Origin.CLIENT:
+        batches = entry.batches
+        if origin is Origin.CLIENT and not (
+            batches and base_sequence == batches[-1][0] + 1 and epoch == entry.epoch  # next in turn, as nearly always
+        ):
             duplicate = entry.duplicate_of(epoch, base_sequence, header[6])
             if duplicate is not None:
                 return duplicate
-        if epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} epoch {epoch}, last seen {entry.epoch}"
-            )
-        if origin is Origin.CLIENT:
+            _check_epoch(producer_id, entry, epoch)
             _check_sequence(producer_id, entry, epoch, base_sequence)
+        _check_epoch(producer_id, entry, epoch)
         if entry.txn_first_offset != NONE and not header[5] & TRANSACTIONAL:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open, the batch is in none"
@@ -172,10 +172,7 @@ class Producers:
         entry = self._entries.get(header[9])
         if entry is None:
             return
-        if header[10] < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {header[9]} epoch {header[10]}, last seen {entry.epoch}"
-            )
+        _check_epoch(header[9], entry, header[10])
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -295,6 +292,14 @@ class Producers:
             elif now_ms - entry.last_timestamp >= expiration_ms:
                 continue
             self._entries[producer_id] = entry
+
+
+def _check_epoch(producer_id: int, entry: ProducerEntry, epoch: int) -> None:
+    """Whether a batch or marker is not a zombie's."""
+    if epoch < entry.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} epoch {epoch}, last seen {entry.epoch}"
+        )
 
 
 def _check_sequence(producer_id: int, entry: ProducerEntry, epoch: int, base_sequence: int) -> None:

@@ -13,7 +13,7 @@ from kbroker.log.aborted import AbortedIndex
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
-from kbroker.log.scan import CHUNK_BYTES, header_at, headers
+from kbroker.log.scan import SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
@@ -273,9 +273,10 @@ class Segment:
             raise self._corrupt(position)
         while position < end:
             if len(data) - at < _FIND_BYTES:
-                data, at = file.read(position, min(CHUNK_BYTES, end - position)), 0
-                if len(data) < _FIND_BYTES:
+                data, at = file.read(position, min(self.config.index_interval_bytes + HEADER_SIZE, end - position)), 0
+                if len(data) < SMALLEST_BYTES:
                     break
+                data += b"\0" * (_FIND_BYTES - len(data))  # the shortest message of v0, at the end
             base_offset, length, magic, delta = _FIND(data, at)
             if magic != MAGIC:
                 base_offset, length, delta = self._legacy(data, at, position)

@@ -296,6 +296,14 @@ def test_messages_of_old_formats_are_walked_and_found() -> None:
     assert (log.log_end_offset, fetch(log, 3)) == (5, messages[3] + messages[4])
 
 
+def test_the_shortest_message_of_all_is_found_at_the_end() -> None:
+    disk = new_disk()
+    message = bytearray(8) + (14).to_bytes(4, "big") + bytes(6) + b"\xff" * 4 + bytes(4)
+    message[12:16] = zlib.crc32(message[16:]).to_bytes(4, "big")
+    write(disk, path(0, "log"), bytes(message))
+    assert fetch(open_at(disk, clean=False), 0) == bytes(message)
+
+
 def notices_of(disk: SimDisk, *, clean: bool) -> list[str]:
     notices: list[str] = []
     open_log(
