@@ -1,0 +1,111 @@
+"""One exchange for each API that a controller uses, good for every version: the test is the controller.
+
+It speaks in the broker's own term (controller epoch 1, as of a new cluster), and only of topics that the real
+controller has never heard of.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+from protocol.messages.control import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.e2e.exchanges import exchange
+from tests.e2e.world import NODE, NONE, Topic, World
+
+TERM = 1
+CONTROLLER = {"controller_id": NODE, "controller_epoch": TERM}
+
+
+def leading(here: World, version: int) -> Topic:
+    """A topic whose only replica this broker leads, because a LeaderAndIsr of this version says so."""
+    topic = Topic(here.name("led"), here.name("led").encode()[-16:].rjust(16, b"x"))
+    state = LeaderAndIsrPartitionState(
+        topic_name=topic.name if version < 2 else "",
+        partition_index=0,
+        controller_epoch=TERM,
+        leader=NODE,
+        leader_epoch=0,
+        isr=[NODE],
+        partition_epoch=0,
+        replicas=[NODE],
+        is_new=version >= 1,
+    )
+    leader = LeaderAndIsrLiveLeader(broker_id=NODE, host_name=here.host, port=here.port)
+    request = LeaderAndIsrRequest(
+        **CONTROLLER,
+        ungrouped_partition_states=[state] if version < 2 else [],
+        topic_states=[LeaderAndIsrTopicState(topic_name=topic.name, topic_id=topic.id, partition_states=[state])]
+        if version >= 2
+        else [],
+        live_leaders=[leader],
+    )
+    answer = here.ask(request, version)
+    assert answer.error_code == NONE, answer
+    return topic
+
+
+@exchange(4)
+def leader_and_isr(here: World, version: int) -> None:
+    topic = leading(here, version)
+    assert here.produce(topic, b"first").base_offset == 0
+
+
+@exchange(5)
+def stop_replica(here: World, version: int) -> None:
+    topic = leading(here, 4)
+    before = here.produce(topic, b"first").error_code
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=0, delete_partition=True)
+    request = StopReplicaRequest(
+        **CONTROLLER,
+        delete_partitions=version < 3,
+        ungrouped_partitions=[StopReplicaPartitionV0(topic_name=topic.name, partition_index=0)] if version == 0 else [],
+        topics=[StopReplicaTopicV1(name=topic.name, partition_indexes=[0])] if version in (1, 2) else [],
+        topic_states=[StopReplicaTopicState(topic_name=topic.name, partition_states=[state])] if version >= 3 else [],
+    )
+    assert here.ask(request, version).error_code == NONE
+    assert (before, here.produce(topic, b"second").error_code) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@exchange(6)
+def update_metadata(here: World, version: int) -> None:
+    topic = Topic(here.name("told"), here.name("told").encode()[-16:].rjust(16, b"y"))
+    state = UpdateMetadataPartitionState(
+        topic_name=topic.name if version < 5 else "",
+        partition_index=0,
+        controller_epoch=TERM,
+        leader=NODE,
+        leader_epoch=7,
+        isr=[NODE],
+        zk_version=0,
+        replicas=[NODE],
+    )
+    endpoint = UpdateMetadataEndpoint(
+        port=here.port, host=here.host, listener="PLAINTEXT" if version >= 3 else "", security_protocol=0
+    )
+    broker = UpdateMetadataBroker(id=NODE, endpoints=[endpoint] if version >= 1 else [], rack=None)
+    request = UpdateMetadataRequest(
+        **CONTROLLER,
+        ungrouped_partition_states=[state] if version < 5 else [],
+        topic_states=[UpdateMetadataTopicState(topic_name=topic.name, topic_id=topic.id, partition_states=[state])]
+        if version >= 5
+        else [],
+        live_brokers=[broker],
+    )
+    assert here.ask(request, version).error_code == NONE
+    found = here.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]), 9)
+    assert [(each.leader_id, each.leader_epoch) for each in found.topics[0].partitions] == [(NODE, 7)]

@@ -1,0 +1,31 @@
+"""Whatever ApiVersions lists is served, in each version, by a broker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.api.routes import ROUTES, load
+from tests.e2e import control_exchanges  # noqa: F401 - adds its exchanges
+from tests.e2e.exchanges import EXCHANGES
+from tests.e2e.world import World
+from tests.processes import BrokerProcess
+
+load()
+SERVED = [(api, version) for api, route in sorted(ROUTES.items()) for version in range(route.first, route.last + 1)]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    settings = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "3"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **settings) as broker:
+        yield World(broker.port)
+        assert "Traceback" not in broker.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("api", "version"), SERVED, ids=[f"{ROUTES[api].name}-v{version}" for api, version in SERVED])
+def test_an_advertised_version_works(here: World, api: int, version: int) -> None:
+    assert api in EXCHANGES, f"{ROUTES[api].name} is advertised, and nothing here asks it"
+    EXCHANGES[api](here, version)

@@ -1,0 +1,144 @@
+"""A broker as a process of its own, and a client made of `protocol` and a socket.
+
+Used by the tests that need the real thing: end to end, live fuzz, starting and stopping. Knows no API by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from protocol.apis import BY_KEY
+from protocol.headers import encode_request_header, parse_response_header
+from protocol.message import Message
+
+START_S = 30.0
+
+
+class BrokerProcess:
+    """`kbroker start` on a free port. folder: for its data and what it says (`log`)."""
+
+    def __init__(self, folder: Path, *, arguments: tuple[str, ...] = (), **settings: str) -> None:
+        """settings: server.properties with `_` for `.`; arguments: beside them."""
+        self.log_path = folder / "log"
+        given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log_dirs": str(folder / "data"), **settings}
+        overrides = [
+            part for name, value in given.items() for part in ("--override", f"{name.replace('_', '.')}={value}")
+        ]
+        command = [sys.executable, "-m", "kbroker.cli", "start", *arguments, *overrides]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.says: list[str] = []
+        self.ports: dict[str, int] = {}
+
+    def await_start(self) -> Self:
+        """Read what it says until it listens. Raises AssertionError with its log if it ends instead."""
+        timer = threading.Timer(START_S, self.process.kill)
+        timer.start()
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.says.append(line.rstrip())
+            found = re.search(r"listening on (\w+)://.*:(\d+)$", self.says[-1])
+            if found:
+                self.ports[found[1]] = int(found[2])
+            elif self.ports:
+                timer.cancel()
+                return self
+        timer.cancel()
+        raise AssertionError(f"it did not start: {self.log}")
+
+    @property
+    def port(self) -> int:
+        """Of its first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory it holds now."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it has ended by itself; the exit code."""
+        try:
+            return self.process.wait(START_S)
+        finally:
+            self.process.kill()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self.await_start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Client:
+    """One connection; each request waits for its answer. sent: every frame, without its size."""
+
+    def __init__(self, port: int, client_id: str = "test") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=START_S)
+        self.sent: list[bytes] = []
+        self.client_id = client_id
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The response. Raises ConnectionError if the broker hangs up."""
+        self.send(request, version)
+        assert request.api is not None
+        response = BY_KEY[request.api].response
+        frame = self.frame()
+        correlation_id, start = parse_response_header(response, version, frame)
+        assert correlation_id == len(self.sent), "the answer of another request"
+        return response.decode(memoryview(frame)[start:], version)
+
+    def send(self, request: Message, version: int) -> None:
+        """Without waiting."""
+        header = encode_request_header(type(request), version, len(self.sent) + 1, self.client_id)
+        self.sent.append(header + request.encode(version))
+        self.socket.sendall(struct.pack(">i", len(self.sent[-1])) + self.sent[-1])
+
+    def frame(self) -> bytes:
+        """The next frame that comes."""
+        return self._exactly(struct.unpack(">i", self._exactly(4))[0])
+
+    def _exactly(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            data = self.socket.recv(size - len(got))
+            if not data:
+                raise ConnectionError("the broker hung up")
+            got += data
+        return bytes(got)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+
+def within(seconds: float) -> Any:
+    """An iterator that goes on for so long: for asking again until an answer changes."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield

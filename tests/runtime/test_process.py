@@ -1,0 +1,94 @@
+"""A broker process from its start to its end: ports, signals, and a second one in the same place."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.handshake import ApiVersionsRequest
+from tests.e2e.world import World
+from tests.processes import BrokerProcess, Client
+
+pytestmark = pytest.mark.slow
+
+
+def test_port_0_is_a_free_port_that_is_told(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert Client(broker.port).ask(ApiVersionsRequest(), 0).error_code == 0
+
+
+@pytest.mark.parametrize("clients", [0, 50])
+def test_sigterm_ends_it_cleanly_and_quickly(tmp_path: Path, clients: int) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        waiting = [Client(broker.port) for _ in range(clients)]
+        begun = time.monotonic()
+        code = broker.stop()
+    assert (code, time.monotonic() - begun < 3, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (
+        0,
+        True,
+        True,
+    )
+    assert all(client.socket.recv(1) == b"" for client in waiting)
+
+
+def test_a_second_broker_on_the_same_directory_says_so_in_one_line(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path):
+        (tmp_path / "second").mkdir()
+        second = BrokerProcess(tmp_path / "second", log_dirs=str(tmp_path / "data"))
+        assert (second.wait(), second.log.count("\n"), str(tmp_path / "data") in second.log) == (1, 1, True)
+
+
+def test_a_second_broker_on_the_same_port_says_so_in_one_line(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as first:
+        (tmp_path / "second").mkdir()
+        second = BrokerProcess(tmp_path / "second", listeners=f"PLAINTEXT://127.0.0.1:{first.port}")
+        assert (second.wait(), second.log.count("\n"), str(first.port) in second.log) == (1, 1, True)
+
+
+def test_the_control_planes_listener_is_served_beside_the_clients(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control_plane_listener_name": "CONTROL",
+        "inter_broker_listener_name": "PLAINTEXT",
+    }
+    with BrokerProcess(tmp_path, **settings) as broker:
+        answers = [Client(port).ask(ApiVersionsRequest(), 0).error_code for port in broker.ports.values()]
+        assert (list(broker.ports), answers) == (["PLAINTEXT", "CONTROL"], [0, 0])
+
+
+def test_an_oversized_frame_is_one_line_and_a_closed_connection(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, socket_request_max_bytes="100000") as broker:
+        before = broker.log.count("\n")
+        client = Client(broker.port)
+        client.socket.sendall(struct.pack(">i", 100_001))
+        assert client.socket.recv(1) == b""
+        assert (broker.log.count("\n") - before, "at most 100000" in broker.log) == (1, True)
+
+
+def test_max_connections_counts_and_is_told_in_one_line(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, max_connections="3") as broker:
+        clients = [Client(broker.port) for _ in range(4)]
+        with pytest.raises(ConnectionError):
+            clients[3].ask(ApiVersionsRequest(), 0)
+        assert broker.log.count("max.connections=3") == 1
+
+
+def test_out_of_descriptors_it_goes_on_with_whom_it_has(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        here = World(broker.port)
+        topic = here.filled()
+        used = len(os.listdir(f"/proc/{broker.process.pid}/fd"))
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (used + 5, used + 5))
+        more = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(20)]
+        assert here.produce(topic, b"still").base_offset == 3
+        for each in more:
+            each.close()
+        assert World(broker.port).produce(topic, b"again").base_offset == 4
+        assert "Traceback" not in broker.log
