@@ -49,7 +49,10 @@ NOT_OURS = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 """Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
 indices fetched from tiered storage."""
 
-_KNOWN_FILES = frozenset({*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint"})
+_METADATA_STORE = ("metadata.db", "metadata.db-wal")  # a lone broker's, in its first log directory
+_KNOWN_FILES = frozenset(
+    {*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint", *_METADATA_STORE}
+)
 
 FolderState = Literal["live", "delete", "future", "stray"]
 SegmentPart = Literal["log", "index", "timeindex", "txnindex", "snapshot"]

@@ -1,0 +1,212 @@
+"""LeaderAndIsr, StopReplica, UpdateMetadata as a broker receives them, in every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.metadata.store import config_path, encode_config
+from kbroker.ports import Create
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.control import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+    UpdateMetadataRequest,
+)
+from tests.controller.cluster import Cluster
+
+ID = b"i" * 16
+EPOCH = 5
+
+
+def lead(
+    index: int = 0, leader: int = 1, leader_epoch: int = 0, replicas: tuple[int, ...] = (1, 2), topic: str = ""
+) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        topic_name=topic, partition_index=index, controller_epoch=EPOCH, leader=leader, leader_epoch=leader_epoch,
+        isr=[1], partition_epoch=0, replicas=list(replicas), is_new=False,
+    )  # fmt: skip
+
+
+def tell(
+    cluster: Cluster, *states: LeaderAndIsrPartitionState, version: int = 7, topic_id: bytes = ID, epoch: int = EPOCH
+) -> list[ErrorCode]:
+    """The codes of the partitions."""
+    request = LeaderAndIsrRequest(controller_id=9, controller_epoch=epoch, live_leaders=[])
+    if version >= 2:
+        named = topic_id if version >= 5 else ZERO_UUID
+        request.topic_states = [LeaderAndIsrTopicState(topic_name="t", topic_id=named, partition_states=list(states))]
+    else:
+        request.ungrouped_partition_states = list(states)
+    response: Any = cluster.ask(request, version)
+    errors = response.partition_errors or [each for topic in response.topics for each in topic.partition_errors]
+    return [ErrorCode(each.error_code) for each in errors]
+
+
+def stop(
+    cluster: Cluster, leader_epoch: int, *, delete: bool = False, version: int = 4, index: int = 0
+) -> list[ErrorCode]:
+    request = StopReplicaRequest(controller_id=9, controller_epoch=EPOCH)
+    if version >= 3:
+        state = StopReplicaPartitionState(partition_index=index, leader_epoch=leader_epoch, delete_partition=delete)
+        request.topic_states = [StopReplicaTopicState(topic_name="t", partition_states=[state])]
+    else:
+        request.delete_partitions = delete
+        if version >= 1:
+            request.topics = [StopReplicaTopicV1(name="t", partition_indexes=[index])]
+        else:
+            request.ungrouped_partitions = [StopReplicaPartitionV0(topic_name="t", partition_index=index)]
+    response: Any = cluster.ask(request, version)
+    return [ErrorCode(each.error_code) for each in response.partition_errors]
+
+
+def held(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """(leader, leader epoch) by partition."""
+    replicas = cluster.nodes[1].replicas.partitions
+    return {index: (each.leader_id, each.leader_epoch) for (_, index), each in replicas.items()}
+
+
+# -- LeaderAndIsr
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_leaders_and_followers_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    codes = tell(cluster, lead(0, topic="t"), lead(1, leader=2, leader_epoch=4, topic="t"), version=version)
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+    assert held(cluster) == {0: (1, 0), 1: (2, 4)}
+    changes = [(each.partition, each.is_leader) for each in cluster.nodes[1].plane.role_changes]
+    assert changes == [(0, True), (1, False)]
+
+
+def test_only_newer_leader_epochs_count() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader_epoch=3))
+    stale = ErrorCode.STALE_CONTROLLER_EPOCH
+    codes = [tell(cluster, lead(leader=2, leader_epoch=epoch)) for epoch in (2, 3, 4)]
+    assert codes == [[stale], [stale], [ErrorCode.NONE]]
+    assert held(cluster) == {0: (2, 4)}
+
+
+def test_a_topic_id_may_come_later_within_an_epoch() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(), version=4)
+    assert tell(cluster, lead()) == [ErrorCode.NONE]
+
+
+def test_another_topic_of_the_same_name_is_refused() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead())
+    assert tell(cluster, lead(leader_epoch=1), topic_id=b"j" * 16) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+def test_a_partition_of_others_is_refused() -> None:
+    assert tell(Cluster(1), lead(replicas=(2, 3))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_partition_on_a_failed_disk_is_said_to_be_so() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead())
+    cluster.nodes[1].replicas.partitions["t", 0].log = None
+    assert tell(cluster, lead(leader_epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert stop(cluster, 1) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_an_older_controller_is_refused_partition_by_partition() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead())
+    for version in (4, 7):
+        codes = tell(cluster, lead(leader_epoch=1), version=version, epoch=EPOCH - 1)
+        assert codes == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert held(cluster) == {0: (1, 0)}
+
+
+def test_settings_are_read_first_and_the_lane_keeps_its_order() -> None:
+    cluster = Cluster(1)
+    cluster.ensemble.tree.apply(Create(config_path("topics", "t"), encode_config({"retention.ms": "7"})), 0)
+    lane = cluster.nodes[1].plane.lane
+    first = LeaderAndIsrRequest(
+        controller_id=9,
+        controller_epoch=EPOCH,
+        topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=ID, partition_states=[lead()])],
+        live_leaders=[],
+    )
+    second = UpdateMetadataRequest(controller_id=9, controller_epoch=EPOCH, live_brokers=[])
+    assert lane.take(first, 7, "first") is None  # type: ignore[arg-type]
+    assert lane.take(second, 8, "second") is None  # type: ignore[arg-type]
+    assert held(cluster) == {}
+    cluster.settle()
+    assert [reply.ticket for reply in cluster.nodes[1].plane.replies] == ["first", "second"]
+    assert cluster.nodes[1].configs.topic_config("t").retention_ms == 7
+
+
+def test_a_session_that_ends_meanwhile_refuses_what_waits() -> None:
+    cluster = Cluster(1)
+    node = cluster.nodes[1]
+    node.store.cut()
+    request = LeaderAndIsrRequest(
+        controller_id=9,
+        controller_epoch=EPOCH,
+        topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=ID, partition_states=[lead()])],
+        live_leaders=[],
+    )
+    node.plane.lane.take(request, 7, "first")  # type: ignore[arg-type]
+    node.store.expire()
+    node.store.heal()
+    cluster.settle()
+    (reply,) = node.plane.replies
+    assert reply.response.error_code == ErrorCode.STALE_BROKER_EPOCH  # type: ignore[attr-defined]
+
+
+# -- StopReplica
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("delete", [True, False])
+def test_replicas_are_stopped_in_every_version(version: int, delete: bool) -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead())
+    assert stop(cluster, 0, delete=delete, version=version) == [ErrorCode.NONE]
+    replicas = cluster.nodes[1].replicas
+    assert (replicas.deleted, replicas.stopped) == (([("t", 0)], []) if delete else ([], [("t", 0)]))
+
+
+def test_a_late_stop_does_not_hit_a_newer_replica() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader_epoch=3))
+    assert stop(cluster, 2) == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert stop(cluster, -2) == [ErrorCode.NONE]  # the topic is being deleted
+
+
+def test_what_is_not_here_is_deleted_all_the_same() -> None:
+    cluster = Cluster(1)
+    assert stop(cluster, -2, delete=True) == [ErrorCode.NONE]
+    assert cluster.nodes[1].replicas.deleted == [("t", 0)]
+
+
+def test_settings_are_forgotten_with_the_last_replica() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(0), lead(1))
+    stop(cluster, -2, delete=True, index=0)
+    assert "t" in cluster.nodes[1].configs.overrides
+    stop(cluster, -2, delete=True, index=1)
+    assert "t" not in cluster.nodes[1].configs.overrides
+
+
+# -- UpdateMetadata
+
+
+@pytest.mark.parametrize("version", range(9))
+def test_news_are_taken_in_in_every_version(version: int) -> None:
+    cluster = Cluster(1)
+    request = UpdateMetadataRequest(controller_id=9, controller_epoch=EPOCH, live_brokers=[])
+    assert cluster.ask(request, version).error_code == ErrorCode.NONE
+    assert (cluster.nodes[1].plane.cache.controller_id, cluster.nodes[1].plane.cache.brokers) == (9, {})
