@@ -160,7 +160,8 @@ class BrokerProcess:
             except OSError as error:
                 for listening in sockets.values():
                     listening.close()
-                raise StartupError(f"cannot listen on {listener}: {error.strerror or error}") from None
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+                raise StartupError(f"cannot listen on {listener}: {reason}") from None
         self.ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
         self.endpoints = tuple(
             Endpoint(
