@@ -15,7 +15,7 @@ from compat_tests.apache import KraftBroker, ZooKeeper, ZooKeeperBroker, dump_lo
 from compat_tests.apache_data import fill as fill_apache
 from kbroker.log import LogConfig
 from kbroker.runtime.files import SystemDisk
-from protocol.records import Record
+from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 from tests.log.directories import CODECS, fill, open_directory, run_jobs
 
@@ -92,6 +92,25 @@ def test_our_tool_shows_our_files_as_apaches_does(our_directory: Path, flags: li
     theirs, mine = dump_log("3.9.1", "--files", files, *flags), ours("dump-log", "--files", files, *flags)
     assert shown(mine.stdout) == shown(theirs.stdout)
     assert (mine.returncode, mine.stderr) == (0, "")
+
+
+def test_our_tool_shows_messages_of_old_formats_as_apaches_does(tmp_path: Path) -> None:
+    path = tmp_path / "old-0" / "00000000000000000000.log"
+    path.parent.mkdir()
+    content, offset = bytearray(), 0
+    for magic, append_time in ((0, None), (1, None), (1, 1_700_000_000_999)):
+        for codec_id in range(4):  # zstd came with v2
+            times = range(1_700_000_000_000, 1_700_000_000_004)
+            records = [
+                Record(offset + at, time_ms if magic else -1, None if at == 1 else b"key", b"v" * at)
+                for at, time_ms in enumerate(times)
+            ]
+            content += legacy.build_set(records, magic, codec_id=codec_id, append_time=append_time)
+            offset += len(records)
+    path.write_bytes(content)
+    theirs = dump_log("3.9.1", "--files", str(path), "--print-data-log")
+    assert shown(ours("dump-log", "--files", str(path), "--print-data-log").stdout) == shown(theirs.stdout)
+    assert ours("verify-log", str(path.parent), "--quiet").returncode == 1  # the indices are missing
 
 
 # ---- our tools on Apache's files

@@ -37,7 +37,7 @@ from kbroker.log.verify_index import OffsetIndexCheck, TimeIndexCheck, parse_off
 from kbroker.log.walk import Batch, batches, why_not
 from kbroker.ports import Disk, Entry, File
 from protocol.records import RecordError
-from protocol.records.batch import MAGIC
+from protocol.records.batch import MAGIC, NO_LEADER_EPOCH
 from protocol.records.control_records import ControlType, parse_key
 
 _PROGRESS_BYTES = 8 << 20  # how often progress is told within a segment
@@ -228,7 +228,10 @@ class PartitionCheck:
         """A batch's leader epoch against those before it, and against the file."""
         header, where = batch.header, f"position {batch.position}"
         epoch, offset = header.partition_leader_epoch, header.base_offset
-        if header.magic != MAGIC or epoch < 0:
+        if header.magic != MAGIC or epoch == NO_LEADER_EPOCH:
+            return
+        if epoch < 0:
+            yield fault(path, f"leader epoch {epoch} is none", where)
             return
         if epoch < self._epoch:
             yield fault(path, f"leader epoch {epoch} follows {self._epoch}", where)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +23,13 @@ from kbroker.log.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
     parse_uuid,
+    read_text,
+    replace_file,
 )
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.names import MAX_OFFSET, TopicPartition
+from kbroker.sim.disk import PowerLoss, SimDisk
+from tests.log.worlds import new_disk
 
 TOPIC_ID = bytes(range(16))
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,40}", fullmatch=True)
@@ -170,3 +177,40 @@ def test_marker_keeps_checksums() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"brokerEpoch":null}', '{"brokerEpoch":true}', "[" * 100_000])
 def test_marker_that_says_nothing_is_still_a_marker(text: str) -> None:
     assert parse_clean_shutdown(text) == CleanShutdown(None, {})
+
+
+# ---- on the disk
+
+
+def test_a_crash_while_a_file_is_replaced_leaves_the_old_or_the_new() -> None:
+    seen = set()
+    for seed in range(3):
+        for call in range(1, 8):
+            disk = new_disk(seed * 100 + call)
+            replace_file(disk, "/logs", "f", b"old")
+            disk.calls, disk.crash_at = 0, call
+            with suppress(PowerLoss):
+                replace_file(disk, "/logs", "f", b"new and longer")
+            disk.restart()
+            seen.add(read_text(disk, "/logs", "f"))
+    assert seen == {"old", "new and longer"}
+
+
+def test_a_file_that_is_not_there_reads_as_none() -> None:
+    assert read_text(SimDisk(), "/logs", "f") is None
+
+
+def test_a_file_that_is_no_text_names_its_place() -> None:
+    disk = new_disk()
+    replace_file(disk, "/logs", "f", b"ab\xff")
+    with pytest.raises(CorruptFileError, match=r"/logs/f: position 2: is not text"):
+        read_text(disk, "/logs", "f")
+
+
+def test_a_failed_replacement_leaves_the_old_file() -> None:
+    disk = new_disk()
+    replace_file(disk, "/logs", "f", b"old")
+    disk.fail("sync", "f.tmp", errno.EIO)
+    with pytest.raises(OSError, match="EIO"):
+        replace_file(disk, "/logs", "f", b"new")
+    assert read_text(disk, "/logs", "f") == "old"
