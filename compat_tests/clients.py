@@ -318,6 +318,10 @@ class Driver:
         """Whether the program still runs."""
         return self._process.poll() is None
 
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """The answer to an operation that only this program has."""
+        return self._call(operation, **arguments)
+
     def _call(self, operation: str, **arguments: Any) -> Any:
         return self._start(operation, **arguments)()
 

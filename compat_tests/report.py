@@ -34,6 +34,7 @@ def cell_of(item: pytest.Item, order: int) -> tuple[str, str, str, int]:
     assert isinstance(item, pytest.Function)
     parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     column = next((f"{parameters[name]}" for name in _COLUMNS if name in parameters), "")
+    column = column or getattr(item.module, "COLUMN", "")
     section = getattr(item.module, "SECTION", item.module.__name__)
     sentence = (item.function.__doc__ or item.name).strip().splitlines()[0].rstrip(".")
     return section, sentence.format(**parameters), column, order
