@@ -1,0 +1,309 @@
+"""Groups over the wire and the log: who coordinates, a group's life, offsets that outlive a restart, loading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.api.coordination import SLICE_BYTES
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.requests import produce, produced
+from tests.world import Client, World
+
+GROUP = "g"
+
+
+@pytest.fixture
+def world() -> World:
+    """A world with a topic, and the groups' own topic loaded."""
+    world = World(offsets_topic_num_partitions="3")
+    world.create("t", partitions=2)
+    world.client().ask(FindCoordinatorRequest(key=GROUP), 3)
+    world.advance(10)
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def join_request(member_id: str = "", session_ms: int = 10_000) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=20_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"wants t")],
+    )
+
+
+def join(world: World, client: Client) -> Any:
+    """Join as the only member. Returns: the answer, with the member's id."""
+    asked = client.ask(join_request(), 7)
+    assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    number = client.send(join_request(asked.member_id), 7)
+    world.advance(10)
+    return client.look()[number]
+
+
+def sync(client: Client, joined: Any, assignment: bytes = b"t-0, t-1") -> Any:
+    mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
+    request = SyncGroupRequest(
+        group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[mine]
+    )
+    return client.ask(request, 3)
+
+
+def commit_request(
+    offset: int, *, topic: str = "t", topic_id: bytes = ZERO_UUID, index: int = 0, joined: Any = None
+) -> OffsetCommitRequest:
+    part = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="here")
+    return OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=joined.generation_id if joined else -1,
+        member_id=joined.member_id if joined else "",
+        topics=[OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[part])],
+    )
+
+
+def commit(client: Client, offset: int, version: int = 8, **asked: Any) -> int:
+    ((part,),) = [each.partitions for each in client.ask(commit_request(offset, **asked), version).topics]
+    code: int = part.error_code
+    return code
+
+
+def committed(client: Client, index: int = 0) -> int:
+    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[index])])
+    ((part,),) = [each.partitions for each in client.ask(request, 7).topics]
+    offset: int = part.committed_offset
+    return offset
+
+
+# ---- who coordinates
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_version_finds_this_broker(client: Client, version: int) -> None:
+    if version < 4:
+        found = client.ask(FindCoordinatorRequest(key=GROUP), version)
+    else:
+        (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[GROUP]), version).coordinators
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
+
+
+def test_the_first_one_to_ask_makes_the_topic_and_asks_again() -> None:
+    world = World(offsets_topic_num_partitions="3")
+    client = world.client()
+    assert client.ask(FindCoordinatorRequest(key=GROUP), 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.advance(10)
+    assert client.ask(FindCoordinatorRequest(key=GROUP), 3).error_code == 0
+    assert len(world.plane.cache.topics["__consumer_offsets"].partitions) == 3
+
+
+def test_clients_may_not_write_to_the_groups_topic(client: Client) -> None:
+    answer = produced(client.ask(produce(b"v", topic="__consumer_offsets"), 9))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+# ---- a group's life
+
+
+def test_a_member_joins_syncs_beats_and_leaves(world: World, client: Client) -> None:
+    joined = join(world, client)
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
+    assert sync(client, joined).assignment == b"t-0, t-1"
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
+    assert client.ask(beat, 3).error_code == 0
+    leave = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=joined.member_id)])
+    assert client.ask(leave, 3).error_code == 0
+    assert client.ask(beat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_is_silent_for_its_session_is_out(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    world.advance(10_000)
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
+    assert client.ask(beat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_second_member_makes_the_first_one_join_again(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    other = world.client()
+    newcomer = other.ask(join_request(), 7).member_id
+    waiting = other.send(join_request(newcomer), 7)
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
+    assert client.ask(beat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    again = client.send(join_request(joined.member_id), 7)
+    world.advance(10)
+    assert (other.look()[waiting].generation_id, client.look()[again].generation_id) == (2, 2)
+
+
+def test_groups_are_listed_and_described(world: World, client: Client) -> None:
+    sync(client, join(world, client))
+    assert [(group.group_id, group.group_state) for group in client.ask(ListGroupsRequest(), 4).groups] == [
+        (GROUP, "Stable")
+    ]
+    (described,) = client.ask(DescribeGroupsRequest(groups=[GROUP]), 5).groups
+    (member,) = described.members
+    assert (described.group_state, member.client_id, member.client_host) == ("Stable", "test", "/127.0.0.1")
+
+
+# ---- offsets
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_every_version_commits(world: World, client: Client, version: int) -> None:
+    name, topic_id = ("t", ZERO_UUID) if version < 10 else ("", world.topic_id("t"))
+    assert commit(client, 7, version, topic=name, topic_id=topic_id) == 0
+    assert committed(client) == 7
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version_fetches_what_was_committed(world: World, client: Client, version: int) -> None:
+    commit(client, 7)
+    if version < 8:
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
+        answer = client.ask(OffsetFetchRequest(group_id=GROUP, topics=[topic]), version)
+        parts = answer.topics[0].partitions
+    else:
+        asked = OffsetFetchRequestTopics(
+            name="t" if version < 10 else "", topic_id=world.topic_id("t"), partition_indexes=[0, 1]
+        )
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[asked])])
+        parts = client.ask(request, version).groups[0].topics[0].partitions
+    assert [(part.partition_index, part.committed_offset, part.metadata) for part in parts] == [
+        (0, 7, "here"),
+        (1, -1, ""),
+    ]
+
+
+def test_all_offsets_of_a_group_are_asked_for_by_null(client: Client) -> None:
+    commit(client, 7, index=1)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+    (topic,) = client.ask(request, 8).groups[0].topics
+    assert [(topic.name, part.partition_index, part.committed_offset) for part in topic.partitions] == [("t", 1, 7)]
+
+
+def test_offsets_of_partitions_that_do_not_exist_are_refused(client: Client) -> None:
+    assert commit(client, 7, index=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert commit(client, 7, 10, topic="", topic_id=bytes(range(16))) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_stranger_may_not_commit_for_a_group_with_members(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    assert commit(client, 7, joined=joined) == 0
+    assert commit(client, 8) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert committed(client) == 7
+
+
+def test_offsets_are_deleted(client: Client) -> None:
+    commit(client, 7)
+    topic = OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    assert client.ask(OffsetDeleteRequest(group_id=GROUP, topics=[topic]), 0).error_code == 0
+    assert committed(client) == -1
+
+
+def test_a_deleted_group_has_no_offsets(client: Client) -> None:
+    commit(client, 7)
+    (result,) = client.ask(DeleteGroupsRequest(groups_names=[GROUP]), 2).results
+    assert (result.error_code, committed(client)) == (0, -1)
+
+
+def test_a_commit_waits_for_the_high_watermark(world: World, client: Client) -> None:
+    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    partition.isr = (1, 2)
+    number = client.send(commit_request(7), 8)
+    assert client.look() == {}
+    partition.isr = (1,)
+    partition.advance_high_watermark()
+    world.replicas.touched.append(partition)
+    world.core.expire(world.clock.now_ms())
+    assert client.look()[number].topics[0].partitions[0].error_code == 0
+
+
+def test_a_commit_that_the_disk_refuses_fails(world: World, client: Client) -> None:
+    world.disk.fail("write", ".log", 5)
+    assert commit(client, 7) == ErrorCode.NOT_COORDINATOR
+
+
+# ---- restarts
+
+
+def test_offsets_and_members_are_there_after_a_restart(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    commit(client, 7, joined=joined)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.advance(100)
+    again = world.client()
+    assert committed(again) == 7
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
+    assert again.ask(beat, 3).error_code == 0
+
+
+def test_a_group_is_refused_while_its_partition_is_loaded(world: World, client: Client) -> None:
+    commit(client, 7)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()  # no time has passed: nothing is loaded yet
+    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    assert world.client().ask(request, 7).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.advance(100)
+    assert committed(world.client()) == 7
+
+
+def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, client: Client) -> None:
+    for offset in range(3000):
+        commit(client, offset)
+    log = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP)).log
+    assert log is not None
+    assert log.size > SLICE_BYTES
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.core.expire(world.clock.now_ms())
+    world.advance(100)
+    assert committed(world.client()) == 2999
+
+
+def test_the_offsets_of_a_deleted_topic_are_forgotten(world: World, client: Client) -> None:
+    commit(client, 7)
+    number = client.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    world.advance(100)
+    assert client.look()[number].responses[0].error_code == 0
+    assert committed(client) == -1

@@ -1,0 +1,180 @@
+"""Replicas: roles by LeaderAndIsr, the high watermark that follows, and directories that fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.log.producers import Origin
+from kbroker.replica.partition import LeaderState, Partition
+from protocol.errors import ErrorCode, KafkaError
+from tests.requests import batch
+from tests.world import World
+
+ME, OTHER = 1, 2
+ID = bytes(range(16))
+
+
+def state(epoch: int, *, leader: int = ME, isr: tuple[int, ...] = (ME,)) -> LeaderState:
+    return LeaderState(1, leader, epoch, isr, 0, (ME, OTHER))
+
+
+@pytest.fixture
+def world() -> World:
+    return World(directories=("/a", "/b"))
+
+
+def become(
+    world: World, new: LeaderState, *, topic: str = "p", topic_id: bytes = ID, is_new: bool = False
+) -> Partition:
+    world.replicas.become(topic, 0, topic_id, new, is_new=is_new)
+    return world.partition(topic)
+
+
+def append(world: World, partition: Partition, *values: bytes, acks: int = 1) -> int:
+    records = memoryview(bytearray(batch(*values)))
+    return world.replicas.append(partition, records, acks, Origin.CLIENT).first_offset
+
+
+def refusal(world: World, partition: Partition) -> ErrorCode:
+    with pytest.raises(KafkaError) as error:
+        append(world, partition, b"v")
+    return error.value.code
+
+
+# ---- roles
+
+
+def test_a_new_replica_gets_a_log_and_leads(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    assert (partition.is_leader, append(world, partition, b"a"), append(world, partition, b"b")) == (True, 0, 1)
+
+
+def test_a_follower_takes_no_appends_and_answers_no_reads(world: World) -> None:
+    partition = become(world, state(0, leader=OTHER), is_new=True)
+    assert refusal(world, partition) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        partition.read(0, 100, 0, whole_first_batch=True)
+
+
+def test_a_new_epoch_begins_at_the_end_of_the_log(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    append(world, partition, b"a", b"b")
+    become(world, state(3))
+    assert (partition.leader_epoch, partition.end_of_epoch(0)) == (3, (0, 2))
+
+
+def test_the_same_epoch_again_begins_nothing(world: World) -> None:
+    partition = become(world, state(3), is_new=True)
+    append(world, partition, b"a")
+    become(world, state(3))
+    assert partition.end_of_epoch(3) == (3, 1)
+
+
+def test_an_older_epoch_is_a_zombies(world: World) -> None:
+    become(world, state(3), is_new=True)
+    with pytest.raises(KafkaError) as error:
+        become(world, state(2))
+    assert error.value.code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_another_topic_id_is_another_topic(world: World) -> None:
+    become(world, state(0), is_new=True)
+    with pytest.raises(KafkaError) as error:
+        become(world, state(1), topic_id=bytes(reversed(ID)))
+    assert error.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_every_change_of_role_touches_the_partition(world: World) -> None:
+    world.replicas.touched.clear()
+    partition = become(world, state(0), is_new=True)
+    become(world, state(1, leader=OTHER))
+    assert world.replicas.touched == [partition, partition]
+
+
+def test_a_stopped_replica_leads_no_more_and_keeps_its_files(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    append(world, partition, b"a")
+    world.replicas.stop("p", 0, delete=False)
+    assert not partition.is_leader
+    assert ("p", 0) not in world.replicas.partitions
+    assert append(world, become(world, state(1)), b"b") == 1
+
+
+def test_a_deleted_replica_starts_anew(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    append(world, partition, b"a")
+    world.replicas.stop("p", 0, delete=True)
+    world.settle()
+    again = become(world, state(0), topic_id=bytes(reversed(ID)), is_new=True)
+    assert again is not partition
+    assert append(world, again, b"b") == 0
+
+
+# ---- the high watermark
+
+
+def test_alone_in_sync_the_high_watermark_is_the_end(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    append(world, partition, b"a", b"b")
+    assert partition.readable_end(0) == 2
+
+
+def test_with_others_in_sync_it_waits_for_them(world: World) -> None:
+    partition = become(world, state(0, isr=(ME, OTHER)), is_new=True)
+    append(world, partition, b"a")
+    assert partition.readable_end(0) == 0
+    become(world, state(0))  # the other one has fallen out of sync
+    assert partition.readable_end(0) == 1
+
+
+def test_acks_all_is_refused_below_min_insync_replicas(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    partition.min_insync_replicas = 2
+    assert append(world, partition, b"v", acks=1) == 0
+    with pytest.raises(KafkaError) as error:
+        append(world, partition, b"v", acks=-1)
+    assert error.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+# ---- epochs of clients
+
+
+@pytest.mark.parametrize(
+    ("current", "code"),
+    [(-1, None), (5, None), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_clients_epoch_is_checked(world: World, current: int, code: ErrorCode | None) -> None:
+    partition = become(world, state(5), is_new=True)
+    try:
+        partition.check_epoch(current)
+        said = None
+    except KafkaError as error:
+        said = error.code
+    assert said == code
+
+
+# ---- disks that fail
+
+
+def test_a_failed_directory_takes_its_partitions_offline_and_no_others(world: World) -> None:
+    one = become(world, state(0), topic="one", is_new=True)
+    two = become(world, state(0), topic="two", is_new=True)  # placed on the emptier directory
+    assert one.log is not None
+    world.disk.fail("write", ".log", 5)
+    assert refusal(world, one) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (one.log, append(world, two, b"v")) == (None, 0)
+
+
+def test_a_partition_without_a_log_refuses_as_storage_error(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    world.replicas.went_offline([("p", 0)])
+    assert refusal(world, partition) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.replicas.touched[-1] is partition
+
+
+def test_settings_that_change_reach_the_log(world: World) -> None:
+    partition = become(world, state(0), is_new=True)
+    world.plane.configs.set_topic("p", {"max.message.bytes": "100", "min.insync.replicas": "2"})
+    world.replicas.reconfigure("p")
+    assert partition.log is not None
+    assert (partition.log.config.max_message_bytes, partition.min_insync_replicas) == (100, 2)
