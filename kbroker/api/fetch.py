@@ -98,7 +98,7 @@ class Reader:
         return [partition for partition in found if partition is not None]
 
     def may_answer(self) -> bool:
-        """Whether there is enough, or an error, by a look that reads nothing."""
+        """Whether there is enough, or an error, by a look that reads no records."""
         available = 0
         for wanted in self._wanted:
             try:
@@ -115,7 +115,12 @@ class Reader:
             ):
                 return True
             if end > wanted.fetch_offset:
-                available += min(partition.log.available_bytes(wanted.fetch_offset, end), wanted.max_bytes)
+                try:
+                    size = partition.log.available_bytes(wanted.fetch_offset, end)
+                except OSError as error:  # raised here, it would hit whoever's append makes us look
+                    self._replicas.storage_error(partition, error)
+                    return True
+                available += min(size, wanted.max_bytes)
                 if available >= self._min_bytes:
                     return True
         return available >= self._min_bytes
