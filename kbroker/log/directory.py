@@ -189,6 +189,7 @@ class LogDirectory:
         except NewerFormatError as error:
             loader.put_marker_back()
             raise DirectoryRefusedError(str(error)) from None
+        self.names_changed = not loaded.was_clean  # an earlier life may have made folders and not synced their names
         self._start_is_clean = True
         return loaded
 

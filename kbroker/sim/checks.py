@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from kbroker.sim.commits import GroupHistory
 from protocol.records.batch import BatchHeader, check, scan
 from protocol.records.content import parse_records
 
@@ -47,8 +48,8 @@ class PartitionHistory:
     __slots__ = (
         "batches",
         "durable",
-        "durable_cap",
         "end",
+        "forgotten",
         "high_watermark",
         "known",
         "log_end",
@@ -63,12 +64,17 @@ class PartitionHistory:
         self.batches: dict[int, int] = {}  # checksum by base offset, of batches whose records have been read
         self.end = 0
         self.may_start = 0
+        self.forgotten = 0  # the largest log start there ever was: below, a power cut may bring back some of it
         self.durable = 0
-        self.durable_cap = FOREVER  # after a failed fsync, what later ones claim counts no more
         self.start = self.high_watermark = self.log_end = 0
 
     def __repr__(self) -> str:
         return f"{self.where[0]}-{self.where[1]}"
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes it, not our producers."""
+        return self.where[0].startswith("__")
 
 
 class Checks:
@@ -80,8 +86,7 @@ class Checks:
         self.losses = 0  # power cuts: what clients took for safe may be gone
         self.acknowledged = 0  # records
         self.read = 0  # records
-        self.commits = 0
-        self.generations = 0
+        self.groups = GroupHistory(world)
         self.topic_ids: dict[str, bytes] = {}
         self._machines: list[Machine] = []
         self._producer_ids: set[tuple[int, int]] = set()
@@ -127,11 +132,11 @@ class Checks:
         self.read += len(records)
         expected = position
         for record in records:
-            if record.offset != expected:
+            if record.offset != expected and not expected < record.offset <= history.forgotten:
                 raise self.world.broken(f"{history}: a reader at {expected} gets {record.offset}")
             if record.offset >= high_watermark:
                 raise self.world.broken(f"{history}: {record.offset} is read, the high watermark is {high_watermark}")
-            expected += 1
+            expected = record.offset + 1
         if losses == self.losses:
             for record in records:
                 self._place(history, record.offset, bytes(record.value or b""))
@@ -160,6 +165,11 @@ class Checks:
         """The id that the cluster gave to a topic, as far as anybody was told; else zeros."""
         return self.topic_ids.get(topic, bytes(16))
 
+    def knows_topic(self, topic: str, topic_id: bytes) -> None:
+        """Somebody was told a topic's id: it never changes."""
+        if self.topic_ids.setdefault(topic, topic_id) != topic_id:
+            raise self.world.broken(f"{topic} has the id {topic_id.hex()}, and had {self.topic_ids[topic].hex()}")
+
     def next_producer_id(self) -> int:
         """An id for a producer where no broker hands them out."""
         self._next_producer_id += 1
@@ -179,17 +189,15 @@ class Checks:
             core = machine.core
             if core is None:
                 continue
-            for where, partition in core.broker.replicas.partitions.items():
-                log = partition.log
-                if log is not None:
-                    history = self.partitions.get(where) or self.history(where)
-                    if (
-                        log.log_end_offset != history.log_end
-                        or log.high_watermark != history.high_watermark
-                        or log.log_start_offset != history.start
-                        or log.recovery_point != history.durable
-                    ):
-                        self._look_at(history, log)
+            for where, log in core.broker.logs.logs():
+                history = self.partitions.get(where) or self.history(where)
+                if (
+                    log.log_end_offset != history.log_end
+                    or log.high_watermark != history.high_watermark
+                    or log.log_start_offset != history.start
+                    or log.recovery_point != history.durable
+                ):
+                    self._look_at(history, log)
         due = self._due
         while due and due[0][0] < self.world.now_ms:
             deadline_ms, _, request, core, machine = heappop(due)
@@ -206,6 +214,7 @@ class Checks:
             raise self.world.broken(f"{state}: {before}")
         if end < history.end:
             raise self.world.broken(f"{state}: record {history.end - 1} was acknowledged or read")
+        history.forgotten = max(history.forgotten, start)
         if start > history.may_start:
             raise self.world.broken(f"{state}: nobody asked for more than {history.may_start} to be forgotten")
         if log.recovery_point > end:
@@ -223,42 +232,50 @@ class Checks:
 
     # ---- ends and beginnings of processes
 
-    def sync_failed(self) -> None:
-        """A disk refused to sync: what it takes to be durable from now on may not be."""
-        for history in self.partitions.values():
-            history.durable_cap = min(history.durable_cap, history.durable)
-
     def _went_down(self, machine: Machine, power_loss: bool) -> None:
         self.look_once(machine)
         if power_loss:
             self.losses += 1
+            self.groups.lost_power()
             for history in self.partitions.values():
-                history.end = min(history.end, history.durable, history.durable_cap)
+                history.end = min(history.end, history.durable)
 
     def look_once(self, machine: Machine) -> None:
         """Take note of where its logs end now: a process may die in the middle of an event."""
         core = machine.core
         assert core is not None
-        for where, partition in core.broker.replicas.partitions.items():
-            if partition.log is not None:
-                history = self.history(where)
-                history.durable = min(partition.log.recovery_point, partition.log.log_end_offset)
+        for where, log in core.broker.logs.logs():
+            self.history(where).durable = min(log.recovery_point, log.log_end_offset)
 
     def _came_up(self, machine: Machine) -> None:
         assert machine.core is not None
-        for where, partition in machine.core.broker.replicas.partitions.items():
-            if partition.log is not None:
-                self.compare(self.history(where), partition.log)
+        there: dict[Where, Log] = dict(machine.core.broker.logs.logs())
+        for where, log in there.items():
+            self.compare(self.history(where), log)
+        for where, history in self.partitions.items():
+            if where not in there:
+                self._vanished(history)
+
+    def _vanished(self, history: PartitionHistory) -> None:
+        """A partition is not there after a start: only a power cut before its first fsync may do that."""
+        if history.end:
+            raise self.world.broken(f"{history}: is gone, up to {history.end} was promised")
+        self._forget_from(history, 0)
+        history.start = history.high_watermark = history.log_end = history.durable = 0
+
+    def _forget_from(self, history: PartitionHistory, end: int) -> None:
+        """A power cut took everything from here on."""
+        for offset in [each for each in history.known if each >= end]:
+            self._places[history.known.pop(offset)].remove((history.where, offset))
+        for offset in [each for each in history.batches if each >= end]:
+            del history.batches[offset]
 
     def compare(self, history: PartitionHistory, log: Log) -> None:
         """Read a whole log, and hold it against what is known: after every start, and at the end."""
         end = log.log_end_offset
         if end < history.end:
             raise self.world.broken(f"{history}: ends at {end}, {history.end} was promised")
-        for offset in [each for each in history.known if each >= end]:  # only a power cut may take these
-            self._places[history.known.pop(offset)].remove((history.where, offset))
-        for offset in [each for each in history.batches if each >= end]:
-            del history.batches[offset]
+        self._forget_from(history, end)
         history.start = min(history.start, log.log_start_offset)  # the log start checkpoint may be older
         history.high_watermark = history.log_end = 0
         self._look_at(history, log)
@@ -274,10 +291,11 @@ class Checks:
         for position, header in scan(whole_batches(data)):
             check(data, position, len(data))
             batch = BatchHeader(*header)
-            if not batch.base_offset <= expected <= batch.last_offset or expected not in (start, batch.base_offset):
+            follows = batch.base_offset == expected or expected == start <= batch.last_offset
+            if not follows and not expected < batch.base_offset <= history.forgotten:
                 raise self.world.broken(f"{history}: {expected} should follow, there is {batch}")
             expected = batch.last_offset + 1
-            if history.batches.get(batch.base_offset) == batch.crc or batch.is_control:
+            if history.batches.get(batch.base_offset) == batch.crc or batch.is_control or history.is_internal:
                 continue
             for record in parse_records(data, position, header):
                 if record.offset >= start:

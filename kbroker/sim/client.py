@@ -9,7 +9,7 @@ from what that advertises the client picks a version of every API, by chance, fo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from protocol.errors import ErrorCode
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.sim.checks import Checks
     from kbroker.sim.machine import Machine
     from kbroker.sim.net import Net, Wire
+    from kbroker.sim.topics import Topic
     from kbroker.sim.world import Event, World
 
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of clients, counted from the last answer
@@ -139,9 +140,10 @@ class Client:
             except Lost:
                 yield from self.pause(500)
 
-    def sleep(self, ms: int) -> Generator[Sleep, Any, None]:
-        """Wait."""
-        yield Sleep(ms)
+    def know(self, topics: Iterable[Topic]) -> Generator[Sleep, Any, None]:
+        """Wait until the topics are there, as far as anybody was told."""
+        while not all(any(self.checks.topic_id(topic.name)) for topic in topics):
+            yield Sleep(200)
 
     def pause(self, mean_ms: int) -> Generator[Sleep, Any, None]:
         """Wait, about so long."""

@@ -197,6 +197,7 @@ class Consumer(Reader):
         """Look up where the logs begin, then read on and on."""
         self.begin()
         yield from self.shake_hands()
+        yield from self.know(self.topics)
         places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
         while True:
             try:

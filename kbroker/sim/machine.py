@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from kbroker.api.broker import DiskDone
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
@@ -18,11 +19,12 @@ from kbroker.sim.disk import PowerLoss, SimDisk
 from kbroker.sim.world import LocalClock
 
 if TYPE_CHECKING:
+    from kbroker.api.broker import Broker
     from kbroker.core import Channel, Core, Request
     from kbroker.log.background import Job
     from kbroker.ports import Buffer
-    from kbroker.sim.compose import BareBroker
     from kbroker.sim.net import Net, Wire
+    from kbroker.sim.store import SimSession
     from kbroker.sim.world import Event, World
 
 Compose = Callable[["Machine"], "Core"]
@@ -52,10 +54,11 @@ class Machine:
         self.world = world
         self.broker_id = broker_id
         self.name = f"broker-{broker_id}"
-        self.clock = LocalClock(world)
+        self.clock = LocalClock(world)  # keeps running while the machine is down
         self.chance = world.chance(self.name)
         self.disk = SimDisk(self.chance.randrange(1 << 32), self.clock.wall_ms)
         self.core: Core | None = None
+        self.store: SimSession | None = None  # the metadata store as this broker sees it
         self.boots = 0
         self.job_ms = (0, 10)  # least and most a job for the disk takes
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
@@ -75,10 +78,10 @@ class Machine:
         return self.name
 
     @property
-    def broker(self) -> BareBroker:
+    def broker(self) -> Broker:
         """The broker that runs."""
         assert self.core is not None, self
-        return cast("BareBroker", self.core.broker)
+        return self.core.broker
 
     @property
     def up(self) -> bool:
@@ -130,7 +133,7 @@ class Machine:
             return
         broker = self.broker
         try:
-            broker.close()
+            broker.plane.close()
             broker.logs.close()
         except PowerLoss:
             self._die()
@@ -155,6 +158,9 @@ class Machine:
         self.world.note(f"{self} {how}")
         self.on_down(self, power_loss)
         self.core = None
+        if self.store is not None:
+            self.store.crash()
+            self.store = None
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
@@ -166,7 +172,7 @@ class Machine:
 
     def accept(self, wire: Wire) -> bool:
         """A client connects."""
-        if self.core is None or self._stopping:
+        if self.core is None or self._stopping or not self.broker.plane.ready:
             return False
         channel = self.core.open("PLAINTEXT", wire.client, 50_000 + wire.number)
         self._by_wire[wire] = self._conns[channel] = Conn(wire, channel)
@@ -203,11 +209,11 @@ class Machine:
     # ---- the core's side
 
     def post(self, event: object) -> None:
-        """Hand an event to the broker that runs when it happens, soon: the store's or the disk's."""
-        core = self.core
+        """Hand an event to the broker, never at once: whoever caused it is in the middle of a step."""
+        boot = self.boots
 
         def deliver() -> None:
-            if self.core is not None and (core is None or self.core is core):
+            if self.core is not None and self.boots == boot:
                 self._run(self.core.handle, event, self.world.now_ms)
 
         self.world.after(0, deliver)
@@ -308,5 +314,5 @@ class Machine:
         if self.core is not core:
             return
         self._jobs -= 1
-        self._run(self.broker.job_done, job, error, self.world.now_ms)
+        self._run(core.handle, DiskDone(job, error), self.world.now_ms)
         self._maybe_stop()

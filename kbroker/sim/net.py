@@ -164,7 +164,8 @@ class Wire:
             self.host.receive(self, frame)
 
     def _arrive_late(self, data: Callable[[], bytes | None]) -> None:
-        if not self._server_open:  # its process, and with it the open file, may be gone
+        if not self._server_open:  # its process, and with it the open file, may be gone: nothing behind it comes either
+            self._end_client("reset")
             return
         taken = data()
         if taken is None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kbroker.sim.topics import Topic
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
+ZSTD, ZSTD_SINCE = 4, 7
 TRIES = 20  # of one batch, before its producer gives it up
 
 RETRIABLE = frozenset(
@@ -81,6 +82,7 @@ class Producer(Client):
             if self.idempotent and self.producer_id < 0:
                 yield from self._get_id()
             yield from self.shake_hands()
+            yield from self.know(self.topics)
             places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
             count = min(self.chance.randint(1, self.pipelined), len(places))
             yield from self.deliver([self.batch(where) for where in self.chance.sample(places, count)])
@@ -180,7 +182,7 @@ class Producer(Client):
         records = [Record(at, now_ms, None, value) for at, value in enumerate(batch.values)]
         data = build_batch(
             records,
-            codec_id=self.codec_id,
+            codec_id=self.codec_id if self.codec_id != ZSTD or self.versions[PRODUCE] >= ZSTD_SINCE else 0,
             producer_id=self.producer_id if self.idempotent else -1,
             producer_epoch=self.epoch if self.idempotent else -1,
             base_sequence=batch.sequence,

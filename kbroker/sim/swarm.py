@@ -7,21 +7,26 @@ what was promised, also after a last clean stop and start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.sim.admins import Founder
 from kbroker.sim.checks import FOREVER, Checks
-from kbroker.sim.compose import bare
+from kbroker.sim.compose import alone
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
 from kbroker.sim.machine import Machine
+from kbroker.sim.members import Member
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
+from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.world import World
 
 if TYPE_CHECKING:
     import random
 
+    from kbroker.sim.checks import Where
     from kbroker.sim.client import Client
 
 FAULTS_MS = 180_000
@@ -38,6 +43,8 @@ class Outcome(NamedTuple):
     events: int
     acknowledged: int
     read: int
+    generations: int
+    commits: int
     boots: int
 
 
@@ -52,19 +59,28 @@ class Swarm:
         self.checks = Checks(self.world)
         self.topics = _topics(chance)
         for topic in self.topics:
-            self.checks.topic_ids[topic.name] = topic.id
             if topic.forgets:
                 for index in range(topic.partitions):
                     self.checks.may_forget((topic.name, index), FOREVER)
-        self.machines = [Machine(self.world, self.net, 1, bare(_settings(chance), self.topics))]
+        store_chance = self.world.chance("store")
+        self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
+        self.machines = [Machine(self.world, self.net, 1, alone(_settings(chance), self.ensemble))]
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
         self.producers = [self._producer(number, chance) for number in range(chance.randint(1, 4))]
         self.consumers = [self._consumer(number, chance) for number in range(chance.randint(1, 3))]
-        self.clients: list[Client] = [*self.producers, *self.consumers]
+        self.members = [
+            self._member(number, group, chance) for group in range(chance.randint(0, 2)) for number in range(3)
+        ]
+        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder.topics = self.topics
+        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members]
         names = [client.name for client in self.clients]
-        self.faults = Faults(self.world, self.net, self.machines, names, self.checks)
+        self.faults = Faults(self.world, self.net, self.machines, names)
+
+    def _later(self, delay_ms: int, job: Callable[[], None]) -> None:
+        self.world.after(delay_ms, job)
 
     def _producer(self, number: int, chance: random.Random) -> Producer:
         producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
@@ -87,6 +103,16 @@ class Swarm:
         consumer.pace_ms = 200 if consumer.max_wait_ms else 1_000
         return consumer
 
+    def _member(self, number: int, group: int, chance: random.Random) -> Member:
+        member = Member(f"member-{group}-{number}", self.world, self.net, self.machines, self.checks)
+        member.group = f"group-{group}"
+        member.topics = self.topics
+        member.static = chance.random() < 0.4
+        member.restless = chance.random() < 0.5
+        member.sessions = chance.random() < 0.7
+        member.commit_ms = chance.choice((500, 5_000))
+        return member
+
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
@@ -97,6 +123,8 @@ class Swarm:
         self.faults.begin()
         world.run_until(faults_ms)
         self.faults.heal()
+        for member in self.members:
+            member.restless = False
         before = [producer.acknowledged for producer in self.producers]
         world.run_until(world.now_ms + HEALING_MS)
         for producer, was in zip(self.producers, before, strict=True):
@@ -112,7 +140,17 @@ class Swarm:
         """Numbers so far."""
         world, checks = self.world, self.checks
         boots = sum(machine.boots for machine in self.machines)
-        return Outcome(self.seed, world.digest, world.now_ms, world.events, checks.acknowledged, checks.read, boots)
+        return Outcome(
+            self.seed,
+            world.digest,
+            world.now_ms,
+            world.events,
+            checks.acknowledged,
+            checks.read,
+            checks.groups.generations,
+            checks.groups.committed,
+            boots,
+        )
 
     def _all_is_read(self) -> None:
         for consumer in self.consumers:
@@ -120,6 +158,25 @@ class Swarm:
                 end = self.checks.history(where).log_end
                 if position != end:
                     raise self.world.broken(f"{consumer} stands at {position} of {where}, which ends at {end}")
+
+        for group in {member.group: None for member in self.members}:
+            self._all_is_shared([member for member in self.members if member.group == group])
+
+    def _all_is_shared(self, members: list[Member]) -> None:
+        """Every partition is read by one member of the group, to its end."""
+        owners: dict[Where, Member] = {}
+        for member in members:
+            for where, position in member.positions.items() if member.assigned else ():
+                if where in owners:
+                    raise self.world.broken(f"{member} and {owners[where]} both read {where}")
+                owners[where] = member
+                end = self.checks.history(where).log_end
+                if position != end:
+                    raise self.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
+        for topic in self.topics:
+            for index in range(topic.partitions):
+                if (topic.name, index) not in owners:
+                    raise self.world.broken(f"nobody in {members[0].group} reads {topic.name}-{index}")
 
     def _restart(self) -> None:
         """A clean stop and start; `Checks` reads every log as the broker comes up."""
@@ -163,7 +220,15 @@ def _topics(chance: random.Random) -> list[Topic]:
 
 
 def _settings(chance: random.Random) -> dict[str, str]:
-    settings = {"log.retention.check.interval.ms": "5000", "log.initial.task.delay.ms": "1000"}
+    settings = {
+        "log.retention.check.interval.ms": "5000",
+        "log.initial.task.delay.ms": "1000",
+        "log.index.size.max.bytes": "4096",  # indexes are as long as they may get while a segment is written
+        "offsets.topic.num.partitions": "3",
+        "offsets.retention.check.interval.ms": "3600000",  # empty groups stay: their generations count on
+        "group.initial.rebalance.delay.ms": chance.choice(("0", "1000")),
+        "producer.id.expiration.ms": "2147483647",  # the wall clock jumps: who sleeps for a day is forgotten
+    }
     if chance.random() < 0.5:
         settings["log.flush.interval.ms"] = "2000"
     return settings

@@ -14,11 +14,6 @@ class Topic(NamedTuple):
     configs: Mapping[str, str] = {}
 
     @property
-    def id(self) -> bytes:
-        """Made from the name, so that every boot and every client knows it."""
-        return self.name.encode().rjust(16, b"\x01")[-16:]
-
-    @property
     def forgets(self) -> bool:
         """Whether retention may take records away."""
         return any(key.startswith("retention.") for key in self.configs)
