@@ -192,11 +192,16 @@ class LogManager:
         return self._logs.items()
 
     def directory_of(self, path: str) -> LogDirectory:
-        """The log directory that a path lies in."""
+        """The log directory that the path of a partition or of one of its files lies in."""
+        directory = self._directory_around(path)
+        assert directory is not None, f"{path} is in no log directory"
+        return directory
+
+    def _directory_around(self, path: str) -> LogDirectory | None:
         for directory in self.directories:
             if path == directory.path or path.startswith(directory.path.rstrip("/") + "/"):
                 return directory
-        raise AssertionError(f"{path} is in no log directory")
+        return None
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
         """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
@@ -356,9 +361,12 @@ class LogManager:
     # ---- failure
 
     def disk_failed(self, path: str, error: OSError) -> list[TopicPartition]:
-        """Take the directory that `path` lies in offline; the partitions that went with it, [] if it was before."""
-        directory = self.directory_of(path)
-        if not directory.online:
+        """Take the directory that `path` lies in offline; the partitions that went with it.
+
+        [] if it was offline before, or if the path is in no log directory.
+        """
+        directory = self._directory_around(path)
+        if directory is None or not directory.online:
             return []
         directory.online = False
         self.notices.append(f"{directory.path}: goes offline: {_reason(error)}")

@@ -430,6 +430,12 @@ def test_a_failing_directory_goes_offline_alone() -> None:
     assert manager.disk_failed("/a", OSError(errno.EIO, "again")) == []
 
 
+def test_an_error_elsewhere_takes_no_directory_offline() -> None:
+    manager = start(SimDisk())
+    assert manager.disk_failed("/elsewhere/file", OSError(errno.EIO, "Input/output error")) == []
+    assert manager.has_online_directory
+
+
 def test_a_partition_that_may_be_offline_is_not_made_anew() -> None:
     manager = start(SimDisk(), "/a", "/b")
     manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
