@@ -43,7 +43,8 @@ Answer = TypeVar("Answer", bound="Message | None")
 
 log = logging.getLogger("kbroker.requests")
 
-PRODUCE = 0
+PRODUCE, FETCH = 0, 1
+DATA_PATH = (PRODUCE, FETCH)  # answered at once, or on internal topics told apart by the broker, they move no deadline
 
 _SIZE_AND_CORRELATION = Layout(">ii")
 _CORRELATION_BYTES = 4
@@ -119,6 +120,8 @@ class Core:
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
         self._now_ms = now_ms
+        self._deadline_ms: int | None = None
+        self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
 
     # -- what happens to the broker
 
@@ -151,12 +154,15 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
+        if api_key not in DATA_PATH:
+            self._deadline_moved = True
         self._handle(request, body)
         self._follow(now_ms)
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
         self._now_ms = now_ms
+        self._deadline_moved = True
         for request in self._purgatory.expire(now_ms):
             assert request.waiting is not None, request
             self._finish(request, self._asked(request, request.waiting.expired, now_ms))
@@ -166,6 +172,7 @@ class Core:
     def handle(self, event: object, now_ms: int) -> None:
         """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
         self._now_ms = now_ms
+        self._deadline_moved = True
         self.broker.handle(event, now_ms)
         self._follow(now_ms)
 
@@ -174,16 +181,22 @@ class Core:
         self._hang_up(channel, "gone")
         channel.out = []
         self.dirty.pop(channel, None)
+        self._deadline_moved = True
         self.broker.disconnected(channel.session)
         self._follow(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next."""
+        """When to call `expire` next: asked after every event, and of the parts only if it can be another one."""
+        if not (self._deadline_moved or self.broker.deadline_moved):
+            return self._deadline_ms
+        self._deadline_moved = self.broker.deadline_moved = False
         ours = self._purgatory.next_deadline_ms()
         theirs = self.broker.next_deadline_ms(self._now_ms)
         if ours is None or theirs is None:
-            return theirs if ours is None else ours
-        return ours if ours < theirs else theirs
+            self._deadline_ms = theirs if ours is None else ours
+        else:
+            self._deadline_ms = ours if ours < theirs else theirs
+        return self._deadline_ms
 
     def take_dirty(self) -> Sequence[Channel]:
         """The channels to write to, each once."""
@@ -233,6 +246,7 @@ class Core:
             self._answer(request, waiting.expired(self._now_ms))
             return
         request.channel.pending.append(request)
+        self._deadline_moved = True
         request.waiting = waiting
         request.parked = self._purgatory.park(request, waiting.keys, waiting.deadline_ms)
 
@@ -292,14 +306,18 @@ class Core:
         while True:
             touched = broker.take_touched()
             if touched:
-                self._look_again(touched, now_ms)
+                if self._purgatory.watched_keys():
+                    self._look_again(touched, now_ms)
                 continue
             replies = broker.take_replies()
             if replies:
+                self._deadline_moved = True
                 for reply in replies:
                     self._reply(reply.ticket, reply.response)
             elif not broker.step(now_ms):
                 return
+            else:
+                self._deadline_moved = True
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
         responses: list[tuple[Request, Message | Signal]] = []

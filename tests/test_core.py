@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.api.routes import ROUTES
+from kbroker.api.routes import ROUTES, Route
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
@@ -209,7 +209,8 @@ class Failing:
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(error: Exception) -> None:
-        monkeypatch.setitem(ROUTES, 0, ROUTES[0]._replace(handle=Failing(error)))
+        was = ROUTES[0]
+        monkeypatch.setitem(ROUTES, 0, Route(0, was.request, was.first, was.last, Failing(error), was.refuse))
 
     return install
 

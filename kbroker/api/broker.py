@@ -67,6 +67,7 @@ class Broker:
         self.groups = GroupCoordinator(config, random)
         self.coordination = Coordination(self.groups, replicas, clock, config.offsets_topic_compression_codec, now_ms)
         self.jobs: list[Job] = []
+        self.deadline_moved = True  # since the core last asked for `next_deadline_ms`
         self._logs_due_ms = now_ms
 
     @property
@@ -82,11 +83,11 @@ class Broker:
         touched: list[Hashable] = []
         if replicas.touched:
             moved, replicas.touched = replicas.touched, []
-            now_ms = self.clock.now_ms()
             for partition in moved:
-                if partition.topic == OFFSETS_TOPIC:
-                    self.coordination.moved(partition, now_ms)
-            touched += moved
+                if partition.is_internal and partition.topic == OFFSETS_TOPIC:
+                    self.coordination.moved(partition, self.clock.now_ms())
+                    self.deadline_moved = True
+            touched = moved  # type: ignore[assignment]  # nobody else holds it
         if plane.touched:
             touched += plane.touched
             if TopicKey(OFFSETS_TOPIC) in plane.touched:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.call import HANGUP, SILENCE
 from kbroker.api.routes import Route
 from kbroker.log.producers import Origin
+from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     PartitionProduceResponse,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
+_SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_attributes` may object to
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
@@ -80,7 +82,7 @@ def _append(
     records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    if len(records) > LOW_ATTRIBUTES_AT:
+    if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL:
         _check_attributes(records[LOW_ATTRIBUTES_AT], call.version)
     plan = replicas.append(partition, records, acks, Origin.CLIENT)
     log = partition.log
@@ -92,7 +94,8 @@ def _append(
         log_append_time_ms=plan.append_time_ms,
         log_start_offset=log.log_start_offset,
     )
-    appended.append((partition, plan.last_offset + 1, answer))
+    if acks == ALL_REPLICAS:
+        appended.append((partition, plan.last_offset + 1, answer))
     return answer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from protocol.message import LAST_VERSION
 
@@ -32,30 +32,37 @@ MODULES = (
 )
 
 
-class Route(NamedTuple):
+class Route:
     """How one API is served.
 
     first, last: versions served. handle: request and call to result. refuse: the response that tells every part of
-    the request the same error.
+    the request the same error. flexible_from: first version with tagged fields in headers and bodies.
     """
 
-    api: int
-    request: type[Message]
-    first: int
-    last: int
-    handle: Callable[[Any, Any], Result]
-    refuse: Callable[[Any, ErrorCode, str], Result]
+    __slots__ = ("api", "first", "flexible_from", "handle", "last", "refuse", "request")
+
+    def __init__(
+        self,
+        api: int,
+        request: type[Message],
+        first: int,
+        last: int,
+        handle: Callable[[Any, Any], Result],
+        refuse: Callable[[Any, ErrorCode, str], Result],
+    ) -> None:
+        self.api = api
+        self.request = request
+        self.first = first
+        self.last = last
+        self.handle = handle
+        self.refuse = refuse
+        tagged_from, tagged_to = request.flexible
+        self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
 
     @property
     def name(self) -> str:
         """Kafka's name of the API."""
         return self.request.__name__.removesuffix("Request")
-
-    @property
-    def flexible_from(self) -> int:
-        """First version with tagged fields in headers and bodies."""
-        first, last = self.request.flexible
-        return first if first <= last else LAST_VERSION + 1
 
 
 def _collect() -> dict[int, Route]:

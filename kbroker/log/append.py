@@ -122,7 +122,8 @@ def plan_as_leader(
     if config.looks_at_records:
         facts = _look_at_records(records, header, config, now_ms)
         max_timestamp = facts[0]
-        rebuild = _codec_to_rebuild_with(header, facts, config, origin)
+        if facts[4] >= 0 or config.compression_type != "producer":
+            rebuild = _codec_to_rebuild_with(header, facts, config, origin)
     if config.log_append_time or attributes & LOG_APPEND_TIME:
         max_timestamp = _append_time(header, config, now_ms)
     if producer_id >= 0:

@@ -357,9 +357,13 @@ class Log:
 
     def set_high_watermark(self, offset: int) -> int:
         """Move the high watermark, held within the log; returns where it is now."""
-        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
-        self.producers.high_watermark_moved(self.high_watermark)
-        return self.high_watermark
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        self.high_watermark = offset
+        self.producers.high_watermark_moved(offset)
+        return offset
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below `offset` (DeleteRecords, or a leader's log start); whether that changed anything.

@@ -51,6 +51,8 @@ def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     decompressed bytes. Stricter than Kafka in one thing: in compressed batches, too, each record's size must agree
     with its fields.
     """
+    if not header[5] & CODEC_MASK:
+        return walk(buffer, position + RECORDS_AT, position + LENGTH_OVERHEAD + header[1], header[12], header[7])
     body, start, end = _body(buffer, position, header, limit)
     return walk(body, start, end, header[12], header[7])
 
