@@ -17,7 +17,7 @@ from kbroker.api.control import ControlLane
 from kbroker.api.notices import ConfigNotices
 from kbroker.api.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
-from kbroker.controller.events import ControlAnswer, Registered, Resigned
+from kbroker.controller.events import ControlAnswer, Registered
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from kbroker.replica import ReplicaManager
 
 log = logging.getLogger("kbroker.cluster")
+
+NO_SESSION = 0
 
 
 class OwnRequest(NamedTuple):
@@ -89,7 +91,8 @@ class ControlPlane:
         self._clock = clock
         self._random = random
         self._endpoints = endpoints
-        self._is_joining = False
+        self._session = NO_SESSION
+        self._joining_in = NO_SESSION
         self._under_way: ControlRequest | None = None  # what the own controller said last, while it is obeyed
         self._steps = Steps(store)
         listener = inter_broker_listener(configs, endpoints)
@@ -125,12 +128,13 @@ class ControlPlane:
                 self._steps.answer(event)
             case NodeChanged():
                 self._node_changed(event, now_ms)
-            case SessionStarted():
-                self._join()
+            case SessionStarted(session):
+                self._session = session
+                self._join(session)
             case SessionExpired():
                 log.warning("the session with the metadata store is over; a new one follows")
                 self.lane.broker_epoch = -1
-                self.controller.put(Resigned())
+                self.controller.session_ended()
             case ControlAnswer(broker_id, request, _):
                 if self.controller.outbox.answered(broker_id, request):
                     self.controller.put(event)
@@ -194,21 +198,28 @@ class ControlPlane:
 
     # -- joining the cluster
 
-    def _join(self) -> None:
-        self._is_joining = True
-        self._steps.run(self._joining(), self._joined, self._join_failed)
+    def _join(self, session: int) -> None:
+        """Register in a session, unless that is under way."""
+        if self._joining_in == session:
+            return
+        self._joining_in = session
 
-    def _joined(self, epoch: int) -> None:
-        self._is_joining = False
-        if epoch >= 0:
-            self.lane.broker_epoch = epoch
-            log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
-            self.controller.put(Registered())
+        def joined(epoch: int) -> None:
+            if self._joining_in != session:
+                return  # that session is over, and the next one's registration under way
+            self._joining_in = NO_SESSION
+            if epoch >= 0:
+                self.lane.broker_epoch = epoch
+                log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
+                self.controller.put(Registered(session))
 
-    def _join_failed(self, error: Exception) -> None:
-        self._is_joining = False
-        if not isinstance(error, SessionLostError):
-            raise error
+        def failed(error: Exception) -> None:
+            if self._joining_in == session:
+                self._joining_in = NO_SESSION
+            if not isinstance(error, SessionLostError):
+                raise error
+
+        self._steps.run(self._joining(), joined, failed)
 
     def _joining(self) -> Procedure[int]:
         """Everything a broker does in a new session. Returns: its epoch; -1 if it cannot be registered now."""
@@ -225,13 +236,16 @@ class ControlPlane:
         yield from self.notices.begin(self._clock.now_ms())
         info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
         path = broker_path(self.broker_id)
-        (made,) = yield [Create(path, encode_broker(info, self._clock.wall_ms()), ephemeral=True)]
-        if made.fault is StoreFault.NODE_EXISTS:
-            log.warning("broker %d is registered by another session; waiting for its end", self.broker_id)
-            yield [Exists(path, watch=True)]
-            return -1
-        assert made.stat is not None, made
-        return made.stat.czxid
+        while True:
+            (made,) = yield [Create(path, encode_broker(info, self._clock.wall_ms()), ephemeral=True)]
+            if made.fault is StoreFault.NODE_EXISTS:
+                (made,) = yield [Exists(path, watch=True)]
+            if made.stat is None:
+                continue  # it was there, and is gone
+            if made.stat.session != self._session:
+                log.warning("broker %d is registered by another session; waiting for its end", self.broker_id)
+                return -1
+            return made.stat.czxid
 
     def _agree_on_cluster(self) -> Procedure[None]:
         """The cluster's id: the one that is there, or else ours."""
@@ -246,8 +260,7 @@ class ControlPlane:
 
     def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
         if change.path == broker_path(self.broker_id) and change.kind == "deleted" and self.lane.broker_epoch < 0:
-            if not self._is_joining:
-                self._join()
+            self._join(self._session)
         elif not self.notices.node_changed(change, now_ms):
             self.controller.node_changed(change)
 

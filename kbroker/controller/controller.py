@@ -29,7 +29,6 @@ from kbroker.controller.events import (
     PartitionsChanged,
     Rebalance,
     Registered,
-    Resigned,
     ShutDown,
     TopicsChanged,
 )
@@ -48,13 +47,14 @@ from kbroker.metadata.store import (
     decode_controller,
     encode_controller,
 )
-from kbroker.ports import Create, Get, Multi, NodeChanged, SetData
+from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
 
 log = logging.getLogger("kbroker.controller")
 
 NOBODY = -1
+NO_SESSION = 0
 
 ELECTION_ATTEMPTS = 10
 """Tries at `/controller` and its epoch before waiting for a change: each failure means that somebody else won."""
@@ -80,6 +80,7 @@ class Controller:
         self._listener = listener
         self._queue: deque[Event] = deque()
         self._is_working = False
+        self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
         self._rebalance_at_ms: int | None = None
 
     @property
@@ -102,6 +103,13 @@ class Controller:
         """An event for the queue; handled at once if nothing else is."""
         self._queue.append(event)
         self._work()
+
+    def session_ended(self) -> None:
+        """The term is over now, whatever is in the queue: what was to be done in it is not done any more."""
+        self._session = NO_SESSION
+        self._resign()
+        while self._queue:
+            self._refuse(self._queue.popleft())
 
     def node_changed(self, change: NodeChanged) -> None:
         """A watch has fired: an event, if it is one of the controller's."""
@@ -151,10 +159,12 @@ class Controller:
         raise error
 
     def _handle(self, event: Event) -> Procedure[None]:
-        if isinstance(event, Registered | ControllerNodeChanged):
+        if isinstance(event, Registered):
+            self._session = event.session
             yield from self._elect()
-        elif isinstance(event, Resigned):
-            self._resign()
+        elif isinstance(event, ControllerNodeChanged):
+            if self._session != NO_SESSION:
+                yield from self._elect()
         elif self.term is None:
             self._refuse(event)
         else:
@@ -263,10 +273,13 @@ class Controller:
         if found.fault is not None:
             self._queue.appendleft(ControllerNodeChanged())  # gone between two looks: stand again
             return
-        active = decode_controller(found.data)
-        if active != self._broker_id or self.term is None:
+        is_ours = found.stat is not None and found.stat.session == self._session
+        if is_ours and self.term is None:
+            yield [Delete(CONTROLLER)]  # a term that failed halfway: begin another one
+            return
+        if not is_ours:
             self._resign()
-        self.active_id = active
+        self.active_id = decode_controller(found.data)
 
     def _resign(self) -> None:
         self.term = None

@@ -28,13 +28,11 @@ class ElectionType(Enum):
 class Registered(NamedTuple):
     """This broker is in the cluster, in a new session: it may stand for election."""
 
+    session: int
+
 
 class ControllerNodeChanged(NamedTuple):
     """`/controller` was made, set or deleted."""
-
-
-class Resigned(NamedTuple):
-    """The session is over, and the term with it."""
 
 
 class BrokersChanged(NamedTuple):
@@ -100,7 +98,6 @@ class Rebalance(NamedTuple):
 Event: TypeAlias = (
     Registered
     | ControllerNodeChanged
-    | Resigned
     | BrokersChanged
     | BrokerModified
     | TopicsChanged
