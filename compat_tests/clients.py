@@ -122,7 +122,7 @@ CLIENTS = (
     ),
     Client(
         "kcat",
-        "1.7.1",
+        environments.kcat_release(),
         _kcat,
         lacks={
             **dict.fromkeys(_ADMIN_CALLS, "kcat has no admin calls"),

@@ -41,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for order, item in enumerate(items):
-        item.user_properties.append(("cell", cell_of(item, order)))
+        if hasattr(getattr(item, "module", None), "SECTION"):
+            item.user_properties.append(("cell", cell_of(item, order)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,6 +8,7 @@ tests are skipped with that reason, which the matrix shows.
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,16 @@ def kcat() -> str:
     if command is None:
         raise NoClientError("kcat is not installed (Debian: apt-get install kcat)")
     return command
+
+
+def kcat_release() -> str:
+    """The release of the kcat that this machine has; it is the only client that is not ours to choose."""
+    try:
+        said = subprocess.run([kcat(), "-V"], capture_output=True, text=True).stdout
+    except NoClientError:
+        return "(not installed)"
+    found = re.search(r"Version (\S+)", said)
+    return found[1] if found else "(unknown release)"
 
 
 def java_classpath(release: str) -> str:

@@ -2,8 +2,8 @@
 
 A cell is one test. Its table is the module's SECTION, its row the first line of the test's docstring (with the test's
 parameters filled in), its column the client or release that the test is given, or the broker where there is none. A
-cell without a tick has a numbered reason below its table. Registered by conftest.py under `--matrix`; results that
-were not run in this session are not shown.
+cell without a tick has a numbered reason below its table. Registered by conftest.py under `--matrix`; modules
+without a SECTION, and what was not run in this session, are not shown.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def cell_of(item: pytest.Item, order: int) -> tuple[str, str, str, int]:
     parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     column = next((f"{parameters[name]}" for name in _COLUMNS if name in parameters), "")
     column = column or getattr(item.module, "COLUMN", "")
-    section = getattr(item.module, "SECTION", item.module.__name__)
     sentence = (item.function.__doc__ or item.name).strip().splitlines()[0].rstrip(".")
-    return section, sentence.format(**parameters), column, order
+    return item.module.SECTION, sentence.format(**parameters), column, order
 
 
 class MatrixReporter:
