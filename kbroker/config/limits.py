@@ -32,3 +32,7 @@ PROTOCOLS_PER_MEMBER = 100
 # frames), so socket.request.max.bytes alone would let one request of 100 MB take 11 GB. Assignments of groups with
 # thousands of members and fetches of tens of thousands of partitions stay well below.
 REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
+
+# Made by one CreateTopics or CreatePartitions. Each costs a folder, open files and writes to the metadata store; a
+# count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same limit.
+NEW_PARTITIONS_PER_REQUEST = 10_000

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kbroker.config import check_topic
+from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
 from kbroker.controller.term import ControllerMovedError, Term, fault_of
@@ -189,6 +190,7 @@ class Admin:
         lookups = [look for topic in topics for look in (Exists(topic_path(topic.name)), Exists(_config(topic.name)))]
         (children, *found) = yield [Children(TOPICS), *lookups]
         names = set(children.names)
+        _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for at, topic in enumerate(topics):
@@ -299,6 +301,7 @@ class Admin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"{growth.topic} has {len(old)} partitions; allowed: more than that"
             )
+        _check_many(added)
         factor = len(old[0].replicas)
         if growth.assignments is None:
             chosen = [tuple(each) for each in self._assign(added, factor, len(old), old[0].replicas[0])]
@@ -390,6 +393,15 @@ def check_assignment(replicas: Mapping[int, Sequence[int]]) -> None:
         _check_replicas(each)
     if sorted(replicas) != list(range(len(replicas))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: partitions 0, 1, 2 and so on without a gap")
+
+
+def _check_many(partitions: int) -> None:
+    """As Kafka's own limit since 3.0 (without ZooKeeper), and its code. Raises: KafkaError."""
+    if partitions > NEW_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partitions} new partitions in one request; allowed: {NEW_PARTITIONS_PER_REQUEST}",
+        )
 
 
 def _check_replicas(replicas: Sequence[int]) -> None:
