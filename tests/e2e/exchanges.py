@@ -6,6 +6,16 @@ from collections.abc import Callable
 
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
     OffsetDeleteRequest,
@@ -58,6 +68,8 @@ from protocol.messages.topics import (
 from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records.content import parse_set
 from tests.e2e.world import NODE, NONE, Topic, World, by_id, by_name
+
+TOPIC = 2  # the kind of resource that settings belong to
 
 Exchange = Callable[[World, int], None]
 EXCHANGES: dict[int, Exchange] = {}
@@ -208,6 +220,39 @@ def describe_topic_partitions(here: World, version: int) -> None:
     topic = here.topic(3)
     found = here.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic.name)]), version)
     assert [each.partition_index for each in found.topics[0].partitions] == [0, 1, 2]
+
+
+# -- settings
+
+
+@exchange(32)
+def describe_configs(here: World, version: int) -> None:
+    assert setting(here, version, here.topic()) == "604800000"
+
+
+@exchange(33)
+def alter_configs(here: World, version: int) -> None:
+    topic = here.topic()
+    change = AlterableConfig(name="retention.ms", value="1234567")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic.name, configs=[change])
+    done = here.ask(AlterConfigsRequest(resources=[resource], validate_only=False), version)
+    assert (done.responses[0].error_code, setting(here, 4, topic)) == (NONE, "1234567")
+
+
+@exchange(44)
+def incremental_alter_configs(here: World, version: int) -> None:
+    topic = here.topic()
+    change = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1234567")
+    resource = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=topic.name, configs=[change])
+    done = here.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), version)
+    assert (done.responses[0].error_code, setting(here, 4, topic)) == (NONE, "1234567")
+
+
+def setting(here: World, version: int, topic: Topic) -> str:
+    """The topic's retention.ms."""
+    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic.name, configuration_keys=["retention.ms"])
+    (found,) = here.ask(DescribeConfigsRequest(resources=[asked]), version).results
+    return str(found.configs[0].value)
 
 
 # -- groups

@@ -7,6 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.api.routes import ROUTES, load
+from protocol.errors import ErrorCode
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from tests.e2e import control_exchanges  # noqa: F401 - adds its exchanges
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
@@ -29,3 +36,15 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_an_advertised_version_works(here: World, api: int, version: int) -> None:
     assert api in EXCHANGES, f"{ROUTES[api].name} is advertised, and nothing here asks it"
     EXCHANGES[api](here, version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10_001, 2**31 - 2])
+def test_a_count_of_partitions_beyond_reason_is_refused(here: World, count: int) -> None:
+    asked = CreatableTopic(
+        name=here.name("vast"), num_partitions=count, replication_factor=1, assignments=[], configs=[]
+    )
+    (made,) = here.ask(CreateTopicsRequest(topics=[asked]), 7).topics
+    more = CreatePartitionsTopic(name=here.topic().name, count=count + 1, assignments=None)
+    (grown,) = here.ask(CreatePartitionsRequest(topics=[more], timeout_ms=10_000, validate_only=False), 3).results
+    assert (made.error_code, grown.error_code) == (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION)

@@ -1,0 +1,82 @@
+"""A client that behaves: kafka-python produces to a topic of its own and reads it back in a group, until stopped.
+
+Used by the live fuzz. Its complaints are findings: whatever others do to a broker, it sees none of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+RECORDS_PER_S = 50
+PATIENCE_S = 30.0
+
+
+class HealthyClient:
+    """received: how many records came back, each once and in order. complaints: what went wrong."""
+
+    def __init__(self, port: int) -> None:
+        self.received = 0
+        self.complaints: list[str] = []
+        self._topic = f"healthy-{port}-{time.time_ns():x}"  # a name that no damaged frame hits upon
+        self._address = f"127.0.0.1:{port}"
+        self._sent = 0
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,)) for work in (self._produce, self._consume)
+        ]
+
+    def __enter__(self) -> Self:
+        admin = KafkaAdminClient(bootstrap_servers=self._address)
+        admin.create_topics([NewTopic(self._topic, 1, 1)])
+        admin.close()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if not self.complaints and self.received < self._sent:
+            self.complaints.append(f"the healthy client got {self.received} of {self._sent} records back")
+
+    def _guarded(self, work: object) -> None:
+        try:
+            work()  # type: ignore[operator]
+        except Exception as error:
+            self.complaints.append(f"the healthy client failed: {error!r}")
+
+    def _produce(self) -> None:
+        producer = KafkaProducer(bootstrap_servers=self._address, acks="all", retries=0)
+        while not self._stop.wait(1 / RECORDS_PER_S) and not self.complaints:
+            producer.send(self._topic, b"%d" % self._sent).get(PATIENCE_S)
+            self._sent += 1
+        producer.close()
+
+    def _consume(self) -> None:
+        consumer = KafkaConsumer(
+            self._topic,
+            bootstrap_servers=self._address,
+            group_id=self._topic,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=200,
+        )
+        deadline = None
+        while not self.complaints:
+            for records in consumer.poll(timeout_ms=200).values():
+                for record in records:
+                    assert record.value == b"%d" % self.received, f"{record.value!r} instead of {self.received}"
+                    self.received += 1
+            if self._stop.is_set():
+                deadline = deadline or time.monotonic() + PATIENCE_S
+                if (not self._threads[0].is_alive() and self.received >= self._sent) or time.monotonic() > deadline:
+                    break
+        consumer.close()
