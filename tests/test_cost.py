@@ -1,0 +1,142 @@
+"""What a request costs, counted so that no machine matters: lines of Python run, and blocks of memory kept.
+
+A ratchet. Lines are those of kbroker and protocol, generated codecs included, from a frame to its encoded answer in
+a warm broker; what stands in for the disk and the walker of records (compiled where it counts) is left out. Counts
+differ a little between versions of Python: a limit has `SLACK` over what 3.11 counts. Whoever makes a scenario
+cheaper lowers its limit, and a test insists; whoever makes one dearer says in the commit what for.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.wire import batch, fetch_frame, produce_frame
+from kbroker.core import Channel
+from tests.world import World
+
+ROOT = str(Path(__file__).parent.parent)
+COUNTED = (f"{ROOT}/kbroker/", f"{ROOT}/protocol/", "<")
+LEFT_OUT = (f"{ROOT}/kbroker/sim/", f"{ROOT}/protocol/records/_walker.py", "<frozen", "<string>")
+SLACK = 1.08
+WARM_UP = 3
+
+LINES = {
+    "produce one record": 438,
+    "produce 100 records in a batch": 470,
+    "produce one record to each of 100 partitions": 20632,
+    "produce one record, acks=all": 458,
+    "fetch a log": 461,
+    "fetch at the end, nothing to wait for": 363,
+}
+
+
+def frames() -> dict[str, bytes]:
+    one, many = batch(1, 100), batch(100, 100)
+    log, at = fetch_frame("t", max_wait_ms=500, partition_bytes=1 << 20)
+    struct.pack_into(">q", log, at, 0)
+    end, at = fetch_frame("empty", max_wait_ms=0, partition_bytes=1 << 20)
+    struct.pack_into(">q", end, at, 0)
+    requests = (
+        produce_frame("t", [one]),
+        produce_frame("t", [many]),
+        produce_frame("hundred", [one] * 100),
+        produce_frame("t", [one], acks=-1),
+        bytes(log),
+        bytes(end),
+    )
+    return dict(zip(LINES, requests, strict=True))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    world = World()
+    world.create("t")
+    world.create("empty")
+    world.create("hundred", partitions=100)
+    return world
+
+
+class LineCount:
+    """Lines of ours that run while this is in use."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def __enter__(self) -> LineCount:
+        self._before = sys.gettrace()
+        sys.settrace(self._enter)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        return self._line if name.startswith(COUNTED) and not name.startswith(LEFT_OUT) else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.lines += 1
+        return self._line
+
+
+def ask(world: World, channel: Channel, frame: bytes) -> None:
+    world.core.receive(channel, memoryview(bytearray(frame[4:])), world.clock.now_ms())
+    world.core.next_deadline_ms()
+
+
+def answered(channel: Channel) -> None:
+    assert channel.out
+    assert not channel.closing
+    channel.written()
+    channel.sent()
+
+
+def lines_of(world: World, frame: bytes) -> int:
+    channel = world.core.open("PLAINTEXT", "localhost", 1)
+    for _ in range(WARM_UP):
+        ask(world, channel, frame)
+        answered(channel)
+    with LineCount() as count:
+        ask(world, channel, frame)
+    answered(channel)
+    return count.lines
+
+
+@pytest.mark.parametrize("scenario", LINES)
+def test_a_request_runs_no_more_lines_than_it_may(world: World, scenario: str) -> None:
+    assert lines_of(world, frames()[scenario]) <= LINES[scenario] * SLACK
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the limits are what Python 3.11 counts")
+@pytest.mark.parametrize("scenario", LINES)
+def test_a_limit_on_lines_follows_what_has_become_cheaper(world: World, scenario: str) -> None:
+    assert lines_of(world, frames()[scenario]) >= LINES[scenario] * 0.97, "lower the limit"
+
+
+def test_records_in_a_batch_cost_no_lines(world: World) -> None:
+    requests = frames()
+    one = lines_of(world, requests["produce one record"])
+    assert lines_of(world, requests["produce 100 records in a batch"]) <= one + 20  # an index entry, now and then
+
+
+@pytest.mark.parametrize("scenario", [name for name in LINES if "fetch" in name])
+def test_an_answered_fetch_keeps_no_memory(world: World, scenario: str) -> None:
+    channel, frame = world.core.open("PLAINTEXT", "localhost", 1), frames()[scenario]
+    kept = []
+    for _ in range(3):
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(100):
+            ask(world, channel, frame)
+            answered(channel)
+        gc.collect()
+        kept.append((sys.getallocatedblocks() - before) / 100)
+    assert min(kept) < 1
