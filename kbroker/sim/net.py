@@ -110,6 +110,12 @@ class Wire:
         A connection of which that fails ends.
         """
         net, world = self._net, self._net.world
+        if self.client in net.deaf:
+            net.deaf[self.client] -= 1
+            if not net.deaf[self.client]:
+                del net.deaf[self.client]
+                self.cut("its answer is lost")
+                return
         at_ms = self._answered_ms = max(world.now_ms + net.delay(self), self._answered_ms)
         if net.reads_late():
             world.after(at_ms - world.now_ms, self._arrive_late, data)
@@ -199,6 +205,7 @@ class Net:
         self.spike = 0.0
         self.late_reads = 0.0  # share of answers whose file regions are read only when the peer takes them
         self.walled: set[str] = set()  # clients that reach nobody
+        self.deaf: dict[str, int] = {}  # clients of whom an answer will be lost: the next is 1
         self._wires: dict[Wire, None] = {}
         self._numbered = 0
 

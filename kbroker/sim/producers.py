@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ZSTD, ZSTD_SINCE = 4, 7
-TRIES = 20  # of one batch, before its producer gives it up
 
 RETRIABLE = frozenset(
     {
@@ -70,6 +69,7 @@ class Producer(Client):
     codec_id = 0
     most_records = 4
     pipelined = 1  # requests at a time
+    tries = 20  # of one batch, before it is given up
 
     def live(self) -> Script:
         """Batch after batch."""
@@ -102,7 +102,7 @@ class Producer(Client):
 
     def deliver(self, batches: list[Batch]) -> Generator[Any, Any, None]:
         """Send batches, one a request, until each is acknowledged or given up."""
-        for _ in range(TRIES):
+        for _ in range(self.tries):
             for batch in batches:
                 self.checks.sent(batch.values, idempotent=self.idempotent)
             losses = self.checks.losses

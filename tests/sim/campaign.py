@@ -1,4 +1,4 @@
-"""Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--seed S] [--play FILE ...] [--rewrite]`.
+"""Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--play FILE [--rewrite]]`.
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -14,8 +14,10 @@ import time
 import traceback
 from collections.abc import Iterator
 from itertools import count, islice
+from pathlib import Path
 from typing import NamedTuple
 
+from kbroker.sim.play import perform
 from kbroker.sim.swarm import Outcome, Swarm
 
 SHOWN_LINES = 60
@@ -62,13 +64,28 @@ def run(seed: int, *, show: bool = False) -> Outcome | None:
     return outcome
 
 
+def play(path: Path, *, rewrite: bool) -> int:
+    """One play; 1 if it went otherwise than it says."""
+    logging.disable()
+    text = path.read_text()
+    happened = perform(text)
+    print(happened, end="")
+    if rewrite:
+        path.write_text(happened)
+    return 0 if rewrite or happened == text else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/sim", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, help=f"how many worlds; {DEFAULT_SEEDS} unless --minutes is given")
     parser.add_argument("--minutes", type=float, help="for how long")
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
+    parser.add_argument("--play", type=Path, help="a play (kbroker/sim/play.py): show what happens in it")
+    parser.add_argument("--rewrite", action="store_true", help="with --play: write it into the file")
     arguments = parser.parse_args()
+    if arguments.play is not None:
+        return play(arguments.play, rewrite=arguments.rewrite)
     if arguments.seed is not None:
         return 0 if run(arguments.seed, show=True) else 1
     first = random.randrange(1 << 32) if arguments.first is None else arguments.first
