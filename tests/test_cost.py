@@ -124,7 +124,9 @@ def test_a_limit_on_lines_follows_what_has_become_cheaper(world: World, scenario
 def test_records_in_a_batch_cost_no_lines(world: World) -> None:
     requests = frames()
     one = lines_of(world, requests["produce one record"])
-    assert lines_of(world, requests["produce 100 records in a batch"]) <= one + 20  # an index entry, now and then
+    assert (
+        lines_of(world, requests["produce 100 records in a batch"]) <= one + 40
+    )  # it is large enough for an index entry
 
 
 @pytest.mark.parametrize("scenario", [name for name in LINES if "fetch" in name])
