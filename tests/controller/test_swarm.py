@@ -33,7 +33,7 @@ class Swarm:
     def run(self) -> None:
         moves = [self.handle] * 12 + [self.step] * 10 + [self.send] * 10
         moves += [self.create, self.create, self.grow, self.delete, self.elect, self.stop, self.start, self.start]
-        moves += [self.expire, self.shut_down]
+        moves += [self.expire, self.shut_down, self.fail_disk]
         for _ in range(STEPS):
             self.chance.choice(moves)()
             self.note_terms()
@@ -118,6 +118,7 @@ class Swarm:
         """A process begins with what its disk holds, and no idea of its roles."""
         disk = self.disks[broker]
         disk.partitions.clear()
+        disk.failing = False
         self.leaving.discard(broker)
         self.cluster.nodes[broker] = Node(self.cluster, broker, {}, disk)
 
@@ -132,6 +133,13 @@ class Swarm:
             target = self.chance.choice(BROKERS)
             self.leaving.add(target)
             node.plane.controller.put(ShutDown(target, -1, lambda code, left: None))
+
+    def fail_disk(self) -> None:
+        """From now on the disk takes no new partition and deletes none; a restart mends it."""
+        node = self.node()
+        if node:
+            self.leaving.add(node.id)
+            node.replicas.failing = True
 
     # -- what must hold
 
