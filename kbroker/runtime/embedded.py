@@ -15,18 +15,32 @@ Made by the composition root when no ZooKeeper is configured. A file `metadata.d
 One `submit` is one SQLite transaction, however many operations it has: one fsync. Ephemeral nodes are written down,
 too, so that opening after a crash deletes them as ZooKeeper would when the session ends, and their parents count on.
 The file belongs to one process at a time (SQLite's lock); a second one gets an OSError that says so.
+
+When a change cannot be written (a full disk), nobody knows what will survive: the session ends, as ZooKeeper's would,
+and a new one starts once what memory holds is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.metadata.tree import NOBODY, Node, Tree
-from kbroker.ports import Operation, Post, SessionStarted, StoreAnswer
+from kbroker.ports import (
+    Operation,
+    Outcome,
+    Post,
+    SessionExpired,
+    SessionStarted,
+    StoreAnswer,
+    StoreFault,
+)
 
 if TYPE_CHECKING:
     import sqlite3  # imported late at run time: a broker on ZooKeeper never needs it
+
+log = logging.getLogger("kbroker.store")
 
 LAYOUT = 1
 
@@ -44,16 +58,19 @@ _COUNT = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
 class EmbeddedStore:
     """A `kbroker.ports.MetadataStore` in a file; what happens is posted before `submit` returns."""
 
-    def __init__(self, path: str, post: Post) -> None:
+    def __init__(self, path: str, post: Post, later: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Open the file, made if missing, end the sessions of earlier lives, and start one.
 
+        later: runs a job after a while, to try again what could not be written; without it, that is not tried again.
         Raises: OSError if the file cannot be opened, is taken by another process, or is not ours.
         """
         self._post = post
         self._path = path
+        self._later = later
         self._file = _open(path)
         self._tree = Tree(self._counter("zxid"))
         self._session = self._counter("session") + 1
+        self._is_up = True
         self._tree.restore(self._nodes())
         for earlier in {node.session for node in self._tree.nodes.values()} - {NOBODY}:
             self._tree.end_session(earlier)
@@ -61,29 +78,62 @@ class EmbeddedStore:
         post(SessionStarted(self._session))
 
     def submit(self, operations: Sequence[Operation], token: object) -> None:
-        """Do these, make them durable, and post what they fired and the answer. Raises: OSError of a full disk."""
+        """Do these, make them durable, and post what they fired and the answer."""
+        if not self._is_up:
+            self._post(StoreAnswer(token, _lost(operations)))
+            return
         outcomes = tuple(self._tree.apply(operation, self._session) for operation in operations)
-        if self._tree.touched:
-            self._save()
+        try:
+            if self._tree.touched:
+                self._save()
+        except OSError as error:
+            log.error("metadata cannot be written, the broker leaves its cluster until it can: %s", error)
+            self._post(StoreAnswer(token, _lost(operations)))
+            self._end_session()
+            return
         for fired in self._tree.take_fired():
             self._post(fired.event)
         self._post(StoreAnswer(token, outcomes))
 
+    def _end_session(self) -> None:
+        self._is_up = False
+        self._tree.end_session(self._session)
+        self._tree.take_fired()
+        self._session += 1
+        self._post(SessionExpired())
+        if self._later is not None:
+            self._later(self._start_session)
+
+    def _start_session(self) -> None:
+        """What memory holds is written before anybody hears of it; if it cannot be yet, later."""
+        try:
+            self._save()
+        except OSError:
+            assert self._later is not None
+            self._later(self._start_session)
+            return
+        log.info("metadata can be written again")
+        self._is_up = True
+        self._post(SessionStarted(self._session))
+
     def close(self) -> None:
         """End the session, and close the file."""
         self._tree.end_session(self._session)
-        self._save()
+        try:
+            self._save()
+        except OSError as error:
+            log.error("metadata cannot be written: %s", error)
         self._file.close()
 
     def _save(self) -> None:
-        """Write down every touched node. One transaction."""
-        nodes = self._tree.nodes
-        touched, self._tree.touched = self._tree.touched, set()
+        """Write down every touched node. One transaction. Raises: OSError; then they count as touched still."""
+        nodes, touched = self._tree.nodes, self._tree.touched
         with _as_os_error(self._path), self._file:
             self._file.executemany(_PUT, [_row(path, nodes[path]) for path in touched if path in nodes])
             gone = [(path,) for path in touched if path not in nodes]
             self._file.executemany("DELETE FROM node WHERE path = ?", gone)
             self._file.executemany(_COUNT, [("zxid", self._tree.zxid), ("session", self._session), ("layout", LAYOUT)])
+        touched.clear()
 
     def _counter(self, name: str) -> int:
         row = self._file.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
@@ -96,6 +146,10 @@ class EmbeddedStore:
             node = Node(bytes(data), czxid, self._session - 1 if ephemeral else NOBODY)
             node.mzxid, node.version, node.children_version, node.sequence = rest[:-1]
             yield path, node
+
+
+def _lost(operations: Sequence[Operation]) -> tuple[Outcome, ...]:
+    return tuple(Outcome(StoreFault.SESSION_EXPIRED, "") for _ in operations)
 
 
 def _row(path: str, node: Node) -> tuple[str, bytes, int, int, int, int, int, int]:

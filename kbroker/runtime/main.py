@@ -37,6 +37,7 @@ from kbroker.runtime.server import Limits, Server, listening_socket
 log = logging.getLogger("kbroker")
 
 STORE_FILE = "metadata.db"
+STORE_RETRY_S = 1.0  # after a failure to write it
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
@@ -194,7 +195,9 @@ class BrokerProcess:
             self.node_id, logs, self._clock, configs.topic_config, self.config.producer_id_expiration_ms
         )
         try:
-            store = EmbeddedStore(f"{self.paths[0]}/{STORE_FILE}", post)
+            store = EmbeddedStore(
+                f"{self.paths[0]}/{STORE_FILE}", post, lambda again: loop.call_later(STORE_RETRY_S, again)
+            )
         except OSError as error:
             raise StartupError(str(error)) from None
         plane = ControlPlane(

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kbroker.ports import Create, Get, Operation, Outcome, StoreAnswer, StoreEvent, StoreFault
+from kbroker.ports import (
+    Create,
+    Get,
+    Operation,
+    Outcome,
+    SessionExpired,
+    SessionStarted,
+    StoreAnswer,
+    StoreEvent,
+    StoreFault,
+)
 from kbroker.runtime.embedded import EmbeddedStore
 
 
@@ -47,6 +58,27 @@ def test_a_file_of_another_layout_is_refused(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(OSError, match="another layout"):
         EmbeddedStore(str(tmp_path / "m.db"), lambda event: None)
+
+
+def test_a_full_disk_ends_the_session_until_there_is_room(tmp_path: Path) -> None:
+    events: list[StoreEvent] = []
+    jobs: list[Callable[[], None]] = []
+    store = EmbeddedStore(str(tmp_path / "m.db"), events.append, jobs.append)
+    store.submit([Create("/e", ephemeral=True)], 1)
+    pages = store._file.execute("PRAGMA page_count").fetchone()[0]
+    store._file.execute(f"PRAGMA max_page_count = {pages}")
+    events.clear()
+    store.submit([Create("/big", bytes(1 << 20))], 2)
+    store.submit([Get("/e")], 3)
+    assert [type(event) for event in events] == [StoreAnswer, SessionExpired, StoreAnswer]
+    jobs.pop()()  # still no room
+    assert len(events) == 3
+    store._file.execute("PRAGMA max_page_count = 1000000")
+    jobs.pop()()
+    assert isinstance(events[3], SessionStarted)
+    store.close()
+    _, (ephemeral, big) = ask(tmp_path / "m.db", Get("/e"), Get("/big"))
+    assert (ephemeral.fault, len(big.data)) == (StoreFault.NO_NODE, 1 << 20)
 
 
 def test_a_thousand_nodes_of_one_submit_come_back(tmp_path: Path) -> None:
