@@ -1,0 +1,76 @@
+"""Managers, and what tests do with them, in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.checkpoints import read_text
+from kbroker.log.directory import LoadProgress
+from kbroker.log.manager import LogManager, open_logs
+from kbroker.sim.clock import SimRandom
+from kbroker.sim.disk import SimDisk
+from tests.log.worlds import NOW, batch
+
+TOPIC_ID = bytes(range(1, 17))
+CONFIG = ManagerConfig(initial_delay_ms=0)
+
+
+def start(
+    disk: SimDisk,
+    *paths: str,
+    config: LogConfig | None = None,
+    manager_config: ManagerConfig = CONFIG,
+    node_id: int = 1,
+    cluster_id: str | None = "c",
+    progress: Callable[[LoadProgress], None] | None = None,
+) -> LogManager:
+    return open_logs(
+        disk,
+        SimRandom(1),
+        paths or ("/a",),
+        config_of=lambda _: config or LogConfig(),
+        cluster_id=cluster_id,
+        node_id=node_id,
+        config=manager_config,
+        now_ms=0,
+        wall_ms=NOW,
+        progress=progress,
+    )
+
+
+def create(manager: LogManager, topic: str, *indices: int, is_new: bool = True) -> None:
+    for index in indices or (0,):
+        manager.get_or_create(topic, index, TOPIC_ID, LogConfig(), is_new=is_new, wall_ms=NOW)
+
+
+def append(manager: LogManager, topic: str, index: int = 0, count: int = 1) -> None:
+    log = manager.get(topic, index)
+    assert log is not None
+    log.append_as_leader(batch(count), 0, NOW)
+    log.set_high_watermark(log.log_end_offset)
+
+
+def run_jobs(manager: LogManager, now_ms: int = 0) -> int:
+    """Run what the pool would, until there is no more; how many."""
+    count = 0
+    while jobs := manager.take_jobs():
+        for job in jobs:
+            count += 1
+            try:
+                job.run()
+            except OSError as error:
+                manager.finished(job, error, now_ms)
+            else:
+                manager.finished(job, None, now_ms)
+    return count
+
+
+def text(disk: SimDisk, path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return read_text(disk, folder, name) or ""
+
+
+def names(disk: SimDisk, path: str) -> list[str]:
+    return sorted(entry.name for entry in disk.list(path))

@@ -1,0 +1,190 @@
+"""The log manager: what is done by and by, and the clean stop."""
+
+from __future__ import annotations
+
+import errno
+
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.checkpoints import parse_offsets
+from kbroker.sim.disk import SimDisk
+from tests.log.managers import append, create, names, run_jobs, start, text
+from tests.log.worlds import NOW
+
+# ---- by and by
+
+
+def test_checkpoints_are_written_when_due_and_only_if_they_changed() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.due(0, NOW)
+    run_jobs(manager)
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 2}
+    manager.due(5_000, NOW)
+    assert run_jobs(manager) == 0
+    append(manager, "t")
+    assert manager.due(10_000, NOW) == 15_000
+    assert run_jobs(manager) == 1
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 3}
+
+
+def test_a_checkpoint_is_written_by_one_job_at_a_time() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    jobs = manager.take_jobs()
+    append(manager, "t", count=2)
+    manager.due(5_000, NOW)
+    assert manager.take_jobs() == []
+    for job in jobs:
+        job.run()
+        manager.finished(job, None, 0)
+    run_jobs(manager)
+    assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 2}
+
+
+def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=1)
+    append(manager, "t", count=1)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    manager.due(60_000, NOW)
+    jobs = manager.take_jobs()
+    manager.truncate({("t", 0): 1}, now_ms=0, wall_ms=NOW)
+    for job in jobs:
+        job.run()
+        manager.finished(job, None, 0)
+    assert parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint")) == {("t", 0): 1}
+
+
+def test_retention_removes_old_segments_and_then_their_files() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    manager.get_or_create("t", 0, None, LogConfig(segment_bytes=100, retention_ms=10), is_new=True, wall_ms=NOW)
+    for _ in range(4):
+        append(manager, "t")
+    manager.due(0, NOW + 1000)
+    assert [name for name in names(disk, "/a/t-0") if name.endswith(".log")] == ["00000000000000000004.log"]
+    manager.due(60_000, NOW + 1000)
+    run_jobs(manager)
+    assert [name for name in names(disk, "/a/t-0") if ".deleted" in name] == []
+
+
+def test_a_look_at_many_logs_is_spread_over_turns() -> None:
+    manager = start(SimDisk())
+    create(manager, "t", *range(300))
+    assert manager.due(0, NOW) == 0
+    assert manager.due(0, NOW) > 0
+
+
+def test_logs_are_flushed_when_their_time_has_come() -> None:
+    manager = start(SimDisk(), manager_config=ManagerConfig(initial_delay_ms=0, flush_scheduler_interval_ms=100))
+    manager.get_or_create("t", 0, None, LogConfig(flush_ms=1000), is_new=True, wall_ms=NOW)
+    append(manager, "t", count=2)
+    manager.due(999, NOW)
+    run_jobs(manager, 999)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.recovery_point == 0
+    manager.due(1100, NOW)
+    run_jobs(manager, 1100)
+    assert log.recovery_point == 2
+
+
+def test_a_flush_makes_a_new_partitions_folder_durable_as_well() -> None:
+    for seed in range(8):
+        disk = SimDisk(seed)
+        manager = start(disk)
+        create(manager, "t")
+        append(manager, "t", count=2)
+        manager.flush("t", 0)
+        for job in manager.take_jobs():
+            if "Flush" in type(job).__name__:
+                job.run()
+                manager.finished(job, None, 0)
+        disk.restart()
+        log = start(disk).get("t", 0)
+        assert log is not None
+        assert log.log_end_offset == 2
+
+
+def test_settings_reach_the_log() -> None:
+    manager = start(SimDisk())
+    create(manager, "t")
+    config = LogConfig(segment_bytes=100)
+    manager.reconfigure("t", 0, config)
+    append(manager, "t")
+    append(manager, "t")
+    log = manager.get("t", 0)
+    assert log is not None
+    assert len(log.segments) == 2
+
+
+def test_an_emptied_log_starts_where_it_was_told_and_says_so_durably() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.truncate_fully("t", 0, 50, now_ms=0, wall_ms=NOW)
+    disk.restart()
+    log = start(disk).get("t", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+
+
+# ---- going down
+
+
+def test_a_directory_that_fails_at_the_clean_stop_gets_no_marker() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t", 0, 1)
+    append(manager, "t", 0)
+    append(manager, "t", 1)
+    disk.fail("sync", "/a/t-0/00000000000000000000.log", errno.EIO)
+    manager.close()
+    assert ".kafka_cleanshutdown" not in names(disk, "/a")
+    assert ".kafka_cleanshutdown" in names(disk, "/b")
+
+
+def test_a_clean_stop_finishes_a_flush_that_nobody_began() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.flush("t", 0)
+    manager.close()
+    disk.restart()
+    log = start(disk).get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 2
+
+
+def test_crashing_anywhere_in_a_clean_stop_loses_nothing_flushed() -> None:
+    calls = 1
+    while True:
+        disk = SimDisk(calls)
+        manager = start(disk)
+        create(manager, "t")
+        append(manager, "t", count=2)
+        manager.flush("t", 0)
+        run_jobs(manager)
+        disk.calls, disk.crash_at = 0, calls
+        try:
+            manager.close()
+        except BaseException as stopped:
+            if type(stopped).__name__ != "PowerLoss":
+                raise
+        else:
+            break
+        disk.restart()
+        log = start(disk).get("t", 0)
+        assert log is not None
+        assert log.log_end_offset == 2
+        calls += 1
+    assert calls > 10
