@@ -68,8 +68,10 @@ class RoleChange(NamedTuple):
 
 def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn."""
-    call.session.is_controller = True
-    return call.broker.plane.lane.take(request, call.version, call.ticket) or LATER
+    answer = call.broker.plane.lane.take(request, call.version, call.ticket)
+    if answer is None or answer.error_code == ErrorCode.NONE:
+        call.session.is_controller = True  # goes first from now on; whoever is out of date does not
+    return answer or LATER
 
 
 class ControlLane:

@@ -41,6 +41,8 @@ from tests.processes import BrokerProcess
 CONTROL_APIS = (4, 5, 6)
 PRODUCE, CREATE_TOPICS, CREATE_PARTITIONS = 0, 19, 37
 MOST_PARTITIONS = 10
+GETS_THROUGH = 0.6  # of the frames are to reach a handler: mutations are tried until one can be decoded
+TRIES = 8
 FRAMES_PER_CONNECTION = 16
 CONNECTIONS = 4  # at once: threads, each with one connection after the other
 HANG_S = 20.0  # a connection that is not closed by then is a finding
@@ -89,10 +91,15 @@ def seeds(port: int, apis: tuple[int, ...]) -> dict[int, list[bytes]]:
 
 def ends_connection(frame: bytes) -> bool:
     """Whether nothing should follow a frame: the broker has to hang up on it, or may (Produce with acks=0)."""
+    return frame[:2] == bytes(2) or malformed(frame)
+
+
+def malformed(frame: bytes) -> bool:
+    """Whether the broker cannot answer a frame."""
     try:
         api, version, _, _, start = parse_request_header(frame)
         route = ROUTES.get(api)
-        if route is None or not route.first <= version <= route.last or api == PRODUCE:
+        if route is None or not route.first <= version <= route.last:
             return True
         if version >= route.flexible_from:
             start = skip_tags(frame, start)
@@ -161,6 +168,11 @@ class Campaign:
             some = self._frames[self._rng.choice(self._apis)]
             others = self._all if self._rng.random() < 0.1 else some
             frame = mutate(self._rng, self._rng.choice(some), others)
+            if self._rng.random() < GETS_THROUGH:
+                for _ in range(TRIES):
+                    if not malformed(frame):
+                        break
+                    frame = mutate(self._rng, self._rng.choice(some), others)
             if not asks_for_much(frame):
                 batch.append(frame)
         return batch

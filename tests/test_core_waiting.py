@@ -1,0 +1,133 @@
+"""Requests that wait in the core: how many may, and whom it concerns when one fails."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from kbroker import core as core_module
+from kbroker.api.routes import ROUTES, Route, load
+from kbroker.core import Channel, Core
+from protocol.headers import encode_request_header
+from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+
+NOW_MS = 1_000
+READY, LATE = 1, 2  # error codes that tell by which way an answer came
+
+
+class Patient:
+    """Waits for the key "moved"."""
+
+    deadline_ms = NOW_MS + 500
+    keys: Sequence[str] = ("moved",)
+
+    def __init__(self, fails: bool) -> None:
+        self._fails = fails
+
+    def answer(self, now_ms: int) -> HeartbeatResponse:
+        """At once."""
+        if self._fails:
+            raise RuntimeError("the file is gone")
+        return HeartbeatResponse(error_code=READY)
+
+    def expired(self, now_ms: int) -> HeartbeatResponse:
+        """Time is up."""
+        if self._fails:
+            raise RuntimeError("the file is gone")
+        return HeartbeatResponse(error_code=LATE)
+
+
+class Parts:
+    """A broker of which nothing is asked but what moved."""
+
+    strict = False
+
+    def __init__(self) -> None:
+        self.touched: list[str] = []
+
+    def take_touched(self) -> list[str]:
+        """What a test has put there."""
+        touched, self.touched = self.touched, []
+        return touched
+
+    def take_replies(self) -> list[object]:
+        """None."""
+        return []
+
+    def step(self, now_ms: int) -> bool:
+        """Nothing to do."""
+        return False
+
+    def expire(self, now_ms: int) -> None:
+        """Nothing to do."""
+
+    def disconnected(self, session: object) -> None:
+        """Nothing to do."""
+
+    def handle(self, event: object, now_ms: int) -> None:
+        """The event is the key that moved."""
+        self.touched.append(cast(str, event))
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Core:
+    load()
+
+    def heartbeat(request: HeartbeatRequest, call: Any) -> Patient:
+        return Patient(fails=request.member_id == "fails")
+
+    monkeypatch.setitem(ROUTES, 12, Route(12, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0)))
+    return Core(cast(Any, Parts()), NOW_MS)
+
+
+def ask(core: Core, channel: Channel, member: str = "waits") -> None:
+    """A request that waits."""
+    body = HeartbeatRequest(group_id="", generation_id=0, member_id=member).encode(0)
+    core.receive(channel, memoryview(encode_request_header(HeartbeatRequest, 0, 1, None) + body), NOW_MS)
+
+
+def codes(channel: Channel) -> list[int]:
+    """The error codes of the answers so far."""
+    return [struct.unpack(">h", cast(bytes, piece)[-2:])[0] for piece in channel.out]
+
+
+def test_an_answer_waits_until_its_key_moves(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(core, channel)
+    before = codes(channel)
+    core.handle("moved", NOW_MS)
+    assert (before, codes(channel)) == ([], [READY])
+
+
+def test_beyond_the_most_that_may_wait_the_time_of_the_next_is_up(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_module, "PARKED_OPERATIONS", 3)
+    channels = [core.open("PLAINTEXT", "10.0.0.1", port) for port in range(5)]
+    for channel in channels:
+        ask(core, channel)
+    assert [codes(channel) for channel in channels] == [[], [], [], [LATE], [LATE]]
+
+
+def test_a_waiting_request_that_fails_costs_its_own_connection(core: Core) -> None:
+    failing, other = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
+    ask(core, failing, "fails")
+    ask(core, other)
+    core.handle("moved", NOW_MS)
+    assert (bool(failing.closing), other.closing, codes(other)) == (True, "", [READY])
+
+
+def test_a_waiting_request_that_fails_at_its_deadline_does_not_stop_time(core: Core) -> None:
+    failing, other = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
+    ask(core, failing, "fails")
+    ask(core, other)
+    core.expire(NOW_MS + 600)
+    assert (bool(failing.closing), codes(other)) == (True, [LATE])
+
+
+def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(core, channel)
+    core.closed(channel, NOW_MS)
+    assert len(core._purgatory) == 0
