@@ -29,7 +29,7 @@ def test_sigterm_ends_it_cleanly_and_quickly(tmp_path: Path, clients: int) -> No
         waiting = [Client(broker.port) for _ in range(clients)]
         begun = time.monotonic()
         code = broker.stop()
-    assert (code, time.monotonic() - begun < 3, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (
+    assert (code, time.monotonic() - begun < 10, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (
         0,
         True,
         True,
