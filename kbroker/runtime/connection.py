@@ -138,18 +138,17 @@ class Connection:
         server = self._server
         receive = server.core.receive
         now_ms = self.last_heard_ms
-        left = REQUESTS_PER_LOOP_TURN
+        turn = len(frames) if self.in_lane else REQUESTS_PER_LOOP_TURN
         try:
-            for frame in frames:
+            for number, frame in enumerate(frames):
                 if server.lane and not self.in_lane:
                     server.empty_lane()
                 if channel.closing:
                     break
-                if channel.full or left == 0:
-                    self._hold(frames[REQUESTS_PER_LOOP_TURN - left :])
+                if number == turn or channel.full:
+                    self._hold(frames[number:])
                     break
                 receive(channel, frame, now_ms)
-                left -= 1
         except Exception:  # the core answers what handlers raise: this is a bug, and the client must not wait for it
             log.exception("failed on a request of %s", channel.session)
             self.close("internal error")

@@ -179,6 +179,15 @@ def test_the_control_planes_listener_goes_first(here: Loopback) -> None:
     assert here.core.seen[0] == b"econtrol"
 
 
+def test_all_that_a_controller_has_sent_goes_first(here: Loopback) -> None:
+    here.listen("CONTROL", control=True)
+    data, control = here.connect(), here.connect("CONTROL")
+    here.send(data, *[b"e"] * 10)
+    here.send(control, *[b"econtrol"] * 60)
+    here.until(lambda: len(here.core.seen) == 70)
+    assert here.core.seen[:60] == [b"econtrol"] * 60
+
+
 def test_the_lane_is_emptied_before_each_request_not_each_turn(here: Loopback) -> None:
     here.listen("CONTROL", control=True)
     data, control = here.connect(), here.connect("CONTROL")
