@@ -37,21 +37,32 @@ class Finding(NamedTuple):
 
     @property
     def holds(self) -> bool | None:
-        """Whether the budget is kept; None where there is none, or nobody to compare with."""
-        if self.metric.most is not None and self.ours:
-            return statistics.median(self.ours) <= self.metric.most
-        if self.metric.most_ratio is not None and self.ratio is not None:
-            return (
-                self.ratio >= self.metric.most_ratio
-                if self.metric.more_is_better
-                else (self.ratio <= self.metric.most_ratio)
-            )
-        return None
+        """Whether the median keeps the budget; None where there is none, or nobody to compare with."""
+        kept = self._kept()
+        return None if not kept else self._within(statistics.median(self._judged()))
 
     @property
     def verdict(self) -> str:
-        """One word for a table."""
-        return {True: "holds", False: "MISSED", None: ""}[self.holds]
+        """For a table; unsteady: single rounds say otherwise than their median, so that the run proves little."""
+        kept = self._kept()
+        if not kept:
+            return ""
+        return ("holds" if self.holds else "MISSED") + ("" if len(set(kept)) == 1 else ", unsteady")
+
+    def _judged(self) -> list[float]:
+        """What the budget is about: values by themselves, or ratios."""
+        return self.ours if self.metric.most is not None else self.ratios
+
+    def _kept(self) -> list[bool]:
+        """Round by round, whether the budget was kept; empty where there is none."""
+        if self.metric.most is None and self.metric.most_ratio is None:
+            return []
+        return [self._within(value) for value in self._judged()]
+
+    def _within(self, value: float) -> bool:
+        limit = self.metric.most if self.metric.most is not None else self.metric.most_ratio
+        assert limit is not None, self.metric
+        return value >= limit if self.metric.more_is_better else value <= limit
 
     @property
     def budget(self) -> str:

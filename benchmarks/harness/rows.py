@@ -295,6 +295,7 @@ class Start(Row):
     metrics = (
         Metric("new", "new directory", "s", most=0.25),
         Metric("again", "started again", "s", most=0.25),
+        Metric("cpu", "CPU until then, new directory", "s"),
     )
     uses_fresh = True
 
@@ -310,12 +311,13 @@ class Start(Row):
                 create_topics(connection, ["bench-start"])
                 Producer(connection, data)  # has been acknowledged once when it is made
                 new = time.perf_counter() - begun
+                used = broker.cpu_s()
             broker.stop()
             begun = broker.launch()
             with broker.connect(patience_s=60) as connection:
                 Producer(connection, data)
                 again = time.perf_counter() - begun
-        return {"new": new, "again": again}
+        return {"new": new, "again": again, "cpu": used}
 
 
 class Memory(Row):
