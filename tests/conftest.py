@@ -1,0 +1,15 @@
+"""What holds for all tests: how Hypothesis chooses its examples.
+
+A check of a change must say the same thing twice, so examples are derived from the test itself and no deadline looks at
+a busy machine's clock. New examples are what people explore with: `HYPOTHESIS_PROFILE=explore pytest tests`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
