@@ -15,6 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+MOST_EVENTS_AT_ONCE = 20_000
+"""In one millisecond; more are a loop that waits for a time it has already reached."""
+
 KEPT_LINES = 400
 """Lines of the transcript kept for a failure; the hash covers all of them."""
 
@@ -59,6 +62,7 @@ class World:
         self.watchers: list[Callable[[], None]] = []
         self._heap: list[tuple[int, int, Event]] = []
         self._numbered = 0
+        self._at_once = 0  # events since time last moved on
         self._hash = hashlib.blake2b(digest_size=16)
 
     def chance(self, name: str) -> random.Random:
@@ -91,6 +95,9 @@ class World:
         while self._heap:
             at_ms, _, event = heappop(self._heap)
             assert at_ms >= self.now_ms, (at_ms, self.now_ms)
+            self._at_once = self._at_once + 1 if at_ms == self.now_ms else 0
+            if self._at_once > MOST_EVENTS_AT_ONCE:
+                raise self.broken("time stands still: events follow one another without end")
             self.now_ms = at_ms
             if event.happen():
                 self.events += 1

@@ -1,0 +1,51 @@
+"""That the checks see what they are there for: a broker with one fault in it, and the breach that follows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.log.jobs import FlushJob
+from kbroker.log.producers import Producers
+from kbroker.sim.swarm import Swarm
+from kbroker.sim.world import Broken, World
+from kbroker.timing import Purgatory
+
+
+@pytest.fixture(autouse=True)
+def _silence() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_producer_whose_sequence_is_not_looked_at_writes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Producers, "check", lambda *_: None)
+    with pytest.raises(Broken, match="was sent 1 times and is at"):
+        Swarm(8).run()
+
+
+def test_an_answer_that_misses_its_deadline_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = Purgatory.expire
+    monkeypatch.setattr(Purgatory, "expire", lambda purgatory, now_ms: really(purgatory, now_ms)[:0])
+    with pytest.raises(Broken, match="was to be answered by"):
+        Swarm(2).run()
+
+
+def test_a_flush_that_does_nothing_loses_what_was_called_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlushJob, "run", lambda _: None)
+    with pytest.raises(Broken, match="was promised"):
+        Swarm(2).run()
+
+
+def test_time_that_stands_still_is_seen() -> None:
+    world = World(1)
+
+    def again() -> None:
+        world.after(0, again)
+
+    again()
+    with pytest.raises(Broken, match="time stands still"):
+        world.run_until(1)
