@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kbroker.api.call import LATER, Reply
 from kbroker.api.routes import Route
+from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import MetadataCache, TopicKey, topics_of
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, Steps
@@ -55,6 +56,7 @@ ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | Update
 NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
 EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
 IDS_IN_ANSWERS_SINCE = 5  # LeaderAndIsr
+LAST_SECURITY_PROTOCOL = 3  # SASL_SSL
 
 
 class RoleChange(NamedTuple):
@@ -67,11 +69,28 @@ class RoleChange(NamedTuple):
 
 
 def control(request: ControlRequest, call: Call) -> Result:
-    """Obey the controller, at once or when it is this request's turn."""
+    """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
+    _check(request)
     answer = call.broker.plane.lane.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
         call.session.is_controller = True  # goes first from now on; whoever is out of date does not
     return answer or LATER
+
+
+def _check(request: ControlRequest) -> None:
+    """Names become folders, and whoever can connect can claim to be a controller."""
+    if isinstance(request, LeaderAndIsrRequest):
+        for name, _, state in _leader_states(request):
+            fault = topic_name_fault(name)
+            if fault:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+            if state.partition_index < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"partition {state.partition_index} of {name}")
+    elif isinstance(request, UpdateMetadataRequest):
+        for broker in request.live_brokers:
+            for endpoint in broker.endpoints:
+                if not 0 <= endpoint.security_protocol <= LAST_SECURITY_PROTOCOL:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"security protocol {endpoint.security_protocol}")
 
 
 class ControlLane:

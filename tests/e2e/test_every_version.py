@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.api.routes import ROUTES, load
 from protocol.errors import ErrorCode
+from protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -48,3 +49,14 @@ def test_a_count_of_partitions_beyond_reason_is_refused(here: World, count: int)
     more = CreatePartitionsTopic(name=here.topic().name, count=count + 1, assignments=None)
     (grown,) = here.ask(CreatePartitionsRequest(topics=[more], timeout_ms=10_000, validate_only=False), 3).results
     assert (made.error_code, grown.error_code) == (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["../../outside", "a/b", "", "nul\0", ".."])
+def test_a_controller_cannot_make_folders_of_any_name(here: World, name: str) -> None:
+    state = LeaderAndIsrPartitionState(
+        partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], partition_epoch=0, replicas=[1]
+    )
+    topics = [LeaderAndIsrTopicState(topic_name=name, partition_states=[state])]
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=topics, live_leaders=[])
+    assert here.ask(request, 4).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -47,7 +47,7 @@ FRAMES_PER_CONNECTION = 16
 CONNECTIONS = 4  # at once: threads, each with one connection after the other
 HANG_S = 60.0  # a connection that is not closed by then is a finding
 MOST_RSS_BYTES = 400 << 20
-LOG_LINES_PER_S = 60  # ten for each place in the code that logs, and a few places
+LOG_LINES_PER_S = 120  # ten for each place in the code that logs, and some places
 REMEMBERED = 100_000  # frames, to find the one that a traceback is about
 BAD_SIZES = (-1, -(2**31), 2**31 - 1, 104_857_601)
 
