@@ -20,7 +20,7 @@ from compat_tests.waiting import eventually
 
 SECTION = "6 Under kill -9 and with many connections"
 MODES = {"acks 1": (1, False), "acks all": (-1, False), "acks all, idempotent": (-1, True)}
-pytestmark = [pytest.mark.quick, pytest.mark.timeout(1800), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.quick, pytest.mark.timeout(1800)]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ SECTION, COLUMN = "8 Spark", "Spark 4.2.0"
 T0 = 1_700_000_000_000
 MINUTE = 60_000
 REQUIREMENTS = ["pyspark==4.2.0", "pandas==2.3.3", "pyarrow==26.0.1"]
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 
 def _command() -> list[str]:
