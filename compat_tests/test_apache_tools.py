@@ -34,7 +34,8 @@ def topics(release: str, broker: Server, *arguments: str) -> str:
 
 
 def groups(release: str, broker: Server, *arguments: str) -> str:
-    return run(release, GROUPS, "--bootstrap-server", broker.address, *arguments)
+    patience = ["--timeout", "30000"] * ("--describe" in arguments)  # its own are 5 s, too few on a busy machine
+    return run(release, GROUPS, "--bootstrap-server", broker.address, *arguments, *patience)
 
 
 def test_api_versions(release: str, broker: Server) -> None:
