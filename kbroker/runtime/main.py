@@ -111,6 +111,7 @@ class BrokerProcess:
         if plane.fatal:
             log.error("%s", plane.fatal)
         server.close()
+        await server.jobs_done()  # a log is not closed while one of its flushes is under way
         plane.close()
 
     # -- coming up

@@ -92,6 +92,9 @@ class Server:
         self._gathered_bytes = 0
         self._most_gathered_bytes = max(GATHERED_BYTES, limits.max_frame_bytes)
         self._settling = False
+        self._closed = False
+        self._running = 0  # jobs for the disk that are under way
+        self._job_ended = asyncio.Event()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at_ms: int | None = None
@@ -125,6 +128,8 @@ class Server:
                         connection.flush()
         finally:
             self._settling = False
+        if self._closed:
+            return
         for job in core.broker.take_jobs():
             self._run(job)
         deadline_ms = core.next_deadline_ms()
@@ -147,7 +152,8 @@ class Server:
         self.settle()
 
     def close(self) -> None:
-        """Stop accepting and hang up on everyone."""
+        """Stop accepting, hang up on everyone, begin no more work for the disk."""
+        self._closed = True
         for listening in self._listening.values():
             self.loop.remove_reader(listening.fileno())
             listening.close()
@@ -158,10 +164,19 @@ class Server:
             if timer is not None:
                 timer.cancel()
 
+    async def jobs_done(self) -> None:
+        """Return once the work for the disk that is under way has ended, and the core knows how. After `close`."""
+        while self._running:
+            self._job_ended.clear()
+            await self._job_ended.wait()
+
     def _run(self, job: Job) -> None:
         """Work for the disk, on the pool."""
+        self._running += 1
 
         def done(error: BaseException | None) -> None:
+            self._running -= 1
+            self._job_ended.set()
             if error is not None and not isinstance(error, OSError):
                 raise error  # to the loop's exception handler: a bug
             self.core.handle(DiskDone(job, error), self.clock.now_ms())

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kafka import KafkaProducer
 
 from protocol.messages.handshake import ApiVersionsRequest
 from tests.e2e.world import World
@@ -92,3 +93,14 @@ def test_out_of_descriptors_it_goes_on_with_whom_it_has(tmp_path: Path) -> None:
             each.close()
         assert World(broker.port).produce(topic, b"again").base_offset == 4
         assert "Traceback" not in broker.log
+
+
+def test_it_ends_cleanly_in_the_middle_of_flushes(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, log_flush_interval_messages="1", num_partitions="20") as broker:
+        producer = KafkaProducer(bootstrap_servers=f"127.0.0.1:{broker.port}", linger_ms=0)
+        for number in range(400):
+            producer.send("flushed", b"%d" % number)
+        producer.flush(30)
+        code = broker.stop()
+        producer.close(0)
+    assert (code, "Traceback" in broker.log, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (0, False, True)
