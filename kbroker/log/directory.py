@@ -298,7 +298,8 @@ class _Loader:
         folders = self._folders()
         changed = self._take_marker()
         clean = changed == []
-        recovery_points = self._checkpoint(RECOVERY_POINTS, changed)
+        trusted = self._checkpoint(RECOVERY_POINTS, changed)
+        trusted_too_far = False
         start_offsets = self._checkpoint(LOG_START_OFFSETS, changed)
         high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
         for done, (name, folder) in enumerate(folders):
@@ -311,14 +312,18 @@ class _Loader:
                 random=self._random,
                 wall_ms=self._wall_ms,
                 clean=clean,
-                recovery_point=recovery_points.get(partition, 0),
+                recovery_point=trusted.get(partition, 0),
                 log_start_offset=start_offsets.get(partition, 0),
                 progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
+                notices=self._found.notices,
             )
+            trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
             self._keep(partition, folder, log)
             if self._progress is not None:
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
+        if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
+            self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
         return self._found._replace(was_clean=clean)
 
     def _folders(self) -> list[tuple[str, PartitionFolder]]:

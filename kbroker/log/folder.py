@@ -47,8 +47,8 @@ class OpenFiles:
         owners.append(owner)
         while len(owners) > self.limit:
             oldest = owners.popleft()
-            if oldest.touched and oldest is not owner:
-                oldest.touched = False
+            if oldest is owner or oldest.touched:
+                oldest.touched = oldest is owner
                 owners.append(oldest)
             else:
                 oldest.let_go()

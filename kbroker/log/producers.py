@@ -11,7 +11,7 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
     .snapshot   0  2  version, 1
                 2  4  CRC-32C of everything behind it
                 6  4  number of entries
-               10  48 each: producer_id 8, epoch 2, last_sequence 4, last_offset 8, offset_delta 4, timestamp 8,
+               10  46 each: producer_id 8, epoch 2, last_sequence 4, last_offset 8, offset_delta 4, timestamp 8,
                    coordinator_epoch 4, current_txn_first_offset 8 (-1: no open transaction)
 
 Source: KIP-98, KIP-360; Kafka documentation, "Message delivery semantics".

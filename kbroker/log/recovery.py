@@ -67,7 +67,8 @@ def open_log(
     clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset: from the checkpoints, 0
     where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean stop makes it
     read. notices: gets a line for everything that was not as it should be: path, position, what was done about it.
-    Raises OSError; NewerFormatError for a file that a newer broker has written.
+    If the log's recovery point is below the one given, the caller makes its checkpoint durable before anything is
+    appended: the next recovery trusts it. Raises OSError; NewerFormatError for a file that a newer broker has written.
     """
     notices = [] if notices is None else notices
     folder = Folder(disk, path, open_files)

@@ -348,13 +348,14 @@ class Segment:
             self._aborted.keep_below(offset)
         if found is not None:
             self.file.resize(found[0])
-            self.file.sync()
             self.size = found[0]
         if not self.size:
             self.created_ms = now_ms
             self._rolling_timestamp = NO_TIMESTAMP
         self._bytes_since_entry = 0
         self._find_max_timestamp()
+        for file in self.files_to_sync():
+            file.sync()
 
     def _find_max_timestamp(self) -> None:
         """From the last time index entry and the batches behind it."""
@@ -417,6 +418,10 @@ class Segment:
 
     def finish_again(self) -> None:
         """`finish`, for a segment that a crash may have caught in the act: its indices are true, if incomplete."""
+        end = self.end()[1]
+        if end < self.size:  # preallocated, and not trimmed yet
+            self.size = end
+            self.file.resize(end)
         self._find_max_timestamp()
         self.finish()
 

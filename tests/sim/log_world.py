@@ -221,6 +221,8 @@ class Host:
     def _open_after_crash(self) -> None:
         self.deletions.clear()
         self.open(clean=self.disk.stat("/logs/.kafka_cleanshutdown") is not None)
+        if self.log.recovery_point < self._saved("recovery-point-offset-checkpoint"):
+            self.checkpoint()
 
     def _saved(self, name: str) -> int:
         return parse_offsets(read_text(self.disk, "/logs", name) or "").get(PARTITION, 0)  # type: ignore[call-overload,no-any-return]
@@ -251,9 +253,11 @@ class Host:
         self.check()
 
     def forget_sequences(self) -> None:
-        """Producers go on behind their last batch that is left."""
+        """Producers go on behind what the log remembers, be it of records that nobody may read any more."""
         self.sequences = {
-            w.producer_id: w.sequence + w.last_offset - w.base_offset + 1 for w in self.line if w.producer_id >= 0
+            producer_id: entry.batches[-1].last_sequence + 1
+            for producer_id, entry in self.log.producers.items()
+            if entry.batches
         }
 
     def contents(self) -> list[bytes]:

@@ -1,0 +1,188 @@
+"""What a log remembers of producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.producers import Marker, Origin, Producers, parse_snapshot
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
+
+NOW = 1_000_000
+
+
+def header(sequence: int, count: int = 1, *, producer_id: int = 9, epoch: int = 0, attributes: int = 0) -> HeaderTuple:
+    return (0, 50, 0, 2, 0, attributes, count - 1, NOW, NOW, producer_id, epoch, sequence, count)
+
+
+class World:
+    """Producers and the offset that the next batch gets."""
+
+    def __init__(self) -> None:
+        self.producers = Producers()
+        self.offset = 100
+
+    def write(self, sequence: int, count: int = 1, **fields: int) -> None:
+        batch = header(sequence, count, **fields)
+        assert self.producers.check(batch, Origin.CLIENT) is None
+        self.producers.update(batch, self.offset, NOW)
+        self.offset += count
+        self.producers.end_offset = self.offset
+
+    def refusal(self, sequence: int, count: int = 1, origin: Origin = Origin.CLIENT, **fields: int) -> ErrorCode:
+        with pytest.raises(KafkaError) as raised:
+            self.producers.check(header(sequence, count, **fields), origin)
+        return raised.value.code
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    World().write(77)
+
+
+def test_each_of_the_last_five_batches_is_known_again() -> None:
+    world = World()
+    for sequence in range(0, 14, 2):
+        world.write(sequence, 2)
+    known = [world.producers.check(header(sequence, 2), Origin.CLIENT) for sequence in range(4, 14, 2)]
+    assert [each and each.first_offset for each in known] == [104, 106, 108, 110, 112]
+
+
+def test_an_older_batch_is_out_of_order() -> None:
+    world = World()
+    for sequence in range(0, 14, 2):
+        world.write(sequence, 2)
+    assert world.refusal(2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_part_of_a_known_batch_is_out_of_order() -> None:
+    world = World()
+    world.write(0, 4)
+    assert world.refusal(0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_wrap_from_the_largest_to_zero() -> None:
+    world = World()
+    world.write(LARGEST_SEQUENCE - 1, 2)
+    world.write(0)
+    assert world.refusal(2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_may_wrap_within() -> None:
+    world = World()
+    world.write(LARGEST_SEQUENCE, 3)
+    assert world.producers.check(header(LARGEST_SEQUENCE, 3), Origin.CLIENT) is not None
+    world.write(2)
+
+
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
+    world = World()
+    world.write(0)
+    assert world.refusal(1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    world.write(0, epoch=1)
+    assert world.refusal(1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.refusal(-1, epoch=0, origin=Origin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_replicas_are_not_asked() -> None:
+    world = World()
+    world.write(0, epoch=3)
+    assert world.producers.check(header(50, epoch=1), Origin.REPLICATION) is None
+
+
+def test_an_open_transaction_takes_no_other_records() -> None:
+    world = World()
+    world.write(0, attributes=TRANSACTIONAL)
+    assert world.refusal(1) is ErrorCode.INVALID_TXN_STATE
+
+
+def end(world: World, producer_id: int = 9, *, commit: bool = True, epoch: int = 0) -> object:
+    batch = header(-1, producer_id=producer_id, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
+    completed = world.producers.end_transaction(batch, world.offset, Marker(commit, 5, NOW))
+    world.offset += 1
+    if completed is not None:
+        world.producers.forget_completed(completed)
+    return completed
+
+
+def test_the_first_unstable_offset_is_that_of_the_oldest_undecided_or_uncommitted_transaction() -> None:
+    world = World()
+    world.write(0, attributes=TRANSACTIONAL)
+    world.write(0, attributes=TRANSACTIONAL, producer_id=8)
+    seen = [world.producers.first_unstable_offset]
+    end(world)
+    seen.append(world.producers.first_unstable_offset)
+    world.producers.high_watermark_moved(103)
+    seen.append(world.producers.first_unstable_offset)
+    end(world, 8)
+    world.producers.high_watermark_moved(104)
+    assert [*seen, world.producers.first_unstable_offset] == [100, 100, 101, None]
+
+
+def test_an_aborted_transaction_is_told_with_its_span() -> None:
+    world = World()
+    world.write(0, 3, attributes=TRANSACTIONAL)
+    assert end(world, commit=False) == (9, 100, 103, True)
+
+
+def test_a_marker_without_a_transaction_ends_nothing_but_fences() -> None:
+    world = World()
+    assert end(world, epoch=4) is None
+    assert world.refusal(0, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_zombie_coordinators_marker_is_refused() -> None:
+    world = World()
+    end(world)
+    with pytest.raises(KafkaError, match="TRANSACTION_COORDINATOR_FENCED"):
+        world.producers.check_marker(header(-1, attributes=CONTROL), Marker(True, 4, NOW))
+
+
+def test_silent_producers_expire_unless_their_transaction_is_open() -> None:
+    world = World()
+    world.write(0)
+    world.write(0, producer_id=8, attributes=TRANSACTIONAL)
+    assert (world.producers.expire(NOW + 99, 100), world.producers.expire(NOW + 100, 100)) == (0, 1)
+    assert world.producers.get(8) is not None
+
+
+def test_a_snapshot_keeps_the_last_batch_and_open_transactions() -> None:
+    world = World()
+    world.write(0, 2)
+    world.write(2, 2, attributes=TRANSACTIONAL)
+    again = Producers()
+    again.load(world.producers.snapshot(), 104, NOW, 1000)
+    duplicate = again.check(header(2, 2, attributes=TRANSACTIONAL), Origin.CLIENT)
+    assert (duplicate and duplicate.first_offset, again.first_unstable_offset, again.end_offset) == (102, 102, 104)
+
+
+def test_a_snapshot_is_laid_out_as_kafka_does() -> None:
+    world = World()
+    world.write(6, 2, epoch=3)
+    rest = "00000009 0003 00000007 0000000000000065 00000001 00000000000f4240 ffffffff ffffffffffffffff"
+    expected = bytes.fromhex("0000000100000000" + rest.replace(" ", ""))
+    content = world.producers.snapshot()
+    assert (content[:2], content[6:]) == (b"\0\1", expected)
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 8, 9, 20, 55])
+def test_a_damaged_snapshot_is_refused(at: int) -> None:
+    world = World()
+    world.write(0)
+    content = bytearray(world.producers.snapshot())
+    content[at] ^= 0x40
+    with pytest.raises(CorruptFileError):
+        parse_snapshot(bytes(content))
+
+
+@pytest.mark.parametrize("size", [0, 9, 10, 55])
+def test_a_torn_snapshot_is_refused(size: int) -> None:
+    world = World()
+    world.write(0)
+    with pytest.raises(CorruptFileError):
+        parse_snapshot(world.producers.snapshot()[:size])
+
+
+def test_a_newer_snapshot_is_told_from_a_damaged_one() -> None:
+    with pytest.raises(NewerFormatError):
+        parse_snapshot(b"\0\2" + Producers().snapshot()[2:])
