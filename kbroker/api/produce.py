@@ -6,7 +6,7 @@ with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; a
 closed if an append failed, for that is all the client can be told.
 
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator.
-With flush.messages or flush.ms set, Kafka answers after the fsync it asks for; here that fsync is begun before the
+With flush.messages set, Kafka answers after the fsync it asks for; here that fsync is begun before the
 answer leaves and ends soon after it, so a power cut (not a killed process) may take what was acknowledged in between.
 """
 
