@@ -9,7 +9,7 @@ Source: KIP-98; Kafka documentation, implementation, "Log".
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Collection
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
@@ -36,7 +36,8 @@ class Snapshots:
     def take(self, producers: Producers) -> None:
         """Write one at the producers' end offset, unless there is one; not durable yet."""
         offset = producers.end_offset
-        if offset in self.offsets:
+        at = bisect_left(self.offsets, offset)
+        if self.offsets[at : at + 1] == [offset]:
             return
         file = self._folder.open(offset, "snapshot", "create")
         try:
@@ -44,7 +45,7 @@ class Snapshots:
             file.write([producers.snapshot()], 0)
         finally:
             file.close()
-        insort(self.offsets, offset)
+        self.offsets.insert(at, offset)
 
     def to_sync(self, above: int, up_to: int) -> list[File]:
         """Handles on those with above < offset <= up_to."""
