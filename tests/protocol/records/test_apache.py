@@ -228,8 +228,8 @@ def test_damage_that_apache_refuses_we_refuse_and_what_it_reads_we_read(apache: 
     sets = list(damaged(magic, codec, per_seed=30))
     for data, answer in zip(sets, apache.parse(sets), strict=True):
         theirs = read_by_apache(answer)
-        if "OutOfMemoryError" in answer.get("error", ""):
-            continue  # no verdict: Apache allocates what a message inside a wrapper claims
+        if "OutOfMemoryError" in answer.get("error", "") + answer.get("stopped", ""):
+            continue  # no verdict: Apache allocates what a message inside a wrapper, or a block of snappy, claims
         try:
             ours = parse(data, magic)
         except RecordError as error:
