@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.report import Finding, as_svg
+from benchmarks.harness.report import Finding, Outcome, as_svg
 from benchmarks.harness.rows import Metric
 
 
@@ -31,4 +31,7 @@ def test_a_ratio_budget_without_a_peer_has_no_verdict() -> None:
 
 
 def test_the_picture_shows_every_finding_with_a_ratio() -> None:
-    assert as_svg({}, [finding([1], [2], most_ratio=0.9), finding([1], [])]).count("<rect x=") == 1
+    assert (
+        as_svg({}, [Outcome("row", "a row", [finding([1], [2], most_ratio=0.9), finding([1], [])])]).count("<rect x=")
+        == 1
+    )

@@ -23,7 +23,7 @@ from kbroker.properties import format_properties
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 RELEASE = "4.3.0"
-OURS, APACHES = "kbroker", "apache"
+OURS, APACHES, FLOOR = "kbroker", "apache", "floor"
 
 # bin/kafka-server-start.sh and kafka-run-class.sh of the release
 APACHE_JVM = (
@@ -99,6 +99,17 @@ class Broker:
     def output(self) -> str:
         """What the process said so far."""
         return (self.folder / "output").read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process was launched and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch_ready(self) -> None:
+        """Start the process and wait until it answers."""
+        self.launch()
+        with self.connect(patience_s=60) as connection:
+            wait_until_ready(connection)
 
     def stop(self) -> None:
         """A clean shutdown, waited for."""
@@ -183,7 +194,5 @@ BROKERS: dict[str, type[Broker]] = {OURS: Kbroker, APACHES: Apache}
 def started(kind: str, folder: Path, settings: dict[str, str] | None = None) -> Iterator[Broker]:
     """A broker that answers."""
     with BROKERS[kind](folder, settings or {}) as broker:
-        broker.launch()
-        with broker.connect(patience_s=60) as connection:
-            wait_until_ready(connection)
+        broker.launch_ready()
         yield broker

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from benchmarks.harness.brokers import Broker
+from benchmarks.harness.floor import Echo
 from benchmarks.harness.wire import (
     Connection,
     Consumer,
@@ -38,6 +39,7 @@ class Metric(NamedTuple):
 
     most_ratio: what ours may be, as a part of Apache's; most: what it may be by itself, in `unit`. more_is_better:
     for throughput. shows_value: false for times and rates of a machine that others use too: only their ratio holds.
+    beyond_floor: another metric's key; this one is what is left of that when the floor's is taken away.
     """
 
     key: str
@@ -47,13 +49,34 @@ class Metric(NamedTuple):
     most: float | None = None
     more_is_better: bool = False
     shows_value: bool = True
+    beyond_floor: str = ""
+
+    @property
+    def budget(self) -> str:
+        """The budget as text; empty if there is none."""
+        sign = ">=" if self.more_is_better else "<="
+        if self.most is not None:
+            return f"{sign} {self.most:g} {self.unit}"
+        return "" if self.most_ratio is None else f"{sign} {self.most_ratio:g}x"
+
+    def allows(self, value: float) -> bool | None:
+        """Whether a value (with `most`) or a ratio is within the budget; None if there is none."""
+        limit = self.most if self.most is not None else self.most_ratio
+        if limit is None:
+            return None
+        return value >= limit if self.more_is_better else value <= limit
 
 
 class Scale(NamedTuple):
-    """How much load a round is. rounds: for each broker, interleaved; warm_rounds: before them, not counted."""
+    """How much load a round is.
+
+    rounds: for each broker, interleaved, of a row with a budget; watched_rounds: of one without. warm_most: how many
+    go before them, not counted, at most: fewer if both brokers have stopped getting faster (`runner.has_settled`).
+    """
 
     rounds: int
-    warm_rounds: int
+    watched_rounds: int
+    warm_most: int
     bytes_1k: int
     bytes_100: int
     pings: int
@@ -66,7 +89,8 @@ class Scale(NamedTuple):
 
 QUICK = Scale(
     rounds=3,
-    warm_rounds=4,  # a JVM compiles what runs some ten thousand times; below 600 MB it costs three times more
+    watched_rounds=2,
+    warm_most=8,  # a JVM compiles what runs some ten thousand times; below 600 MB it costs three times more
     bytes_1k=200 * MB,
     bytes_100=100 * MB,
     pings=5_000,
@@ -78,13 +102,14 @@ QUICK = Scale(
 )
 FULL = Scale(
     rounds=7,
-    warm_rounds=2,
-    bytes_1k=1 * GB,
-    bytes_100=300 * MB,
-    pings=20_000,
-    requests_100_partitions=2_000,
+    watched_rounds=3,
+    warm_most=10,
+    bytes_1k=400 * MB,
+    bytes_100=200 * MB,
+    pings=15_000,
+    requests_100_partitions=1_500,
     fetch_log_bytes=500 * MB,
-    fetch_bytes=5 * GB,
+    fetch_bytes=2 * GB,
     memory_bytes=10 * GB,
     starts=5,
 )
@@ -97,6 +122,9 @@ class Row:
     title: str
     metrics: tuple[Metric, ...]
     uses_fresh = False  # every round starts brokers of its own, by `fresh`
+    measures_latency = False  # of single requests, between which cores would fall asleep
+    settles_by: str | None = "cpu"  # what of it falls while a broker warms up; None: warm_most rounds, without looking
+    peer_rounds = 1000  # with uses_fresh: in how many rounds Apache gets its turn too
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
@@ -113,13 +141,22 @@ class Row:
         """One round of a row that starts its own brokers."""
         raise NotImplementedError
 
+    def measure_floor(self, echo: Echo) -> Measured:
+        """What a round gives without a broker, where that says something."""
+        return {}
+
     def finish(self, broker: Broker) -> None:
         """Take away what `prepare` made."""
 
     @property
     def rounds(self) -> int:
         """How many rounds each broker gets."""
-        return self.scale.rounds
+        return self.scale.rounds if any(metric.budget for metric in self.metrics) else self.scale.watched_rounds
+
+    @property
+    def warm_most(self) -> int:
+        """How many rounds go before them, at most."""
+        return self.scale.warm_most
 
 
 class Produce(Row):
@@ -191,8 +228,10 @@ class PingPong(Row):
     metrics = (
         Metric("p50", "latency, p50", "us", 0.45, shows_value=False),
         Metric("p99", "latency, p99", "us", 0.5, shows_value=False),
+        Metric("p50_own", "p50 beyond the floor", "us", shows_value=False, beyond_floor="p50"),
         Metric("cpu", "CPU per request", "us"),
     )
+    measures_latency = True
 
     def prepare(self, broker: Broker) -> None:
         self._frame = produce_frame("bench-pingpong", [batch(1, 100)])
@@ -206,12 +245,19 @@ class PingPong(Row):
             seconds = producer.latencies(self.scale.pings)
             used = broker.cpu_s() - before
         self.requests += len(seconds)
-        hundredths = statistics.quantiles(seconds, n=100)
-        return {"p50": hundredths[49] * 1e6, "p99": hundredths[98] * 1e6, "cpu": used / len(seconds) * 1e6}
+        return {**_middle_and_tail(seconds), "cpu": used / len(seconds) * 1e6}
+
+    def measure_floor(self, echo: Echo) -> Measured:
+        return _middle_and_tail(echo.latencies(self._frame, self.scale.pings))
 
     def finish(self, broker: Broker) -> None:
         with broker.connect() as connection:
             delete_topics(connection, ["bench-pingpong"])
+
+
+def _middle_and_tail(seconds: list[float]) -> Measured:
+    hundredths = statistics.quantiles(seconds, n=100)
+    return {"p50": hundredths[49] * 1e6, "p99": hundredths[98] * 1e6}
 
 
 class Partitions100(Row):
@@ -298,6 +344,7 @@ class Start(Row):
         Metric("cpu", "CPU until then, new directory", "s"),
     )
     uses_fresh = True
+    peer_rounds = 2  # the budget is no ratio, and Apache's takes ten seconds
 
     @property
     def rounds(self) -> int:
@@ -321,7 +368,7 @@ class Start(Row):
 
 
 class Memory(Row):
-    """Resident memory of a new broker, and after data has gone through it both ways."""
+    """Resident memory of a new broker, and after data has gone through it both ways: in, and out to a consumer."""
 
     key = "memory"
     title = "resident memory"
@@ -331,20 +378,30 @@ class Memory(Row):
     )
     uses_fresh = True
     rest_s = 5.0
+    records = BATCH_BYTES // 1010
+    turn_bytes = 200 * MB  # written, then read: well before retention takes it away
 
     @property
     def rounds(self) -> int:
         return 1
 
     def measure_fresh(self, kind: str, fresh: Fresh) -> Measured:
-        data = batch(BATCH_BYTES // 1010, 1000)
+        data = batch(self.records, 1000)
         with fresh(kind, {}) as broker:
             broker.launch()
-            with broker.connect(patience_s=60) as connection:
+            with broker.connect(patience_s=60) as connection, broker.connect() as other:
                 create_topics(connection, ["bench-memory"], configs=KEEP)
                 time.sleep(self.rest_s)
                 rest = broker.rss_bytes()
-                Producer(connection, produce_frame("bench-memory", [data])).run(self.scale.memory_bytes // len(data))
+                producer = Producer(connection, produce_frame("bench-memory", [data]))
+                consumer = Consumer(
+                    other, "bench-memory", batch_bytes=len(data), batch_records=self.records, partition_bytes=1 << 20
+                )
+                count, left = self.turn_bytes // len(data), self.scale.memory_bytes
+                while left > 0:
+                    producer.run(count)
+                    consumer.run(consumer.offset + count * self.records)
+                    left -= self.turn_bytes
                 after = broker.rss_bytes()
         return {"rest": rest / MB, "after": after / MB}
 

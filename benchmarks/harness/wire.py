@@ -203,19 +203,24 @@ class Producer:
 
     def latencies(self, count: int) -> list[float]:
         """One request at a time: the seconds each took, in the order sent."""
-        sock, data, size = self._connection.socket, self._data, self._answer_bytes
-        buffer = bytearray(size)
-        clock = time.perf_counter
-        seconds = []
-        for _ in range(count):
-            begun = clock()
-            sock.sendall(data)
-            got = sock.recv_into(buffer)
-            while got < size:
-                got += sock.recv_into(memoryview(buffer)[got:]) or _hung_up()
-            seconds.append(clock() - begun)
-        check_produced(memoryview(buffer)[4:])
+        seconds, answer = ping(self._connection.socket, self._data, self._answer_bytes, count)
+        check_produced(answer[4:])
         return seconds
+
+
+def ping(sock: socket.socket, data: bytes, answer_bytes: int, count: int) -> tuple[list[float], memoryview]:
+    """Send `data` and wait for an answer of so many bytes, `count` times: the seconds each took, the last answer."""
+    buffer = bytearray(answer_bytes)
+    clock = time.perf_counter
+    seconds = []
+    for _ in range(count):
+        begun = clock()
+        sock.sendall(data)
+        got = sock.recv_into(buffer)
+        while got < answer_bytes:
+            got += sock.recv_into(memoryview(buffer)[got:]) or _hung_up()
+        seconds.append(clock() - begun)
+    return seconds, memoryview(buffer)
 
 
 def check_produced(answer: memoryview) -> ProduceResponse:
