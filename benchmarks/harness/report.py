@@ -123,12 +123,15 @@ def _line(each: Finding) -> tuple[str, ...]:
 
 
 def shown(samples: Sequence[float], metric: Metric) -> str:
-    """The median with its unit; in brackets what depends on whatever else the machine does."""
-    if not samples:
-        return "-"
-    median = statistics.median(samples)
-    digits = 0 if median >= 100 else 1 if median >= 10 else 2
-    return f"{median:.{digits}f} {metric.unit}" if metric.shows_value else f"({median:.{digits}f} {metric.unit})"
+    """The median with its unit."""
+    return with_unit(statistics.median(samples), metric) if samples else "-"
+
+
+def with_unit(value: float, metric: Metric) -> str:
+    """For a table; in brackets what depends on whatever else the machine does."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    text = f"{value:.{digits}f} {metric.unit}"
+    return text if metric.shows_value else f"({text})"
 
 
 def as_text(outcomes: Sequence[Outcome]) -> str:

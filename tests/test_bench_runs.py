@@ -1,0 +1,135 @@
+"""Runs of the bench taken together, and the tables they make: the pages say what the kept runs say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.catalogue import ALL
+from benchmarks.harness.rows import QUICK, Metric, Row
+from benchmarks.harness.runs import Measure, Run, budgets_table, condensed, full_table, measures, put_table
+from benchmarks.table import kept, pages
+
+MACHINE = {"scale": "full", "summary": "a machine", "when": "2026-01-02 03:04 UTC"}
+
+
+class Load(Row):
+    key = "load"
+    title = "a load"
+    metrics = (Metric("cpu", "CPU", "s", most_ratio=0.5), Metric("rate", "throughput", "MB/s", shows_value=False))
+
+
+class Memory(Row):
+    key = "memory"
+    title = "memory"
+    metrics = (Metric("rest", "at rest", "MB", most=45),)
+
+
+def row(measure: str, ours: list[float], theirs: list[float], verdict: str = "holds") -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(ours, theirs, strict=False)]
+    return {
+        "row": measure.split("/")[0],
+        "measure": measure.split("/")[1],
+        "kbroker": ours,
+        "apache": theirs,
+        "floor": [],
+        "ratios": ratios,
+        "verdict": verdict,
+    }
+
+
+def run(*rows: dict[str, Any], failed: dict[str, str] | None = None) -> Run:
+    outcomes = [{"row": key, "failure": why} for key, why in (failed or {}).items()]
+    return condensed({"machine": MACHINE, "rows": list(rows), "outcomes": outcomes})
+
+
+def ratio_of(ours: float, verdict: str = "holds") -> Run:
+    return run(row("load/cpu", [ours], [10], verdict))
+
+
+def cpu(*runs: Run) -> Measure:
+    return measures([Load], runs)[0]
+
+
+def test_a_kept_run_has_the_median_of_the_rounds_ratios() -> None:
+    assert run(row("load/cpu", [1, 2, 9], [10, 10, 10]))["rows"]["load/cpu"]["ratio"] == 0.2
+
+
+def test_a_kept_run_has_no_samples() -> None:
+    assert run(row("load/cpu", [1, 2, 9], [10, 10, 10]))["rows"]["load/cpu"]["kbroker"] == 2
+
+
+def test_a_budget_holds_if_it_holds_in_every_run() -> None:
+    assert cpu(ratio_of(3), ratio_of(4), ratio_of(5)).verdict == "holds"
+
+
+def test_a_budget_missed_in_one_run_is_missed() -> None:
+    assert cpu(ratio_of(3), ratio_of(4), ratio_of(6)).verdict == "MISSED in 1 of 3"
+
+
+def test_a_budget_missed_in_all_runs_is_said_without_a_count() -> None:
+    assert cpu(ratio_of(6), ratio_of(7)).verdict == "MISSED"
+
+
+def test_a_run_in_which_the_row_failed_does_not_hold() -> None:
+    assert cpu(ratio_of(3), run(failed={"load": "TimeoutError"})).verdict == "no result in 1 of 2"
+
+
+def test_a_run_whose_rounds_disagree_is_counted_as_unsteady() -> None:
+    assert cpu(ratio_of(3), ratio_of(4, "holds, unsteady")).verdict == "holds, unsteady in 1 of 2"
+
+
+def test_a_row_without_any_run_is_not_measured() -> None:
+    assert cpu().verdict == "not measured"
+
+
+def test_an_absolute_budget_is_about_the_value() -> None:
+    assert measures([Memory], [run(row("memory/rest", [46], []))])[0].verdict == "MISSED"
+
+
+def test_the_budgets_table_shows_the_median_and_every_run() -> None:
+    table = budgets_table([Load], [ratio_of(3), ratio_of(5), ratio_of(4)])
+    assert table.splitlines()[-1] == "| a load: CPU | <= 0.5x | 0.40x (0.30, 0.50, 0.40) | holds |"
+
+
+def test_too_few_runs_are_said_to_be_few() -> None:
+    assert "these are fewer" in budgets_table([Load], [ratio_of(3)])
+
+
+def test_a_failed_row_is_named_with_its_reason() -> None:
+    assert "- load, 2026-01-02 03:04 UTC: it hung" in full_table([Load], [run(failed={"load": "it hung"})])
+
+
+def test_a_value_that_depends_on_the_machine_is_in_brackets() -> None:
+    assert "| (150 MB/s) |" in full_table([Load], [run(row("load/rate", [150], [100]))])
+
+
+def test_a_table_goes_between_its_marks() -> None:
+    page = "a\n<!-- scripts/bench table: x -->\nold\n<!-- scripts/bench table: end of x -->\nb\n"
+    assert put_table(page, "x", "new") == page.replace("old", "new")
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="scripts/bench table: x"):
+        put_table("a page", "x", "new")
+
+
+def test_the_pages_say_what_the_kept_runs_say() -> None:
+    assert [page.name for page, text in pages().items() if page.read_text() != text] == []
+
+
+def test_kept_runs_have_only_rows_that_the_bench_has() -> None:
+    known = {f"{each.key}/{metric.key}" for each in ALL for metric in each.metrics}
+    assert [key for run in kept() for key in run["rows"] if key not in known] == []
+
+
+def test_every_row_of_the_bench_has_a_key_of_its_own() -> None:
+    assert len({each.key for each in ALL}) == len(ALL)
+
+
+def test_rows_with_a_budget_get_more_rounds_than_those_that_are_watched() -> None:
+    assert {each(QUICK).rounds for each in ALL if each.key in ("produce-1k", "produce-lz4")} == {
+        QUICK.rounds,
+        QUICK.watched_rounds,
+    }
