@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import crowds, java_rows, rows
+from benchmarks.harness import crowds, java_rows, pairs, rows
 
-ALL: tuple[type[rows.Row], ...] = (*rows.BUDGETED, *rows.WATCHED, *crowds.ROWS, *java_rows.ROWS)
+ALL: tuple[type[rows.Row], ...] = (*rows.BUDGETED, *rows.WATCHED, *crowds.ROWS, *pairs.ROWS, *java_rows.ROWS)
