@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.fetch_sessions import Wanted
 from kbroker.api.routes import Route
+from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import READ_COMMITTED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
@@ -45,11 +46,21 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     except KafkaError as error:
         return _refuse(request, error.code, error.message)
     reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes)
-    deadline_ms = call.now_ms + request.max_wait_ms
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
-    return response or AwaitBytes(reader, deadline_ms)
+    return response or AwaitBytes(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+
+
+def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:
+    """Until when a fetch waits: max_wait_ms, or a little less, so that many of them end at the same moment.
+
+    What a quiet broker does is wake up: once for each of its consumers' waits that ends, once for each that begins. So
+    waits end on multiples of a step, at most a twentieth of the wait early, and consumers that were answered together
+    come back together. max_wait_ms is Kafka's promise of a maximum: no answer is later for it.
+    """
+    deadline_ms = now_ms + max_wait_ms
+    return deadline_ms - deadline_ms % max(min(max_wait_ms // 20, LONG_POLL_STEP_MS), 1)
 
 
 class AwaitBytes:

@@ -36,3 +36,4 @@ REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 # Made by one CreateTopics or CreatePartitions. Each costs a folder, open files and writes to the metadata store; a
 # count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same limit.
 NEW_PARTITIONS_PER_REQUEST = 10_000
+LONG_POLL_STEP_MS = 20  # fetches without news are answered on multiples of this: one wake-up for many of them

@@ -195,3 +195,49 @@ def test_everything_is_there_after_a_restart(world: World, client: Client) -> No
     world.disk.restart(power_loss=False)
     world.start()
     assert values(fetched(world.client().ask(fetch(), 12))[0].records) == [b"a", b"b"]
+
+
+# ---- how long a fetch without news waits
+
+
+@pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 100, 500, 30_000])
+@pytest.mark.parametrize("begun_ms", [0, 1, 7, 19])
+def test_a_wait_is_at_most_what_was_asked_for_and_at_most_a_twentieth_shorter(
+    world: World, client: Client, max_wait_ms: int, begun_ms: int
+) -> None:
+    world.advance(begun_ms)
+    number, begun_at_ms = client.send(fetch(max_wait_ms=max_wait_ms), 12), world.clock.now_ms()
+    while number not in client.look():
+        world.advance(1)
+    waited_ms = world.clock.now_ms() - begun_at_ms
+    assert max_wait_ms - min(max_wait_ms // 20, 20) <= waited_ms <= max_wait_ms
+
+
+def test_fetches_that_begin_one_by_one_are_answered_together(world: World) -> None:
+    clients = [world.client() for _ in range(200)]
+    for each in clients:
+        each.send(fetch(max_wait_ms=500), 12)
+        world.advance(2)
+    moments: set[int] = set()
+    for _ in range(500):
+        before = sum(len(each.look()) for each in clients)
+        world.advance(1)
+        if sum(len(each.look()) for each in clients) > before:
+            moments.add(world.clock.now_ms())
+    assert len(moments) <= 400 / 20 + 1
+
+
+def test_fetches_that_were_answered_together_stay_together(world: World) -> None:
+    clients = [world.client() for _ in range(2)]
+    for each in clients:
+        each.send(fetch(max_wait_ms=500), 12)
+        world.advance(3)
+    world.advance(500)
+    for each in clients:
+        each.send(fetch(max_wait_ms=500), 12)  # at once, as consumers do
+    world.advance(479)
+    counts = []
+    for _ in range(22):
+        world.advance(1)
+        counts.append(sum(len(each.look()) for each in clients))
+    assert set(counts) == {2, 4}
