@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -64,7 +63,7 @@ def _run(static: dict[str, Given], began: float) -> int:
         sys.stdout.flush()
 
     try:
-        return asyncio.run(BrokerProcess(static).run(started))
+        return BrokerProcess(static).run(started)
     except StartupError as error:
         click.echo(f"kbroker: {error}", err=True)
         return 1

@@ -1,8 +1,7 @@
 """One client's socket: bytes in as whole frames, answers out as buffers and file regions.
 
-Made and owned by `server.py`, driven by asyncio's readiness callbacks (`add_reader`, `add_writer`); asyncio's own
-transports cost several times more on a fetch. It never looks inside a frame and decides nothing about Kafka: frames
-go to the core's channel, and what the channel has in `out` is written in that order.
+Made and owned by `server.py`, called by the loop when its socket is ready. It never looks inside a frame and decides
+nothing about Kafka: frames go to the core's channel, and what the channel has in `out` is written in that order.
 
 Reading. A readable socket is read into one buffer that all connections of a loop share. A frame that arrived whole is
 handled right there; the part of one that did not is moved into a buffer of the connection's own, and the rest is

@@ -22,7 +22,6 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel("WARNING")
 
 
 class _TextFormatter(logging.Formatter):

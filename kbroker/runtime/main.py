@@ -7,14 +7,13 @@ and no other: what a broker does is the core's business.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from kbroker.api.broker import Broker
 from kbroker.api.plane import ControlPlane
@@ -32,6 +31,7 @@ from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, listening_socket
 
 log = logging.getLogger("kbroker")
@@ -64,18 +64,23 @@ class BrokerProcess:
         self._clock = SystemClock()
         self._random = SystemRandom()
         self._disk = SystemDisk()
+        self._stopping = False
         self._choose_identity()
 
-    async def run(self, started: Callable[[BrokerProcess], None]) -> int:
+    def run(self, started: Callable[[BrokerProcess], None]) -> int:
         """Start, call `started` once clients are served, serve until SIGTERM or SIGINT, stop cleanly.
 
         Returns: the exit code. Raises: StartupError.
         """
-        loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._turned = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+        loop = Loop()
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.on_signal(number, self._stop)
+            return self._run(loop, started)
+        finally:
+            loop.close()
+
+    def _run(self, loop: Loop, started: Callable[[BrokerProcess], None]) -> int:
         configs = Configs(self.layers)
         logs = self._open_logs(configs)
         pool = DiskPool(loop)
@@ -83,7 +88,7 @@ class BrokerProcess:
         try:
             sockets = self._bind()
             self._build(loop, pool, configs, logs)
-            await self._serve(sockets, started)
+            self._serve(loop, sockets, started)
         finally:
             for listening in sockets.values():
                 listening.close()
@@ -92,26 +97,23 @@ class BrokerProcess:
         return 1 if self.core.broker.plane.fatal else 0
 
     def _stop(self) -> None:
-        self._stopping.set()
-        self._turned.set()
+        self._stopping = True
 
-    async def _serve(self, sockets: dict[str, socket.socket], started: Callable[[BrokerProcess], None]) -> None:
+    def _serve(self, loop: Loop, sockets: dict[str, socket.socket], started: Callable[[BrokerProcess], None]) -> None:
         plane = self.core.broker.plane
         server = self.server
-        while not (plane.ready or plane.fatal or self._stopping.is_set()):
-            self._turned.clear()
-            await self._turned.wait()
+        loop.run_until(lambda: plane.ready or plane.fatal or self._stopping)
         if plane.ready:
             for name, listening in sockets.items():
                 server.accept_from(name, listening, control=name == self.listeners.control_plane)
             gc.collect()
             gc.freeze()  # what is here now stays: later collections need not look at it
             started(self)
-            await self._stopping.wait()
+            loop.run_until(lambda: self._stopping)
         if plane.fatal:
             log.error("%s", plane.fatal)
         server.close()
-        await server.jobs_done()  # a log is not closed while one of its flushes is under way
+        loop.run_until(lambda: server.jobs_done)  # a log is not closed while one of its flushes is under way
         plane.close()
 
     # -- coming up
@@ -176,13 +178,12 @@ class BrokerProcess:
         )
         return sockets
 
-    def _build(self, loop: asyncio.AbstractEventLoop, pool: DiskPool, configs: Configs, logs: LogManager) -> None:
+    def _build(self, loop: Loop, pool: DiskPool, configs: Configs, logs: LogManager) -> None:
         """Put the parts together."""
 
         def deliver(event: object) -> None:
             self.core.handle(event, self._clock.now_ms())
             self.server.settle()
-            self._turned.set()
             plane = self.core.broker.plane
             if plane.config_changed:
                 self.server.limit(_limits(plane.configs.broker))
@@ -190,7 +191,7 @@ class BrokerProcess:
                 self._stop()
 
         def post(event: object) -> None:
-            loop.call_soon(deliver, event)  # never at once: whoever caused it is in the middle of a step
+            loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
 
         replicas = ReplicaManager(
             self.node_id, logs, self._clock, configs.topic_config, self.config.producer_id_expiration_ms
@@ -214,6 +215,8 @@ def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
     if len(tasks) == 1:
         tasks[0]()
         return
+    from concurrent.futures import ThreadPoolExecutor  # most brokers have one directory
+
     with ThreadPoolExecutor(max(len(tasks), 1), thread_name_prefix="kbroker-load") as pool:
         list(pool.map(lambda task: task(), tasks))
 

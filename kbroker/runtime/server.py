@@ -2,18 +2,18 @@
 
 Made by `main.py`. It turns readiness into calls of the core (`receive`, `expire`, `handle`) and the core's answers
 into writes; it knows listeners and limits on connections, and nothing about requests. Everything here runs on the
-loop's thread, except the reads of `DiskPool`, which come back through `call_soon_threadsafe`.
+loop's thread, except the reads of `DiskPool`, which come back through `call_from_thread`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
 import socket
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kbroker.api.broker import DiskDone
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker.ports import Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile
+    from kbroker.runtime.loop import Loop
 
 log = logging.getLogger("kbroker.server")
 
@@ -72,9 +73,7 @@ def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes
 class Server:
     """All sockets of one broker, on one event loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, core: Core, clock: Clock, pool: DiskPool, limits: Limits
-    ) -> None:
+    def __init__(self, loop: Loop, core: Core, clock: Clock, pool: DiskPool, limits: Limits) -> None:
         self.loop = loop
         self.core = core
         self.clock = clock
@@ -94,9 +93,8 @@ class Server:
         self._settling = False
         self._closed = False
         self._running = 0  # jobs for the disk that are under way
-        self._job_ended = asyncio.Event()
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        self._wake: asyncio.TimerHandle | None = None
+        self._sweep_timer = loop.timer(self.sweep)
+        self._wake = loop.timer(self._on_timer)
         self._wake_at_ms: int | None = None
 
     def accept_from(self, name: str, listening: socket.socket, *, control: bool = False) -> None:
@@ -108,7 +106,7 @@ class Server:
         self._listening[name] = listening
         if control:
             self._control_listener = name
-        self.loop.add_reader(listening.fileno(), self._accept, name, listening)
+        self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
 
     def limit(self, limits: Limits) -> None:
         """Other limits count from now on; nobody who is in is sent away for them. Frames keep the size they had."""
@@ -137,16 +135,13 @@ class Server:
             self._set_timer(deadline_ms)
 
     def _set_timer(self, deadline_ms: int | None) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
         self._wake_at_ms = deadline_ms
-        if deadline_ms is not None:
-            delay_ms = max(deadline_ms - self.clock.now_ms(), 0)
-            self._wake = self.loop.call_later(delay_ms / 1000, self._on_timer)
+        if deadline_ms is None:
+            self._wake.cancel()
+        else:
+            self._wake.set(max(deadline_ms - self.clock.now_ms(), 0) / 1000)
 
     def _on_timer(self) -> None:
-        self._wake = None
         self._wake_at_ms = None
         self.core.expire(self.clock.now_ms())
         self.settle()
@@ -160,15 +155,13 @@ class Server:
         self._listening.clear()
         for connection in list(self._connections.values()):
             connection.close("")
-        for timer in (self._wake, self._sweep_timer):
-            if timer is not None:
-                timer.cancel()
+        self._wake.cancel()
+        self._sweep_timer.cancel()
 
-    async def jobs_done(self) -> None:
-        """Return once the work for the disk that is under way has ended, and the core knows how. After `close`."""
-        while self._running:
-            self._job_ended.clear()
-            await self._job_ended.wait()
+    @property
+    def jobs_done(self) -> bool:
+        """Whether no work for the disk is under way, and the core knows how all of it ended."""
+        return not self._running
 
     def _run(self, job: Job) -> None:
         """Work for the disk, on the pool."""
@@ -176,9 +169,8 @@ class Server:
 
         def done(error: BaseException | None) -> None:
             self._running -= 1
-            self._job_ended.set()
             if error is not None and not isinstance(error, OSError):
-                raise error  # to the loop's exception handler: a bug
+                raise error  # to the loop, which reports it: a bug
             self.core.handle(DiskDone(job, error), self.clock.now_ms())
             self.settle()
 
@@ -204,7 +196,7 @@ class Server:
 
         def again() -> None:
             if name in self._listening:
-                self.loop.add_reader(listening.fileno(), self._accept, name, listening)
+                self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
 
         self.loop.call_later(ACCEPT_PAUSE_S, again)
 
@@ -225,7 +217,7 @@ class Server:
         self._by_ip[host] += 1
         if control:
             self.prefer(connection)
-        if self._sweep_timer is None:
+        if self._sweep_timer.due_s is None:
             self._sweep_later()
 
     def _refusal(self, host: str, control: bool) -> str:
@@ -288,14 +280,13 @@ class Server:
             for connection in too_long:
                 if not connection.channel.busy:  # else it waits for us: a long poll, or a rebalance
                     connection.close(f"idle for connections.max.idle.ms={idle_ms}")
-        self._sweep_timer = None
         if self._connections:
             self._sweep_later()
 
     def _sweep_later(self) -> None:
         idle_ms = self._limits.idle_ms
         seconds = min(idle_ms / 1000 / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if idle_ms >= 0 else LONGEST_SWEEP_S
-        self._sweep_timer = self.loop.call_later(max(seconds, 0.001), self.sweep)
+        self._sweep_timer.set(max(seconds, 0.001))
 
     def gone(self, connection: Connection, reason: str) -> None:
         """A connection has closed itself."""

@@ -15,7 +15,6 @@ does with a frame is told by the frame's first byte:
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import time
@@ -28,6 +27,7 @@ from kbroker.api.call import Session
 from kbroker.core import Channel
 from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
+from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, listening_socket
 
 PATIENCE_S = 10.0
@@ -148,9 +148,9 @@ class Loopback:
     """A running server and its clients."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.faults: list[dict[str, Any]] = []
-        self.loop.set_exception_handler(lambda loop, context: self.faults.append(context))
+        self.loop = Loop()
+        self.faults: list[Exception] = []
+        self.loop.failed = self.faults.append
         self.core, self.clock, self.pool = StubCore(), HandClock(), HandPool()
         self.server = Server(self.loop, cast(Any, self.core), self.clock, cast(Any, self.pool), limits)
         self.ports: dict[str, int] = {}
@@ -166,8 +166,7 @@ class Loopback:
     def turn(self, count: int = 1) -> None:
         """One turn of the loop: what is ready now, without waiting."""
         for _ in range(count):
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+            self.loop.turn(wait=False)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Turn until it holds."""

@@ -1,0 +1,219 @@
+"""What a broker waits for: ready sockets, a time, a signal, work that a thread has done.
+
+Made by `main.py`; `server.py` and `connection.py` register with it, `disk_pool.py` comes back through it. It is epoll
+and little else: a ready descriptor is a call, at once, with nothing made for it, and a starting broker does not import
+asyncio, a sixth of what it imported (docs/decisions/0003-connections.md has the numbers). It knows no Kafka.
+
+One thread turns the loop and is the only one to call it, but for `call_from_thread`. Callbacks may register, remove and
+close what they like. A descriptor that was closed and given out again within a turn may be told of a readiness that was
+its predecessor's: whoever registers does not block, and takes "nothing there" for an answer.
+
+A callback that raises is a bug: it is reported, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+log = logging.getLogger("kbroker.loop")
+
+READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
+WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
+
+_READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT  # an error or a hang-up counts as both
+
+Callback = Callable[[], object]
+
+
+class Timer:
+    """Calls back once, when its time has come; can be set again at any time."""
+
+    __slots__ = ("_callback", "_loop", "due_s")
+
+    def __init__(self, loop: Loop, callback: Callback) -> None:
+        self._loop = loop
+        self._callback = callback
+        self.due_s: float | None = None  # on time.monotonic's clock; None: not set
+
+    def set(self, delay_s: float) -> None:
+        """Call back in `delay_s` seconds, and no more at the time set before."""
+        self.due_s = time.monotonic() + delay_s
+        self._loop._keep(self)
+
+    def cancel(self) -> None:
+        """Do not call back."""
+        self.due_s = None
+        self._loop._drop(self)
+
+    def fire(self) -> None:
+        """For the loop."""
+        self.due_s = None
+        self._callback()
+
+
+class Loop:
+    """Readiness, time, signals and other threads, as calls on one thread.
+
+    failed: what becomes of an exception that a callback let out; it is logged unless this is set.
+    """
+
+    def __init__(self) -> None:
+        self.failed: Callable[[Exception], object] = _log_failure
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
+        self._timers: list[Timer] = []  # that are set: a handful
+        self._handlers: dict[int, object] = {}  # of signals, as they were before
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.add_reader(self._wake_read, self._woken)
+
+    def run_until(self, done: Callable[[], object]) -> None:
+        """Turn until `done()` holds; it is asked before every turn."""
+        while not done():
+            self.turn()
+
+    def turn(self, *, wait: bool = True) -> None:
+        """One turn: what is ready, then the timers that are due, then what was to be called soon.
+
+        wait: for something to come up. False: only what is there.
+        """
+        timeout_s = self._patience_s() if wait else 0
+        readers, writers = self._readers, self._writers
+        for fd, event in self._epoll.poll(timeout_s, READY_PER_TURN):
+            try:
+                if event & ~_WRITABLE and (callback := readers.get(fd)) is not None:
+                    callback()
+                if event & ~_READABLE and (callback := writers.get(fd)) is not None:
+                    callback()
+            except Exception as error:
+                self.failed(error)
+        if self._timers:
+            self._fire_timers()
+        for _ in range(len(self._soon)):  # what these add is for the next turn: sockets are asked in between
+            self._call(self._soon.popleft())
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for descriptors at most."""
+        if self._soon:
+            return 0
+        if not self._timers:
+            return None
+        return max(min([timer.due_s or 0.0 for timer in self._timers]) - time.monotonic(), 0)
+
+    def _fire_timers(self) -> None:
+        now_s = time.monotonic()
+        due = [timer for timer in self._timers if timer.due_s is not None and timer.due_s <= now_s]
+        for timer in sorted(due, key=lambda timer: timer.due_s or 0.0):
+            if timer.due_s is not None and timer.due_s <= now_s:  # the one before may have cancelled or moved it
+                self._drop(timer)
+                self._call(timer.fire)
+
+    def _call(self, callback: Callback) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self.failed(error)
+
+    # -- descriptors
+
+    def add_reader(self, fd: int, callback: Callback) -> None:
+        """Call back whenever `fd` has something to read, has failed or was hung up on."""
+        self._readers[fd] = callback
+        self._watch(fd, fd in self._writers)
+
+    def add_writer(self, fd: int, callback: Callback) -> None:
+        """Call back whenever `fd` takes something, has failed or was hung up on."""
+        self._writers[fd] = callback
+        self._watch(fd, fd in self._readers)
+
+    def remove_reader(self, fd: int) -> None:
+        """No more; nothing happens if there was none. Before the descriptor is closed."""
+        if self._readers.pop(fd, None) is not None:
+            self._unwatch(fd)
+
+    def remove_writer(self, fd: int) -> None:
+        """Likewise."""
+        if self._writers.pop(fd, None) is not None:
+            self._unwatch(fd)
+
+    def _events(self, fd: int) -> int:
+        return (_READABLE if fd in self._readers else 0) | (_WRITABLE if fd in self._writers else 0)
+
+    def _watch(self, fd: int, is_known: bool) -> None:
+        if is_known:
+            self._epoll.modify(fd, self._events(fd))
+        else:
+            self._epoll.register(fd, self._events(fd))
+
+    def _unwatch(self, fd: int) -> None:
+        events = self._events(fd)
+        if events:
+            self._epoll.modify(fd, events)
+        else:  # not merely modified: a hang-up would be told without end
+            self._epoll.unregister(fd)
+
+    # -- time
+
+    def timer(self, callback: Callback) -> Timer:
+        """A timer that is not set yet."""
+        return Timer(self, callback)
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """A timer set once."""
+        timer = Timer(self, callback)
+        timer.set(delay_s)
+        return timer
+
+    def _keep(self, timer: Timer) -> None:
+        if timer not in self._timers:
+            self._timers.append(timer)
+
+    def _drop(self, timer: Timer) -> None:
+        if timer in self._timers:
+            self._timers.remove(timer)
+
+    # -- soon, and from elsewhere
+
+    def call_soon(self, callback: Callback) -> None:
+        """Call in the next turn at the latest."""
+        self._soon.append(callback)
+
+    def call_from_thread(self, callback: Callback) -> None:
+        """The same, from any thread or from a signal's handler: the loop is woken."""
+        self._soon.append(callback)
+        with suppress(BlockingIOError):  # a full pipe wakes it as well
+            os.write(self._wake_write, b"\0")
+
+    def on_signal(self, number: int, callback: Callback) -> None:
+        """Call back, in a turn of the loop, when the process gets this signal. On the main thread."""
+        self._handlers[number] = signal.signal(number, lambda *_: self.call_from_thread(callback))
+        signal.siginterrupt(number, False)  # what the loop calls is not told EINTR
+        # A signal that comes after Python looked for signals and before it waits must end the wait, too: with this,
+        # the wait finds the pipe readable, and the handler runs right after.
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def _woken(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, WAKE_BYTES)  # the rest, if any, is ready in the next turn
+
+    def close(self) -> None:
+        """Give everything back. Descriptors that are registered stay open, and are theirs who opened them."""
+        if self._handlers:
+            signal.set_wakeup_fd(-1)
+        for number, before in self._handlers.items():
+            signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal gave us
+        self._epoll.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def _log_failure(error: Exception) -> None:
+    log.error("failed", exc_info=error)

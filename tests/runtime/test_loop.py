@@ -1,0 +1,213 @@
+"""The loop: readiness, time, signals and threads, told once each and on its own thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.runtime.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    loop.failed = _raise
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    with here, there:
+        yield here, there
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+# ---- descriptors
+
+
+def test_a_reader_is_called_in_every_turn_in_which_there_is_something(loop: Loop, pair: Pair) -> None:
+    seen: list[str] = []
+    loop.add_reader(pair[0].fileno(), lambda: seen.append("readable"))
+    loop.turn(wait=False)
+    pair[1].send(b"x")
+    loop.turn()
+    loop.turn()
+    assert seen == ["readable", "readable"]
+
+
+def test_reader_and_writer_of_one_descriptor_are_told_apart(loop: Loop, pair: Pair) -> None:
+    seen: list[str] = []
+    fd = pair[0].fileno()
+    loop.add_reader(fd, lambda: seen.append("readable"))
+    loop.add_writer(fd, lambda: seen.append("writable"))
+    loop.turn()
+    loop.remove_writer(fd)
+    pair[1].send(b"x")
+    loop.turn()
+    assert seen == ["writable", "readable"]
+
+
+def test_a_hang_up_is_told_to_whoever_waits(loop: Loop, pair: Pair) -> None:
+    seen: list[str] = []
+    loop.add_writer(pair[0].fileno(), lambda: seen.append("writable"))
+    pair[1].close()
+    loop.turn()
+    assert seen == ["writable"]
+
+
+def test_a_descriptor_that_nobody_watches_does_not_end_a_wait(loop: Loop, pair: Pair) -> None:
+    fd = pair[0].fileno()
+    loop.add_reader(fd, lambda: pytest.fail("removed"))
+    loop.remove_reader(fd)
+    pair[1].close()
+    fired: list[str] = []
+    loop.call_later(0.01, lambda: fired.append("timer"))
+    loop.turn()
+    assert fired == ["timer"]
+
+
+def test_a_reader_may_remove_and_close_another_one_that_is_ready_too(loop: Loop, pair: Pair) -> None:
+    other, far = socket.socketpair()
+    seen: list[int] = []
+
+    def only_one(mine: socket.socket, others: socket.socket) -> None:
+        seen.append(mine.fileno())
+        loop.remove_reader(others.fileno())
+
+    loop.add_reader(pair[0].fileno(), lambda: only_one(pair[0], other))
+    loop.add_reader(other.fileno(), lambda: only_one(other, pair[0]))
+    pair[1].send(b"x")
+    far.send(b"x")
+    loop.turn()
+    other.close()
+    far.close()
+    assert len(seen) == 1
+
+
+def test_removing_what_is_not_there_does_nothing(loop: Loop) -> None:
+    loop.remove_reader(0)
+    loop.remove_writer(0)
+
+
+def test_a_callback_that_raises_is_reported_and_the_others_are_called(loop: Loop, pair: Pair) -> None:
+    seen: list[object] = []
+    loop.failed = seen.append
+    loop.call_soon(lambda: 1 // 0)
+    loop.call_soon(lambda: seen.append("the next"))
+    loop.turn()
+    assert [type(each) for each in seen] == [ZeroDivisionError, str]
+
+
+# ---- time
+
+
+def test_timers_fire_once_in_the_order_of_their_times(loop: Loop) -> None:
+    fired: list[str] = []
+    loop.call_later(0.002, lambda: fired.append("second"))
+    loop.call_later(0.001, lambda: fired.append("first"))
+    loop.run_until(lambda: len(fired) == 2)
+    loop.turn(wait=False)
+    assert fired == ["first", "second"]
+
+
+def test_a_timer_that_was_set_again_fires_at_its_new_time_only(loop: Loop) -> None:
+    fired: list[str] = []
+    timer = loop.timer(lambda: fired.append("moved"))
+    timer.set(0)
+    timer.set(60)
+    loop.turn(wait=False)
+    before = list(fired)
+    timer.set(0)
+    loop.turn()
+    assert (before, fired, timer.due_s) == ([], ["moved"], None)
+
+
+def test_a_timer_may_cancel_another_one_that_is_due(loop: Loop) -> None:
+    fired: list[str] = []
+    later = loop.timer(lambda: fired.append("cancelled"))
+    loop.call_later(0, later.cancel)
+    later.set(0)
+    loop.turn()
+    loop.turn(wait=False)
+    assert fired == []
+
+
+def test_a_timer_may_set_itself_again(loop: Loop) -> None:
+    fired: list[int] = []
+
+    def again() -> None:
+        fired.append(len(fired))
+        if len(fired) < 3:
+            timer.set(0)
+
+    timer = loop.timer(again)
+    timer.set(0)
+    loop.run_until(lambda: len(fired) == 3)
+    assert timer.due_s is None
+
+
+# ---- soon, threads, signals
+
+
+def test_what_is_called_soon_and_calls_soon_lets_sockets_be_asked_in_between(loop: Loop, pair: Pair) -> None:
+    seen: list[str] = []
+
+    def first() -> None:
+        seen.append("first")
+        loop.call_soon(lambda: seen.append("second"))
+
+    loop.call_soon(first)
+    loop.add_reader(pair[0].fileno(), lambda: seen.append("readable"))
+    loop.turn()
+    pair[1].send(b"x")
+    loop.turn()
+    assert seen == ["first", "readable", "second"]
+
+
+def test_a_thread_wakes_the_loop_and_its_call_runs_on_the_loops_thread(loop: Loop) -> None:
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: loop.call_from_thread(lambda: seen.append(threading.get_ident())))
+    loop.call_later(30, lambda: pytest.fail("was not woken"))
+    thread.start()
+    loop.run_until(lambda: seen)
+    thread.join()
+    assert seen == [threading.get_ident()]
+
+
+def test_calls_from_threads_are_not_lost_when_the_pipe_is_full(loop: Loop) -> None:
+    seen: list[int] = []
+    for number in range(100_000):  # more than a pipe holds
+        loop.call_from_thread(lambda number=number: seen.append(number))  # type: ignore[misc]
+    loop.run_until(lambda: len(seen) == 100_000)
+    assert seen == list(range(100_000))
+
+
+def test_a_signal_ends_the_wait_and_is_told_in_a_turn(loop: Loop) -> None:
+    seen: list[str] = []
+    loop.on_signal(signal.SIGUSR1, lambda: seen.append("told"))
+    loop.call_later(30, lambda: pytest.fail("was not woken"))
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    loop.run_until(lambda: seen)
+    assert seen == ["told"]
+
+
+def test_a_closed_loop_leaves_signals_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    loop = Loop()
+    loop.on_signal(signal.SIGUSR2, lambda: None)
+    loop.close()
+    assert signal.getsignal(signal.SIGUSR2) is before
