@@ -99,8 +99,8 @@ class Reader:
         self._session = session
         self._wanted = wanted
         self._isolation = request.isolation_level
-        self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, most_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
 
     def partitions(self) -> list[Partition]:
         """The replicas it reads from, as far as they are here."""

@@ -51,6 +51,11 @@ def test_min_bytes_0_does_not_wait(client: Client) -> None:
     assert fetched(client.ask(fetch(min_bytes=0, max_wait_ms=1000), 12))[0].records == b""
 
 
+def test_min_bytes_that_may_not_be_sent_together_are_not_waited_for(client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    assert values(fetched(client.ask(fetch(min_bytes=500, max_bytes=1, max_wait_ms=1000), 12))[0].records) == [b"a"]
+
+
 @pytest.mark.parametrize("offset", [2, -1])
 def test_an_offset_out_of_range_is_told_at_once(client: Client, offset: int) -> None:
     client.ask(produce(b"a"), 9)
