@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from kbroker.sim.commits import GroupHistory
@@ -36,6 +37,7 @@ LATER_LIMIT_MS = 60_000
 
 FOREVER = 1 << 62
 SCAN_BYTES = 1 << 20
+_LENGTH = Struct(">i")
 
 
 class PartitionHistory:
@@ -184,11 +186,12 @@ class Checks:
     # ---- seen on machines
 
     def look(self) -> None:
-        """After every event: what can be seen at once."""
+        """After every event: what can be seen at once, on the machines that did something."""
         for machine in self._machines:
             core = machine.core
-            if core is None:
+            if core is None or not machine.moved:
                 continue
+            machine.moved = False
             for where, log in core.broker.logs.logs():
                 history = self.partitions.get(where) or self.history(where)
                 if (
@@ -290,26 +293,26 @@ class Checks:
         """Batches as they are on the disk; those seen before by their checksums. Returns: the offset behind them."""
         for position, header in scan(whole_batches(data)):
             check(data, position, len(data))
-            batch = BatchHeader(*header)
-            follows = batch.base_offset == expected or expected == start <= batch.last_offset
-            if not follows and not expected < batch.base_offset <= history.forgotten:
-                raise self.world.broken(f"{history}: {expected} should follow, there is {batch}")
-            expected = batch.last_offset + 1
-            if history.batches.get(batch.base_offset) == batch.crc or batch.is_control or history.is_internal:
+            base_offset, last_offset, checksum = header[0], header[0] + header[6], header[4]
+            follows = base_offset == expected or expected == start <= last_offset
+            if not follows and not expected < base_offset <= history.forgotten:
+                raise self.world.broken(f"{history}: {expected} should follow, there is {BatchHeader(*header)}")
+            expected = last_offset + 1
+            if history.batches.get(base_offset) == checksum or history.is_internal or BatchHeader(*header).is_control:
                 continue
             for record in parse_records(data, position, header):
                 if record.offset >= start:
                     self._place(history, record.offset, bytes(record.value or b""))
-            history.batches[batch.base_offset] = batch.crc
+            history.batches[base_offset] = checksum
         return expected
 
 
 def whole_batches(data: memoryview) -> memoryview:
     """Record bytes without a last batch that is cut short."""
-    position = 0
-    while position + 12 <= len(data):
-        size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
-        if position + size > len(data):
+    position, end = 0, len(data)
+    while position + 12 <= end:
+        after = position + 12 + _LENGTH.unpack_from(data, position + 8)[0]
+        if after > end:
             break
-        position += size
+        position = after
     return data[:position]

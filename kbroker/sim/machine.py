@@ -60,6 +60,7 @@ class Machine:
         self.core: Core | None = None
         self.store: SimSession | None = None  # the metadata store as this broker sees it
         self.boots = 0
+        self.moved = False  # the core or a job has run since the checks last looked
         self.job_ms = (0, 10)  # least and most a job for the disk takes
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
         self.on_parked: Callable[[Request], None] = lambda _: None
@@ -220,6 +221,7 @@ class Machine:
 
     def _run(self, what: Callable[..., None], *arguments: object) -> None:
         """One turn of the loop: something for the core to do, then everything that follows."""
+        self.moved = True
         try:
             what(*arguments)
             self._follow()
@@ -245,8 +247,13 @@ class Machine:
 
     def _on_timer(self) -> None:
         self._wake = None
-        assert self.core is not None
-        self._run(self.core.expire, self.world.now_ms)
+        core, now_ms = self.core, self.world.now_ms
+        assert core is not None
+        due_ms = core.next_deadline_ms()
+        if due_ms is not None and due_ms > now_ms:  # what this was set for has been answered meanwhile
+            self._wake = self.world.after(due_ms - now_ms, self._on_timer)
+        elif due_ms is not None:
+            self._run(core.expire, now_ms)
 
     def _flush(self, conn: Conn) -> None:
         channel = conn.channel
@@ -300,6 +307,7 @@ class Machine:
     def _run_job(self, job: Job, core: Core) -> None:
         if self.core is not core:
             return
+        self.moved = True
         error: OSError | None = None
         try:
             job.run()

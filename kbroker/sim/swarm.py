@@ -87,7 +87,7 @@ class Swarm:
         producer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
         producer.idempotent = chance.random() < 0.6
         producer.acks = -1 if producer.idempotent else chance.choice((-1, 1, 1, 0))
-        producer.pace_ms = chance.choice((300, 1_000, 3_000))
+        producer.pace_ms = chance.choice((400, 1_500, 4_000))
         producer.codec_id = chance.choice((0, 0, 1, 2, 3, 4))
         producer.pipelined = chance.choice((1, 1, 3))
         return producer
@@ -97,10 +97,10 @@ class Swarm:
         consumer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
         consumer.sessions = chance.random() < 0.7
         consumer.isolation = chance.randint(0, 1)
-        consumer.max_wait_ms = chance.choice((0, 500, 5_000))
+        consumer.max_wait_ms = chance.choice((0, 1_000, 5_000))
         consumer.min_bytes = chance.choice((1, 1, 500))
         consumer.max_bytes = chance.choice((1, 1_000, 1 << 20))
-        consumer.pace_ms = 200 if consumer.max_wait_ms else 1_000
+        consumer.pace_ms = 300 if consumer.max_wait_ms else 2_000
         return consumer
 
     def _member(self, number: int, group: int, chance: random.Random) -> Member:
@@ -111,6 +111,7 @@ class Swarm:
         member.restless = chance.random() < 0.5
         member.sessions = chance.random() < 0.7
         member.commit_ms = chance.choice((500, 5_000))
+        member.max_wait_ms = chance.choice((500, 3_000))
         return member
 
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:

@@ -22,6 +22,9 @@ Payload = TypeVar("Payload")
 TICK_MS = 1  # of the lowest level: deadlines are whole milliseconds, so none is rounded
 BUCKETS_PER_LEVEL = 20  # Kafka's choice: five levels reach the 30 minutes of the longest session timeout
 
+FEW_TIMERS = 8
+"""In a bucket: so many are looked through for the earliest rather than moved down a level."""
+
 NOT_QUEUED = -1
 
 
@@ -93,19 +96,30 @@ class TimingWheel(Generic[Payload]):
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `advance` next: the start of the earliest bucket in use, None without timers.
+        """When to call `advance` next, None without timers.
 
-        Never later than the earliest deadline. Earlier only when timers are to be demoted then.
+        Never later than the earliest deadline. Earlier only when many timers are to be demoted then: of a few, the
+        earliest is looked up instead, so that one waiting fetch wakes its broker once and not at every level.
         """
         queue = self._queue
         while queue:
             starts_ms, level = queue[0]
             bucket = self._bucket_at(-level, starts_ms)
             if bucket:
-                return starts_ms
+                return starts_ms if not level or len(bucket) > FEW_TIMERS else self._earliest(bucket)
             heappop(queue)
             bucket.starts_ms = NOT_QUEUED
         return None
+
+    def _earliest(self, bucket: _Bucket[Payload]) -> int:
+        """The deadline of the first timer in the first bucket, unless another bucket starts before it.
+
+        A timer that lies in a bucket is not due before the bucket starts: in a heap, the second is one of two.
+        """
+        first_ms = min(timer.deadline_ms for timer in bucket)
+        for starts_ms, _ in self._queue[1:3]:
+            first_ms = min(first_ms, starts_ms)
+        return max(first_ms, bucket.starts_ms)
 
     def advance(self, now_ms: int) -> list[Timer[Payload]]:
         """Move time on and return what is due, by deadline; within one millisecond in a fixed order."""
