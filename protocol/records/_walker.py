@@ -4,7 +4,8 @@
 `batch` and `content` call this with the uncompressed records of one batch; it knows no header, codec or checksum. The
 file is plain Python and runs as it is; where there was a C compiler at installation, Cython has compiled this same
 file and Python imports that instead (docs/decisions has the measurements). So its rules are those of both: annotations
-are C types, arithmetic stays inside 64 bits, no literal is wider than 31 bits, and no byte is read that was not
+are C types, arithmetic stays inside 64 bits, no literal is wider than 31 bits, no loop mentions a name of the module
+(compiled, that is a Python object: it cost 4 ns a record), and no byte is read that was not
 compared with `end` before, since compiled code has no other guard.
 
 A record, all numbers but the first byte zigzag varints, at most 5 bytes each (timestamp_delta: 10):
@@ -30,7 +31,6 @@ from protocol.records._errors import RecordError
 from protocol.records._record import Readable, Record
 
 COMPILED: bool = cython.compiled
-SMALLEST_RECORD = 6  # attributes and five varints of one byte
 _SMALLEST_INT64 = -(2**63)
 _LARGEST_INT64 = 2**63 - 1
 
@@ -50,61 +50,111 @@ def walk(
     """
     view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
     data: cython.pointer[cython.const[cython.uchar]]
-    position: cython.Py_ssize_t = start
-    stop: cython.Py_ssize_t = start
-    index: cython.Py_ssize_t
-    size: cython.longlong
-    delta: cython.longlong
-    offset_delta: cython.longlong
     none: cython.longlong = -1 - base_timestamp  # the delta of a record without timestamp
-    highest: cython.longlong = none
-    highest_at: cython.longlong = -1
-    lowest: cython.longlong = none
-    first_without_key: cython.Py_ssize_t = -1
-    first_out_of_order: cython.Py_ssize_t = -1
+    highest: cython.longlong
+    lowest: cython.longlong
     _check_range(start, end, len(buffer), count)
     if cython.compiled:
         data = cython.address(view[0]) if end > start else cython.NULL
     else:
         data = buffer
-    for index in range(count):
-        size, position = _varint(data, position, end, 32)
-        if position < 0 or size < SMALLEST_RECORD or size > end - position:
-            raise _broken("its size is no number, too small, or more than the batch has left", stop, index)
-        start = stop
-        stop = position + size
-        position += 1
-        delta, position = _varint(data, position, stop, 64)
-        if position < 0:
-            raise _broken("no timestamp_delta", start, index)
-        if delta > highest:
-            highest = delta
-            highest_at = -2  # known in a moment
-        if delta != none and (delta < lowest or lowest == none):
-            lowest = delta
-        offset_delta, position = _varint(data, position, stop, 32)
-        if position < 0:
-            raise _broken("no offset_delta", start, index)
-        if highest_at == -2:
-            highest_at = offset_delta
-        if offset_delta != index and first_out_of_order < 0:
-            first_out_of_order = index
-        size, position = _varint(data, position, stop, 32)
-        if position < 0 or size > stop - position:
-            raise _broken("its key does not fit", start, index)
-        if size >= 0:
-            position += size
-        elif first_without_key < 0:
-            first_without_key = index
-        position = _skip_rest(data, position, stop)
-        if position < 0:
-            raise _broken(_REST_IS_BROKEN[position], start, index)
+    broken, index, position, highest, highest_at, lowest, keyless, disordered = _walk(data, start, end, count, none)
+    if broken:
+        raise _broken(_BROKEN[broken], position, index)
     if position != end:
         raise _left_over(position, end, count)
     earliest, latest = base_timestamp + lowest, base_timestamp + highest
     if earliest < _SMALLEST_INT64 or latest > _LARGEST_INT64:
         raise RecordError(ErrorCode.INVALID_TIMESTAMP, end, f"timestamps {earliest} to {latest} do not fit in 64 bits")
-    return latest, highest_at, earliest, first_without_key, first_out_of_order
+    return latest, highest_at, earliest, keyless, disordered
+
+
+_BROKEN = (
+    "",
+    "its size is no number, too small, or more than the batch has left",
+    "no timestamp_delta",
+    "no offset_delta",
+    "its key does not fit",
+    "its value does not fit",
+    "its number of headers is none or negative",
+    "a header's key is null, or its key or value does not fit",
+    "its size is more than its fields",
+)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _walk(
+    data: cython.pointer[cython.const[cython.uchar]],
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    none: cython.longlong,
+) -> tuple[
+    cython.int,
+    cython.Py_ssize_t,
+    cython.Py_ssize_t,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.Py_ssize_t,
+    cython.Py_ssize_t,
+]:
+    """The loop of `walk`, a function of its own so that a C compiler sees no Python object in it.
+
+    none: the delta of a record without timestamp. Returns: what is broken (a slot of _BROKEN, 0 nothing), the index and
+    position of that record, or count and the position behind the last one; then largest delta, its offset_delta,
+    smallest delta, first record without a key, first out of order.
+    """
+    start: cython.Py_ssize_t
+    stop: cython.Py_ssize_t = position
+    index: cython.Py_ssize_t
+    size: cython.longlong
+    delta: cython.longlong
+    offset_delta: cython.longlong
+    highest: cython.longlong = none
+    highest_at: cython.longlong = -1
+    lowest: cython.longlong = none
+    keyless: cython.Py_ssize_t = -1
+    disordered: cython.Py_ssize_t = -1
+    broken: cython.int = 0
+    for index in range(count):
+        start = stop
+        size, position = _varint(data, start, end, 32)
+        if position < 0 or size < 6 or size > end - position:  # attributes and five varints of one byte
+            return 1, index, start, highest, highest_at, lowest, keyless, disordered
+        stop = position + size
+        delta, position = _varint(data, position + 1, stop, 64)
+        if position < 0:
+            return 2, index, start, highest, highest_at, lowest, keyless, disordered
+        offset_delta, position = _varint(data, position, stop, 32)
+        if position < 0:
+            return 3, index, start, highest, highest_at, lowest, keyless, disordered
+        if delta > highest:
+            highest = delta
+            highest_at = offset_delta
+        if delta != none and (delta < lowest or lowest == none):
+            lowest = delta
+        if offset_delta != index and disordered < 0:
+            disordered = index
+        size, position = _varint(data, position, stop, 32)
+        if position < 0 or size > stop - position:
+            return 4, index, start, highest, highest_at, lowest, keyless, disordered
+        if size >= 0:
+            position += size
+        elif keyless < 0:
+            keyless = index
+        size, position = _varint(data, position, stop, 32)
+        if position < 0 or size > stop - position:
+            return 5, index, start, highest, highest_at, lowest, keyless, disordered
+        if size > 0:
+            position += size
+        if position == stop - 1 and data[position] == 0:  # no headers, as nearly always
+            continue
+        broken = _headers_broken(data, position, stop)
+        if broken:
+            return broken, index, start, highest, highest_at, lowest, keyless, disordered
+    return 0, count, stop, highest, highest_at, lowest, keyless, disordered
 
 
 def parse(
@@ -198,6 +248,29 @@ def _varint(
     bits: cython.int,
 ) -> tuple[cython.longlong, cython.Py_ssize_t]:
     """Read one zigzag varint of 32 or 64 bits: its value and the position behind it, or a position below 0."""
+    value: cython.ulonglong
+    second: cython.ulonglong
+    if position < end:
+        value = data[position]
+        if value < 0x80:  # nearly all are one or two bytes long
+            return (value >> 1) ^ -(value & 1), position + 1
+        if position + 1 < end:
+            second = data[position + 1]
+            if second < 0x80:
+                value = (value & 0x7F) | (second << 7)
+                return (value >> 1) ^ -(value & 1), position + 2
+    return _long_varint(data, position, end, bits)  # type: ignore[no-any-return]  # decorated
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _long_varint(
+    data: cython.pointer[cython.const[cython.uchar]],
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    bits: cython.int,
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """`_varint`, of any length."""
     value: cython.ulonglong = 0
     shift: cython.int = 0
     byte: cython.ulonglong
@@ -213,43 +286,29 @@ def _varint(
     return 0, -1
 
 
-_REST_IS_BROKEN = {
-    -1: "its value does not fit",
-    -2: "its number of headers is none or negative",
-    -3: "a header's key is null, or its key or value does not fit",
-    -4: "its size is more than its fields",
-}
-
-
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
-def _skip_rest(
+def _headers_broken(
     data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, stop: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Check value and headers up to the record's end and return that, or a key of _REST_IS_BROKEN."""
+) -> cython.int:
+    """Check headers up to the record's end: a slot of _BROKEN, 0 if they are well-formed."""
     size: cython.longlong
     headers: cython.longlong
-    size, position = _varint(data, position, stop, 32)
-    if position < 0 or size > stop - position:
-        return -1
-    if size > 0:
-        position += size
     headers, position = _varint(data, position, stop, 32)
     if position < 0 or headers < 0:
-        return -2
+        return 6
     while headers > 0:
         headers -= 1
         size, position = _varint(data, position, stop, 32)
         if position < 0 or size < 0 or size > stop - position:
-            return -3
+            return 7
         position += size
         size, position = _varint(data, position, stop, 32)
         if position < 0 or size > stop - position:
-            return -3
+            return 7
         if size > 0:
             position += size
-    return position if position == stop else -4
+    return 0 if position == stop else 8
 
 
 @cython.cfunc
