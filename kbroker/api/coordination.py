@@ -173,13 +173,17 @@ class Coordination:
         if shard is None or source is None:
             self._loading.popleft()
             return
-        fetched = source.read(loading.offset, SLICE_BYTES, source.log_end_offset)
-        if fetched.region is not None:
-            try:
+        try:
+            fetched = source.read(loading.offset, SLICE_BYTES, source.log_end_offset)
+            if fetched.region is not None:
                 loading.offset = self._replay(shard, memoryview(fetched.region.read()), loading.offset)
                 return
-            except (RecordError, DecodeError) as error:
-                log.error("%s-%d: stopped loading groups at %s", OFFSETS_TOPIC, loading.partition.index, error)
+        except (RecordError, DecodeError) as error:
+            log.error("%s-%d: stopped loading groups at %s", OFFSETS_TOPIC, loading.partition.index, error)
+        except OSError as error:  # the directory goes offline, and this broker resigns from the partition
+            self._loading.popleft()
+            self._replicas.storage_error(loading.partition, error)
+            return
         self._loading.popleft()
         self.carry_out(self.groups.loaded(loading.partition.index, loading.epoch, now_ms), now_ms)
 

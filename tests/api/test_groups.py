@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -285,6 +286,19 @@ def test_a_group_is_refused_while_its_partition_is_loaded(world: World, client: 
     assert world.client().ask(request, 7).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     world.advance(100)
     assert committed(world.client()) == 7
+
+
+def test_a_disk_that_fails_while_groups_are_loaded_ends_its_directory_and_not_the_broker(
+    world: World, client: Client
+) -> None:
+    commit(client, 7)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.disk.fail("read", ".log", errno.EIO)
+    world.advance(100)
+    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    assert world.client().ask(request, 7).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, client: Client) -> None:
