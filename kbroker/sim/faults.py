@@ -56,6 +56,8 @@ class Faults:
             "slow disk": self._slow_disk,
             "disk error": self._disk_error,
             "clock": self._clock,
+            "session": self._session,
+            "store cut": self._store_cut,
         }
         if kinds is None:
             kinds = [kind for kind in self._kinds if self._chance.random() < 0.5]
@@ -79,6 +81,8 @@ class Faults:
         for machine in self._machines:
             machine.disk.fault = machine.disk.crash_at = None
             machine.job_ms = (0, 10)
+            if machine.store is not None:
+                machine.store.heal()
 
     def operate(self) -> None:
         """Look after the machines, again and again: start what is down, end what cannot go on."""
@@ -186,3 +190,18 @@ class Faults:
             by_ms = self._chance.choice((-1, 1)) * self._chance.choice((50, 5_000, 3_600_000))
             self.world.note(f"{machine}: the wall clock jumps by {by_ms} ms")
             machine.clock.jump_wall(by_ms)
+
+    def _session(self) -> None:
+        """The metadata store gives a broker up: who it was, and that it was controller, is over."""
+        machine = self._machine()
+        if machine is not None and machine.store is not None:
+            self.world.note(f"{machine}: its session with the store expires")
+            machine.store.expire()
+
+    def _store_cut(self) -> None:
+        """A broker does not reach the metadata store: for less than its session's timeout, or for longer."""
+        machine = self._machine()
+        if machine is not None and machine.store is not None:
+            self.world.note(f"{machine} is cut off from the store")
+            machine.store.cut()
+            self.world.after(self._chance.randrange(1_000, 40_000), machine.store.heal)
