@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from kbroker.cli._broker import plain_start
+from kbroker.cli.start import start
 from kbroker.runtime.files import SystemDisk
 from tests.log.directories import fill
 
@@ -61,6 +63,11 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
         (["dump-log", "--max-bytes", "x", "y"], "kbroker: Invalid value for '--max-bytes'"),
         (["dump-log", "--cluster-metadata-decoder", "x"], "kbroker: records of cluster metadata"),
         (["dump-log", "--value-decoder-class", "my.Own", "x"], "kbroker: there is no decoder 'my.Own'"),
+        (["start", "--nonsense"], "kbroker: No such option"),
+        (
+            ["start", "/no/such.properties"],
+            "kbroker: Invalid value for '[PROPERTIES]': File '/no/such.properties' does not",
+        ),
         (["verify-log"], "kbroker: Missing argument 'DIRECTORIES...'"),
         (["verify-log", "/no/such"], "kbroker: /no/such: there is no such directory"),
         (["verify-log", __file__], f"kbroker: {__file__}: is not a directory"),
@@ -85,6 +92,54 @@ def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
     command = f"{program} dump-log --print-data-log {sound}/*/*.log | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+# ---- start
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        [__file__],
+        ["--override", "a=b", __file__, "--override=c=d=e", "--log-level", "debug"],
+        ["--log-format=json", "--log-level=error", "--log-level=warning"],
+    ],
+)
+def test_a_plainly_written_start_is_read_as_click_reads_it(arguments: list[str]) -> None:
+    context = start.make_context("start", list(arguments))
+    plain = plain_start(arguments)
+    assert plain is not None
+    assert plain._asdict() == {name: context.params[name] for name in plain._fields}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--nonsense"],
+        ["--override"],
+        ["--override", "--log-level"],
+        ["--log-level", "loud"],
+        ["--log-format=yaml"],
+        [__file__, __file__],
+        ["/no/such.properties"],
+        [os.path.dirname(__file__)],
+        ["--", __file__],
+    ],
+)
+def test_whatever_else_a_start_says_is_left_to_click(arguments: list[str]) -> None:
+    assert plain_start(arguments) is None
+
+
+def test_a_broker_that_starts_imports_no_tool_and_nothing_of_asyncio() -> None:
+    script = (
+        "import sys; from kbroker.cli import run; import kbroker.runtime.main; from kbroker.api.routes import load;"
+        "load(); print({name.partition('.')[0] for name in sys.modules}"
+        " & {'asyncio', 'click', 'dataclasses', 'inspect', 'pathlib', 'rich', 'ssl', 'subprocess'})"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "set()\n"
 
 
 # ---- dump-log

@@ -1,0 +1,58 @@
+"""All commands by name, as click reads them. Called by `run` for everything but a plainly written start."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from kbroker import __version__
+from kbroker.cli import complain
+
+COMMANDS = {
+    "start": ("kbroker.cli.start:start", "Run a broker."),
+    "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
+    "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
+}
+"""Name, where the command is, and what the overview says of it."""
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kbroker")
+def kbroker() -> None:
+    """A Kafka broker in Python, and its tools."""
+
+
+def run_command(words: list[str]) -> int:
+    """Run what the words say; the exit code. Raises: OSError as the command does, BrokenPipeError among them."""
+    try:
+        code = kbroker.main(words, prog_name="kbroker", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.ClickException as error:
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f" (see {error.ctx.command_path} --help)"
+        return complain(error.format_message(), hint)
+    except click.exceptions.Abort:
+        return 130
