@@ -8,8 +8,8 @@ completed by the runtime when it has bound.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from kbroker.config.broker import SECURITY_PROTOCOLS, BrokerConfig
 from kbroker.config.sources import ConfigError
@@ -17,8 +17,7 @@ from kbroker.config.sources import ConfigError
 SERVED_PROTOCOLS = ("PLAINTEXT",)  # grows with TLS and SASL
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """One named place to listen, or one address to tell clients.
 
     host: a name or address without brackets; "" for every interface. port: 0 for any free one.
@@ -33,8 +32,7 @@ class Listener:
         return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(NamedTuple):
     """All listeners of a broker.
 
     advertised: what clients are told, in listeners' order; a listener without an entry is told to nobody.

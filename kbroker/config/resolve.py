@@ -8,8 +8,9 @@ here for entries, AlterConfigs and CreateTopics ask here whether a change is leg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kbroker.config import broker, topic
 from kbroker.config.broker import BrokerConfig
@@ -43,8 +44,7 @@ ONE_BROKER: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """One value that was set, or is the default, for an entry: under which key, and where."""
 
     name: str
@@ -52,8 +52,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of DescribeConfigs.
 
     value: None if there is none, or it is sensitive. synonyms: the one that counts comes first.
@@ -69,21 +68,23 @@ class Entry:
     documentation: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLayers:
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class BrokerLayers(NamedTuple):
     """The raw values of a broker by key, a mapping for each source; defaults are not among them.
 
     dynamic_broker: set for this broker. dynamic_default: set for all brokers. alone: see ONE_BROKER, {} in a cluster.
     """
 
-    static: Mapping[str, Given] = field(default_factory=dict)
-    alone: Mapping[str, str] = field(default_factory=dict)
-    dynamic_broker: Mapping[str, str] = field(default_factory=dict)
-    dynamic_default: Mapping[str, str] = field(default_factory=dict)
+    static: Mapping[str, Given] = _NOTHING
+    alone: Mapping[str, str] = _NOTHING
+    dynamic_broker: Mapping[str, str] = _NOTHING
+    dynamic_default: Mapping[str, str] = _NOTHING
 
     def with_dynamic(self, *, broker: Mapping[str, str], default: Mapping[str, str]) -> BrokerLayers:
         """The same static values under other dynamic ones."""
-        return replace(self, dynamic_broker=broker, dynamic_default=default)
+        return self._replace(dynamic_broker=broker, dynamic_default=default)
 
     def by_strength(self) -> Iterator[tuple[Source, Mapping[str, str]]]:
         """Sources from the strongest down to the last above the defaults."""
@@ -162,7 +163,7 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
             faults.append(f"{key}: read-only; allowed: a change of the broker's file and a restart")
         elif known.dynamic is Dynamic.PER_BROKER and not per_broker:
             faults.append(f"{key}: allowed: a value for each broker, not for all")
-    changed = replace(layers, dynamic_broker=changes) if per_broker else replace(layers, dynamic_default=changes)
+    changed = layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
     try:
         resolve_broker(changed)
     except ConfigError as error:

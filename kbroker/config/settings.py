@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 Value: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 
@@ -59,8 +58,7 @@ class Dynamic(Enum):
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = Dynamic.READ_ONLY, Dynamic.PER_BROKER, Dynamic.CLUSTER_WIDE
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """What a value must satisfy beyond its type; `allowed` is how a message says it."""
 
     allowed: str
@@ -93,8 +91,7 @@ def matching(pattern: str, allowed: str) -> Check:
     return Check(allowed, lambda value: compiled.fullmatch(value) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One key: everything there is to know about it but its value.
 
     fallbacks: (key, factor): where the value comes from when the key itself is not set, in this order; the factor turns
@@ -245,7 +242,7 @@ class _SettingsClass(type):
             type_name = namespace["__annotations__"][attribute].removesuffix(" | None").upper()
             declared: Setting = namespace.pop(attribute)
             key = attribute.replace("_", ".")
-            settings[key] = replace(declared, name=key, type=ConfigType[type_name])
+            settings[key] = declared._replace(name=key, type=ConfigType[type_name])
         namespace["KEYS"] = settings
         namespace["__slots__"] = tuple(each.attribute for each in settings.values())
         return super().__new__(cls, name, bases, namespace)

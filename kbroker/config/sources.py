@@ -8,7 +8,7 @@ keys exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.properties import numbered_properties
 
@@ -21,8 +21,7 @@ class ConfigError(Exception):
         self.lines = lines
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """A value as written, and where."""
 
     text: str

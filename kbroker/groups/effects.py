@@ -7,7 +7,6 @@ them is parked: its Reply comes with a later step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from kbroker.groups.offsets import Commit, TopicPartition
@@ -45,16 +44,14 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer a call, now."""
 
     call: Call
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Append records to a partition of __consumer_offsets as its leader; give `write` back when they are committed.
 
     producer_id, producer_epoch: of the transaction that the records belong to; -1 for none.
@@ -67,23 +64,20 @@ class Append:
     producer_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Call `timer(key)` at this time, unless the key is set again or cancelled before."""
 
     key: TimerKey
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     """Forget a timer; it may be none."""
 
     key: TimerKey
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(NamedTuple):
     """A line for the log: what an operator wants to know of a group."""
 
     group_id: str
@@ -96,8 +90,7 @@ Effect: TypeAlias = Reply | Append | SetTimer | CancelTimer | Happened
 # --- what an append was for: given back by the owner, as it was
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStored:
+class GroupStored(NamedTuple):
     """The leader's assignment of a generation; to be handed out once it is committed."""
 
     partition: int
@@ -107,8 +100,7 @@ class GroupStored:
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class StaticMemberReplaced:
+class StaticMemberReplaced(NamedTuple):
     """A static member under its new id, in a stable group. before: what to go back to if it cannot be stored."""
 
     partition: int
@@ -123,8 +115,7 @@ class StaticMemberReplaced:
     old_rebalance_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsStored:
+class OffsetsStored(NamedTuple):
     """Offsets of a commit, with the answer that leaves when they are committed.
 
     number: of the commit in its shard. producer_id: of a transaction, -1 for a plain commit.
@@ -140,28 +131,28 @@ class OffsetsStored:
     producer_id: int = -1
 
 
-@dataclass(slots=True)
 class Gathering:
     """An answer that waits for several appends. waiting: how many are under way."""
 
-    call: Call
-    response: Message
-    waiting: int = 0
+    __slots__ = ("call", "response", "waiting")
+
+    def __init__(self, call: Call, response: Message) -> None:
+        self.call = call
+        self.response = response
+        self.waiting = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(NamedTuple):
     """Tombstones. gathering: the answer that waits for them, None if nobody asked. places: where a failure shows."""
 
     partition: int
     epoch: int
     group_id: str
-    gathering: Gathering | None = None
-    places: list[object] = field(default_factory=list)
+    gathering: Gathering | None
+    places: list[object]
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyGroupStored:
+class EmptyGroupStored(NamedTuple):
     """The generation in which a group became empty; nobody waits for it."""
 
     partition: int

@@ -9,7 +9,6 @@ text never overtakes a newer one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kbroker.log.config import NEVER
@@ -40,8 +39,7 @@ def one_after_another(tasks: Sequence[Callable[[], None]]) -> None:
         task()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerConfig:
+class ManagerConfig(NamedTuple):
     """Broker settings of the same meaning, in ms; defaults as in Apache Kafka 3.9."""
 
     retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms

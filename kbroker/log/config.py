@@ -6,8 +6,7 @@ whole when a setting changes, read by every file of this package. Checks nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.config import TopicConfig
@@ -16,8 +15,7 @@ NEVER = 2**63 - 1
 """What Kafka writes for "no limit" where -1 is not taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class _Values(NamedTuple):
     """Settings of a log, defaults as in Apache Kafka 3.9. Sizes in bytes, times in ms."""
 
     segment_bytes: int = 1 << 30
@@ -46,11 +44,34 @@ class LogConfig:
     check_records: bool = True  # parse every record that a producer sends, as Apache's broker does; False: only where
     # another setting needs a look at records
 
-    compact: bool = field(init=False, repr=False)
-    delete: bool = field(init=False, repr=False)
-    log_append_time: bool = field(init=False, repr=False)
-    limits_timestamps: bool = field(init=False, repr=False)
-    looks_at_records: bool = field(init=False, repr=False)
+    compact: bool = False  # this and the rest follow from the above
+    delete: bool = False
+    log_append_time: bool = False
+    limits_timestamps: bool = False
+    looks_at_records: bool = False
+
+
+class LogConfig(_Values):
+    """Settings of a log by keyword, and what follows from them, worked out once."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers take the keywords from the values
+
+        def __new__(cls, **settings: Any) -> LogConfig:
+            return super().__new__(cls, **settings)._concluded()
+
+    def _concluded(self) -> LogConfig:
+        compact, log_append_time = "compact" in self.cleanup_policy, self.message_timestamp_type == "LogAppendTime"
+        is_limited = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) != NEVER
+        limits_timestamps = is_limited and not log_append_time
+        return self._replace(
+            compact=compact,
+            delete="delete" in self.cleanup_policy,
+            log_append_time=log_append_time,
+            limits_timestamps=limits_timestamps,
+            looks_at_records=self.check_records or compact or limits_timestamps or self.compression_type != "producer",
+        )
 
     @classmethod
     def of(cls, topic: TopicConfig, *, producer_id_expiration_ms: int) -> LogConfig:
@@ -85,12 +106,3 @@ class LogConfig:
             min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
-        object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
-        object.__setattr__(self, "log_append_time", self.message_timestamp_type == "LogAppendTime")
-        limits = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) != NEVER
-        object.__setattr__(self, "limits_timestamps", limits and not self.log_append_time)
-        looks = self.check_records or self.compact or self.limits_timestamps or self.compression_type != "producer"
-        object.__setattr__(self, "looks_at_records", looks)
