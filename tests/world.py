@@ -6,7 +6,7 @@
     answer = client.ask(ListOffsetsRequest(...), 7)
 
 Nothing waits: `ask` asserts that the answer is there at once, `send` leaves it open, `world.advance` lets time pass.
-Jobs for the disk run as soon as they are there.
+Jobs for the disk run as soon as they are there, unless `world.disk_is_busy`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ class World:
         """settings: of server.properties, with _ for each dot."""
         self.clock = SimClock()
         self.disk = SimDisk(wall_ms=self.clock.wall_ms)
+        self.disk_is_busy = False
         self.ensemble = Ensemble()
         self.directories = list(directories)
         self._settings = {name.replace("_", "."): Given(value, "the test") for name, value in settings.items()}
         for directory in directories:
             self.disk.make_dir(directory)
+        self.disk.sync_dir("/")
         self.start()
 
     def start(self) -> None:
@@ -70,6 +72,8 @@ class World:
             wall_ms=self.clock.wall_ms(),
         )
         self.replicas = ReplicaManager(BROKER, self.logs, self.clock, configs.topic_config)
+        for session in list(self.ensemble.sessions):  # of an earlier life, that had no time to end it
+            self.ensemble.end_session(session)
         self._store = self.ensemble.connect(self._events.append)
         endpoints = (Endpoint("PLAINTEXT", 0, "localhost", 9092),)
         self.plane = ControlPlane(BROKER, configs, self.replicas, self._store, self.clock, random, endpoints, CLUSTER)
@@ -86,7 +90,7 @@ class World:
     def settle(self) -> None:
         """Let everything happen that is under way now."""
         while True:
-            jobs = self.broker.take_jobs()
+            jobs = [] if self.disk_is_busy else self.broker.take_jobs()
             for job in jobs:
                 error = None
                 try:

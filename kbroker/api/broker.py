@@ -139,6 +139,9 @@ class Broker:
         """Something asynchronous has ended or been noticed."""
         if isinstance(event, DiskDone):
             self.replicas.went_offline(self.logs.finished(event.job, event.error, now_ms))
+            if self.logs.durable:
+                durable, self.logs.durable = self.logs.durable, []
+                self.replicas.became_durable(durable)
             self._heed_logs()
         else:
             self.plane.handle(event, now_ms)

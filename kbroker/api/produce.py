@@ -3,11 +3,11 @@
 Served: Produce 3-13 (v0-v2 carry message sets of formats 0 and 1, which conversion will up-convert). Each partition
 succeeds or fails by itself. acks=1 is answered at once; acks=all when the high watermark has passed the batch, or
 with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; acks=0 never, but the connection is
-closed if an append failed, for that is all the client can be told.
+closed if an append failed, for that is all the client can be told. A batch that flush.messages wants on the disk is
+answered, and shown to consumers, once it is durable: the fsync runs beside the loop, and covers all that was appended
+until it began, so nobody waits for more than two of them.
 
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator.
-With flush.messages set, Kafka answers after the fsync it asks for; here that fsync is begun before the
-answer leaves and ends soon after it, so a power cut (not a killed process) may take what was acknowledged in between.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import HANGUP, SILENCE
 from kbroker.api.routes import Route
+from kbroker.config.limits import LONGEST_FSYNC_MS
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
@@ -61,10 +62,10 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     if request.acks == 0:
         return HANGUP if failed else SILENCE
     response = ProduceResponse(responses=topics)
-    if request.acks == 1:
+    if request.acks == 1 and not appended:
         return response
-    waiting = AwaitReplicas(response, appended, call.now_ms + request.timeout_ms)
-    return waiting.answer(call.now_ms) or waiting
+    waiting = AwaitAppends(response, appended, request.acks, call.now_ms + request.timeout_ms)
+    return waiting.answer(call.now_ms) or waiting.also_for_fsync()
 
 
 def _append(
@@ -96,7 +97,7 @@ def _append(
         log_append_time_ms=plan.append_time_ms,
         log_start_offset=log.log_start_offset,
     )
-    if acks == ALL_REPLICAS:
+    if acks == ALL_REPLICAS or (log.flush_wanted > log.recovery_point and plan.last_offset < log.flush_wanted):
         appended.append((partition, plan.last_offset + 1, answer))
     return answer
 
@@ -111,21 +112,29 @@ def _check_attributes(attributes: int, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE} or newer")
 
 
-class AwaitReplicas:
-    """A Produce with acks=all whose batches are written here and not yet by every in-sync replica."""
+class AwaitAppends:
+    """A Produce whose batches are written here, and not yet durable, or, with acks=all, not yet by all in sync."""
 
-    __slots__ = ("_appended", "_response", "deadline_ms")
+    __slots__ = ("_acks", "_appended", "_response", "deadline_ms")
 
     def __init__(
         self,
         response: ProduceResponse,
         appended: list[tuple[Partition, int, PartitionProduceResponse]],
+        acks: int,
         deadline_ms: int,
     ) -> None:
-        """appended: partition, the high watermark that makes its batch safe, and its part of the response."""
+        """appended: partition, where its batch ends, and its part of the response."""
         self._response = response
         self._appended = appended
+        self._acks = acks
         self.deadline_ms = deadline_ms
+
+    def also_for_fsync(self) -> AwaitAppends:
+        """Allow for the fsync that it waits for, if it does."""
+        if any(partition.log and partition.log.awaits_flush for partition, _, _ in self._appended):
+            self.deadline_ms += LONGEST_FSYNC_MS
+        return self
 
     @property
     def keys(self) -> Sequence[Hashable]:
@@ -134,10 +143,11 @@ class AwaitReplicas:
 
     def answer(self, now_ms: int) -> ProduceResponse | None:
         """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
+        acks = self._acks
         self._appended = [
-            (partition, wanted, answer)
-            for partition, wanted, answer in self._appended
-            if not _safe(partition, wanted, answer)
+            (partition, end_offset, answer)
+            for partition, end_offset, answer in self._appended
+            if not _safe(partition, acks, end_offset, answer)
         ]
         return None if self._appended else self._response
 
@@ -148,14 +158,16 @@ class AwaitReplicas:
         return self._response
 
 
-def _safe(partition: Partition, wanted: int, answer: PartitionProduceResponse) -> bool:
+def _safe(partition: Partition, acks: int, end_offset: int, answer: PartitionProduceResponse) -> bool:
     """Whether a batch's outcome is certain; if it is a bad one, `answer` says so from now on."""
     log = partition.log
     if log is None:
         _fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
     elif not partition.is_leader:
         _fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    elif log.high_watermark < wanted:
+    elif acks != ALL_REPLICAS:
+        return log.recovery_point >= end_offset
+    elif log.high_watermark < end_offset:
         return False
     elif len(partition.isr) < partition.min_insync_replicas:
         _fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

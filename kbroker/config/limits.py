@@ -18,6 +18,10 @@ REQUESTS_PER_LOOP_TURN = 16
 # clients that send all but the last byte must not take a thousand times that. At least one such frame fits.
 GATHERED_BYTES = 1024 * 1024 * 1024
 
+# An answer that waits for the fsync of flush.messages may do so for this long on top of its request's own timeout: in
+# Kafka that one begins when the fsync has ended, however long it takes. A disk slower than this is as good as gone.
+LONGEST_FSYNC_MS = 60_000
+
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
 PARKED_OPERATIONS = 200_000
 

@@ -72,7 +72,7 @@ class TopicConfig(Settings):
         LONG_MAX,
         at_least(1),
         broker="log.flush.interval.messages",
-        doc="Records after which the log is synced to disk.",
+        doc="Records after which the log is synced to disk, before they are acknowledged or shown.",
     )
     flush_ms: Long = setting(
         LONG_MAX, at_least(0), broker="log.flush.interval.ms", doc="Longest that a record stays unsynced."

@@ -65,6 +65,7 @@ class Flush(NamedTuple):
     """A log's records are to become durable. sync_names: so is the name of its folder, first."""
 
     directory: LogDirectory
+    partition: TopicPartition
     log: Log
     job: FlushJob
     sync_names: bool

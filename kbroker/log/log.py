@@ -57,7 +57,8 @@ class Log:
     """One partition's log. Made by `recovery.open_log`.
 
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
-    durable. last_flush_ms: monotonic, when the recovery point last reached the end.
+    durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
+    record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Log:
         "_truncations",
         "config",
         "epochs",
+        "flush_wanted",
         "folder",
         "high_watermark",
         "last_flush_ms",
@@ -110,6 +112,7 @@ class Log:
         self.producers = producers
         self.snapshots = snapshots
         self.last_flush_ms = 0
+        self.flush_wanted = 0
         self._random = random
         self._names_changed = names_changed
         self._saved_epochs = 0  # as loaded
@@ -200,6 +203,7 @@ class Log:
         producers.end_offset = end_offset
         if end_offset - self.recovery_point >= self.config.flush_messages:
             plan.needs_flush = True
+            self.want_flush()
 
     def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
         completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
@@ -356,9 +360,11 @@ class Log:
         return min(self.high_watermark, max(first_unstable, self.log_start_offset))
 
     def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, held within the log; returns where it is now."""
+        """Move the high watermark, held within the log and below what is to be durable first; returns where it is."""
         if offset > self.log_end_offset:
             offset = self.log_end_offset
+        if self.flush_wanted > self.recovery_point:  # awaits_flush
+            offset = min(offset, max(self.high_watermark, self.recovery_point))
         if offset < self.log_start_offset:
             offset = self.log_start_offset
         self.high_watermark = offset
@@ -418,6 +424,7 @@ class Log:
         self._forget_places()
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+        self.flush_wanted = min(self.flush_wanted, offset)
         self.epochs.truncate_from_end(offset)
 
     def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> DeleteJob:
@@ -552,12 +559,17 @@ class Log:
 
     # ---- flush
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms ask for a flush. now_ms: monotonic."""
-        unflushed = self.log_end_offset - self.recovery_point
-        return unflushed >= self.config.flush_messages or (
-            unflushed > 0 and now_ms - self.last_flush_ms >= self.config.flush_ms
-        )
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether somebody may wait for a flush that flush.messages asked for."""
+        return self.flush_wanted > self.recovery_point
+
+    def want_flush(self) -> bool:
+        """Whether flush.messages asks for a flush that nobody has asked for yet: then all there is waits for it."""
+        if self.log_end_offset - max(self.recovery_point, self.flush_wanted) < self.config.flush_messages:
+            return False
+        self.flush_wanted = self.log_end_offset
+        return True
 
     def start_flush(self, *, rolled_only: bool = False) -> FlushJob | None:
         """The job that makes the log durable; None if it is, or if a job is under way.

@@ -135,7 +135,8 @@ class LogManager:
     """The logs of one broker by partition. Made by `open_logs`.
 
     notices: lines for the operator, to be taken and shown by whoever runs this. lost: partitions that went offline
-    because a directory failed under the manager's own hands, to be taken by the replica manager.
+    because a directory failed under the manager's own hands, to be taken by the replica manager. durable: partitions of
+    which an fsync ended that flush.messages asked for, to be taken likewise.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class LogManager:
         self.directories = [LogDirectory(disk, path, OpenFiles(limit)) for path in paths]
         self.notices: list[str] = []
         self.lost: list[TopicPartition] = []
+        self.durable: list[TopicPartition] = []
         self._disk = disk
         self._random = random
         self._config_of = config_of
@@ -317,6 +319,7 @@ class LogManager:
             log.config = config
             for segment in log.segments:
                 segment.config = config
+            self._flush_if_wanted(TopicPartition(topic, index), log)
 
     def truncate(self, offsets: Mapping[tuple[str, int], int], *, now_ms: int, wall_ms: int) -> None:
         """Cut logs back, for a follower; waits for the disk, since recovery must not trust what is cut.
@@ -409,15 +412,21 @@ class LogManager:
 
     def flush(self, topic: str, index: int, *, rolled_only: bool = False) -> None:
         """Have a log made durable: after an append that asks for it, or (rolled_only) after a roll."""
-        log = self._logs.get(TopicPartition(topic, index))
+        partition = TopicPartition(topic, index)
+        log = self._logs.get(partition)
         if log is not None:
-            self._flush(log, rolled_only=rolled_only)
+            self._flush(partition, log, rolled_only=rolled_only)
 
-    def _flush(self, log: Log, *, rolled_only: bool = False) -> None:
+    def _flush(self, partition: TopicPartition, log: Log, *, rolled_only: bool = False) -> None:
         job = log.start_flush(rolled_only=rolled_only)
         if job is not None:
             directory = self.directory_of(log.folder.path)
-            self._jobs.append(Flush(directory, log, job, directory.names_changed))
+            self._jobs.append(Flush(directory, partition, log, job, directory.names_changed))
+
+    def _flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
+        """An earlier life, or other settings, have left more than flush.messages unflushed."""
+        if log.want_flush():
+            self._flush(partition, log)
 
     def take_jobs(self) -> list[Job]:
         """What is to be run on the pool, in any order; each comes back through `finished`."""
@@ -446,7 +455,7 @@ class LogManager:
     def _conclude(self, job: Flush | Delete | Write, now_ms: int) -> None:
         directory = job.directory
         if isinstance(job, Flush):
-            job.log.flushed(job.job, now_ms)
+            self._flushed(job, now_ms)
             directory.names_changed &= not job.sync_names
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
@@ -456,6 +465,15 @@ class LogManager:
             job.put_in_place()
             if job.log is None:
                 directory.saved_checkpoint(job.name, job.text)
+
+    def _flushed(self, job: Flush, now_ms: int) -> None:
+        log = job.log
+        is_awaited = log.awaits_flush
+        log.flushed(job.job, now_ms)
+        if is_awaited and self._logs.get(job.partition) is log:
+            self.durable.append(job.partition)
+            if log.awaits_flush:  # for what was written meanwhile
+                self._flush(job.partition, log)
 
     def _delete_later(self, directory: LogDirectory, job: DeleteJob, now_ms: int) -> None:
         self._numbered += 1
@@ -486,14 +504,14 @@ class LogManager:
         for reason, partition in self._timers.sweep(self._logs, now_ms, _SWEEP):
             log = self._logs.get(partition)
             if log is not None:
-                self._look_after(reason, log, now_ms, wall_ms)
+                self._look_after(reason, partition, log, now_ms, wall_ms)
         soonest = self._timers.next_ms(now_ms)
         return min(soonest, self._later[0][0]) if self._later else soonest
 
-    def _look_after(self, reason: str, log: Log, now_ms: int, wall_ms: int) -> None:
+    def _look_after(self, reason: str, partition: TopicPartition, log: Log, now_ms: int, wall_ms: int) -> None:
         if reason == FLUSH:
             if now_ms - log.last_flush_ms >= log.config.flush_ms:
-                self._flush(log)
+                self._flush(partition, log)
         elif reason == PRODUCER_EXPIRY:
             log.expire_producers(wall_ms)
         else:
@@ -578,6 +596,8 @@ class LogManager:
                     )
                 mine[partition] = log
                 directory.partitions += 1
+                if mine is self._logs:
+                    self._flush_if_wanted(partition, log)
         for path in loaded.deleted:
             job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
             self._delete_later(directory, job, now_ms)

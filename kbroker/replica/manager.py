@@ -94,6 +94,14 @@ class ReplicaManager:
                 partition.log = None
                 self.touched.append(partition)
 
+    def became_durable(self, durable: Iterable[tuple[str, int]]) -> None:
+        """Fsyncs that flush.messages asked for have ended: who waits for them is looked at again."""
+        for topic, index in durable:
+            partition = self.partitions.get((topic, index))
+            if partition is not None and partition.log is not None:
+                partition.advance_high_watermark()
+                self.touched.append(partition)
+
     # -- what the controller wants
 
     def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:

@@ -102,13 +102,14 @@ class Partition:
     def advance_high_watermark(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved.
 
-        Alone in sync, that is the end of the own log. Followers' offsets join in with replication.
+        Alone in sync, that is the end of the own log, or what of it is durable if flush.messages says so. Followers'
+        offsets join in with replication.
         """
         log = self._require_log()
-        if not self.is_leader or self.isr != (self.broker_id,) or log.high_watermark == log.log_end_offset:
+        if not self.is_leader or self.isr != (self.broker_id,):
             return False
-        log.set_high_watermark(log.log_end_offset)
-        return True
+        before = log.high_watermark
+        return log.set_high_watermark(log.log_end_offset) != before
 
     # -- what clients ask of a leader
 

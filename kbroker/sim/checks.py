@@ -4,7 +4,8 @@ Clients tell what they were promised (an acknowledged batch, a record they read,
 machines are looked at directly. A breach raises `Broken`. What is checked:
 
 - an acknowledged or once read record stays at its offset, byte for byte, and no offset carries two records;
-- after a power cut a log keeps a prefix of what it had, at least up to what it called durable;
+- after a power cut a log keeps a prefix of what it had, at least up to what it called durable, and, with
+  flush.messages=1, all that anybody was told of;
 - a record of an idempotent producer is there once, any other at most as often as it was sent;
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
@@ -44,19 +45,22 @@ class PartitionHistory:
     """What is known of one partition.
 
     known: value by offset, of records that were acknowledged or seen. end: behind the last of them. may_start: how far
-    the log start may have moved: DeleteRecords or retention. durable: what a power cut must leave.
+    the log start may have moved: DeleteRecords or retention. durable: what a power cut must leave. told: behind the
+    last record that a client knows of; a power cut must leave these if they are flushed before anybody is told.
     """
 
     __slots__ = (
         "batches",
         "durable",
         "end",
+        "flushed_first",
         "forgotten",
         "high_watermark",
         "known",
         "log_end",
         "may_start",
         "start",
+        "told",
         "where",
     )
 
@@ -68,6 +72,8 @@ class PartitionHistory:
         self.may_start = 0
         self.forgotten = 0  # the largest log start there ever was: below, a power cut may bring back some of it
         self.durable = 0
+        self.told = 0
+        self.flushed_first = False
         self.start = self.high_watermark = self.log_end = 0
 
     def __repr__(self) -> str:
@@ -127,6 +133,7 @@ class Checks:
             return  # answered before a power cut, heard after it
         for offset, value in enumerate(values, base_offset):
             self._place(history, offset, value)
+        history.told = max(history.told, base_offset + len(values))
 
     def fetched(self, where: Where, position: int, high_watermark: int, records: Sequence[Record], losses: int) -> None:
         """A consumer has read from `position` on. records: those at or behind it."""
@@ -142,6 +149,7 @@ class Checks:
         if losses == self.losses:
             for record in records:
                 self._place(history, record.offset, bytes(record.value or b""))
+            history.told = max(history.told, expected)
 
     def may_forget(self, where: Where, before: int) -> None:
         """Somebody has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
@@ -241,7 +249,8 @@ class Checks:
             self.losses += 1
             self.groups.lost_power()
             for history in self.partitions.values():
-                history.end = min(history.end, history.durable)
+                promised = max(history.durable, history.told) if history.flushed_first else history.durable
+                history.end = min(history.end, promised)
 
     def look_once(self, machine: Machine) -> None:
         """Take note of where its logs end now: a process may die in the middle of an event."""

@@ -62,6 +62,8 @@ class Swarm:
             if topic.forgets:
                 for index in range(topic.partitions):
                     self.checks.may_forget((topic.name, index), FOREVER)
+            for index in range(topic.partitions):
+                self.checks.history((topic.name, index)).flushed_first = topic.is_flushed_first
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
         self.machines = [Machine(self.world, self.net, 1, alone(_settings(chance), self.ensemble))]

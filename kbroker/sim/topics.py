@@ -17,3 +17,8 @@ class Topic(NamedTuple):
     def forgets(self) -> bool:
         """Whether retention may take records away."""
         return any(key.startswith("retention.") for key in self.configs)
+
+    @property
+    def is_flushed_first(self) -> bool:
+        """Whether nobody is told of a record before it is durable."""
+        return self.configs.get("flush.messages") == "1"

@@ -578,12 +578,30 @@ def test_flushes_are_asked_for_by_count() -> None:
     assert asked == [False, False, True, True]
 
 
-def test_flushes_are_asked_for_by_time() -> None:
-    log = open_at(new_disk(), LogConfig(flush_ms=100))
-    log.append_as_leader(batch(), 0, NOW)
-    due = [log.flush_due(99), log.flush_due(100)]
+def test_the_high_watermark_does_not_pass_what_a_count_wants_durable_first() -> None:
+    log = open_at(new_disk(), LogConfig(flush_messages=3))
+    marks = []
+    for _ in range(4):
+        log.append_as_leader(batch(), 0, NOW)
+        marks.append(log.set_high_watermark(log.log_end_offset))
     flush(log)
-    assert [*due, log.flush_due(1000)] == [False, True, False]
+    assert (marks, log.set_high_watermark(log.log_end_offset)) == ([1, 2, 2, 2], 4)
+
+
+def test_a_count_starts_anew_behind_what_is_wanted_durable_already() -> None:
+    log = open_at(new_disk(), LogConfig(flush_messages=3))
+    wanted = []
+    for _ in range(7):
+        log.append_as_leader(batch(), 0, NOW)
+        wanted.append(log.flush_wanted)
+    assert wanted == [0, 0, 3, 3, 3, 6, 6]
+
+
+def test_nobody_waits_for_what_was_cut() -> None:
+    log = open_at(new_disk(), LogConfig(flush_messages=1))
+    log.append_as_leader(batch(3), 0, NOW)
+    log.truncate_to(0, NOW)
+    assert not log.awaits_flush
 
 
 def test_a_roll_asks_for_a_flush_of_what_it_closed() -> None:
