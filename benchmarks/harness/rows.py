@@ -27,7 +27,8 @@ from benchmarks.harness.wire import (
 GB = 1_000_000_000
 MB = 1_000_000
 BATCH_BYTES = 16_384  # batch.size of Apache's producer
-KEEP = ("retention.bytes=536870912", "segment.bytes=134217728")  # of a topic that is written without end
+KEEP = ("retention.bytes=134217728", "segment.bytes=67108864")  # of a topic that is written without end
+KEEP_TO_READ = ("retention.bytes=536870912", "segment.bytes=134217728")  # and read soon after
 
 Measured = dict[str, float]
 Fresh = Callable[[str, dict[str, str]], AbstractContextManager[Broker]]
@@ -90,7 +91,7 @@ class Scale(NamedTuple):
 QUICK = Scale(
     rounds=3,
     watched_rounds=2,
-    warm_most=8,  # a JVM compiles what runs some ten thousand times; below 600 MB it costs three times more
+    warm_most=12,  # a JVM compiles what runs some ten thousand times; below 600 MB it costs three times more
     bytes_1k=200 * MB,
     bytes_100=100 * MB,
     pings=5_000,
@@ -390,7 +391,7 @@ class Memory(Row):
         with fresh(kind, {}) as broker:
             broker.launch()
             with broker.connect(patience_s=60) as connection, broker.connect() as other:
-                create_topics(connection, ["bench-memory"], configs=KEEP)
+                create_topics(connection, ["bench-memory"], configs=KEEP_TO_READ)
                 time.sleep(self.rest_s)
                 rest = broker.rss_bytes()
                 producer = Producer(connection, produce_frame("bench-memory", [data]))
