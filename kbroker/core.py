@@ -246,9 +246,11 @@ class Core:
             self._answer(request, waiting.expired(self._now_ms))
             return
         request.channel.pending.append(request)
-        self._deadline_moved = True
         request.waiting = waiting
-        request.parked = self._purgatory.park(request, waiting.keys, waiting.deadline_ms)
+        deadline_ms = waiting.deadline_ms
+        request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
+        if self._deadline_ms is None or deadline_ms < self._deadline_ms:
+            self._deadline_ms = deadline_ms  # nobody else's can have moved for it: the parts need not be asked
 
     def _answer(self, request: Request, response: Message) -> None:
         """Encode an answer and put it in its place."""

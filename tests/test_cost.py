@@ -35,6 +35,7 @@ LINES = {
     "fetch a log": 461,
     "fetch at the end, nothing to wait for": 363,
 }
+POLL_LINES, SHARED_POLL_LINES = 699, 497
 
 
 def frames() -> dict[str, bytes]:
@@ -119,6 +120,31 @@ def test_a_request_runs_no_more_lines_than_it_may(world: World, scenario: str) -
 @pytest.mark.parametrize("scenario", LINES)
 def test_a_limit_on_lines_follows_what_has_become_cheaper(world: World, scenario: str) -> None:
     assert lines_of(world, frames()[scenario]) >= LINES[scenario] * 0.97, "lower the limit"
+
+
+def lines_of_a_poll(world: World, polls: int) -> float:
+    """For each of some fetches that wait and get nothing: from the frame to the answer at the end of its wait."""
+    frame, at = fetch_frame("empty", max_wait_ms=500, partition_bytes=1 << 20)
+    struct.pack_into(">q", frame, at, 0)
+    channels = [world.core.open("PLAINTEXT", "localhost", 1) for _ in range(polls)]
+    counted = 0
+    for _ in range(WARM_UP):
+        with LineCount() as count:
+            for channel in channels:
+                ask(world, channel, bytes(frame))
+            world.advance(500)
+        for channel in channels:
+            answered(channel)
+        counted = count.lines
+    return counted / polls
+
+
+def test_a_poll_that_gets_nothing_runs_no_more_lines_than_it_may(world: World) -> None:
+    assert lines_of_a_poll(world, 1) <= POLL_LINES * SLACK
+
+
+def test_polls_that_end_together_share_the_waking_up(world: World) -> None:
+    assert lines_of_a_poll(world, 20) <= SHARED_POLL_LINES * SLACK
 
 
 def test_records_in_a_batch_cost_no_lines(world: World) -> None:
