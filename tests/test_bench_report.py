@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.report import Finding, Outcome, as_svg
+from benchmarks.harness.report import Finding, Outcome, as_markdown, as_svg
 from benchmarks.harness.rows import Metric
 
 
@@ -35,3 +35,12 @@ def test_the_picture_shows_every_finding_with_a_ratio() -> None:
         as_svg({}, [Outcome("row", "a row", [finding([1], [2], most_ratio=0.9), finding([1], [])])]).count("<rect x=")
         == 1
     )
+
+
+def test_a_verdict_on_a_broker_that_was_still_warming_up_says_so() -> None:
+    outcome = Outcome("row", "a row", [finding([1], [2], most_ratio=0.9)], settled=False)
+    assert as_markdown([outcome]).endswith("| holds, not warm |")
+
+
+def test_a_row_that_failed_stands_in_the_table_with_its_reason() -> None:
+    assert as_markdown([Outcome("row", "a row", [], failure="timed out")]).endswith("| FAILED: timed out |")

@@ -40,7 +40,7 @@ def row(measure: str, ours: list[float], theirs: list[float], verdict: str = "ho
 
 
 def run(*rows: dict[str, Any], failed: dict[str, str] | None = None) -> Run:
-    outcomes = [{"row": key, "failure": why} for key, why in (failed or {}).items()]
+    outcomes = [{"row": key, "failure": why, "settled": True} for key, why in (failed or {}).items()]
     return condensed({"machine": MACHINE, "rows": list(rows), "outcomes": outcomes})
 
 
@@ -78,6 +78,12 @@ def test_a_run_in_which_the_row_failed_does_not_hold() -> None:
 
 def test_a_run_whose_rounds_disagree_is_counted_as_unsteady() -> None:
     assert cpu(ratio_of(3), ratio_of(4, "holds, unsteady")).verdict == "holds, unsteady in 1 of 2"
+
+
+def test_a_run_that_did_not_get_warm_is_said_to_be_cold() -> None:
+    cold = {"row": "load", "failure": "", "settled": False}
+    found = condensed({"machine": MACHINE, "rows": [row("load/cpu", [3], [10])], "outcomes": [cold]})
+    assert cpu(found, ratio_of(3)).verdict == "holds, not warm in 1 of 2"
 
 
 def test_a_row_without_any_run_is_not_measured() -> None:

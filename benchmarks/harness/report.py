@@ -103,11 +103,11 @@ def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     for outcome in outcomes:
         if outcome.failure:
             lines.append((outcome.title, *[""] * (len(HEADINGS) - 2), f"FAILED: {outcome.failure}"))
-        lines += [_line(each) for each in outcome.findings]
+        lines += [_line(each, outcome.settled) for each in outcome.findings]
     return lines
 
 
-def _line(each: Finding) -> tuple[str, ...]:
+def _line(each: Finding, settled: bool) -> tuple[str, ...]:
     spread = each.ratios or each.ours
     return (
         each.title,
@@ -118,7 +118,7 @@ def _line(each: Finding) -> tuple[str, ...]:
         "" if each.ratio is None else f"{each.ratio:.2f}x",
         f"{min(spread):.2f} - {max(spread):.2f}" if spread else "",
         each.metric.budget,
-        each.verdict,
+        each.verdict + (", not warm" if each.verdict and not settled else ""),
     )
 
 

@@ -25,12 +25,13 @@ WANTED_RUNS = 3
 
 def condensed(run: dict[str, Any]) -> Run:
     """What is kept of a bench.json: the machine, medians, the spread of what the budget is about, failures."""
-    rows = {f"{each['row']}/{each['measure']}": _condensed_row(each) for each in run["rows"]}
+    cold = {each["row"] for each in run["outcomes"] if not each["settled"]}
+    rows = {f"{each['row']}/{each['measure']}": _condensed_row(each, each["row"] in cold) for each in run["rows"]}
     failed = {each["row"]: each["failure"] for each in run["outcomes"] if each["failure"]}
     return {"machine": run["machine"], "rows": rows, "failed": failed}
 
 
-def _condensed_row(row: dict[str, Any]) -> dict[str, Any]:
+def _condensed_row(row: dict[str, Any], cold: bool) -> dict[str, Any]:
     kept: dict[str, Any] = {
         kind: _rounded(statistics.median(row[kind])) for kind in ("kbroker", "apache", "floor") if row[kind]
     }
@@ -38,6 +39,7 @@ def _condensed_row(row: dict[str, Any]) -> dict[str, Any]:
         kept["ratio"] = _rounded(statistics.median(row["ratios"]))
     kept["rounds"] = len(row["kbroker"])
     kept["unsteady"] = row["verdict"].endswith("unsteady")
+    kept["cold"] = cold  # some broker was still getting faster
     return kept
 
 
@@ -79,6 +81,8 @@ class Measure(NamedTuple):
         remarks = [f"MISSED{_in(missed, total)}"] if missed else ["holds"] if count == total else []
         remarks += [f"no result{_in(total - count, total)}"] if count < total else []
         remarks += [f"unsteady{_in(unsteady, total)}"] if unsteady else []
+        cold = sum(value["cold"] for value in self.there)
+        remarks += [f"not warm{_in(cold, total)}"] if cold else []
         return ", ".join(remarks)
 
 
