@@ -12,16 +12,20 @@ from protocol import _runtime
 from protocol._source import MANY, Source, packed, unpackers
 from protocol.explain import explain_read
 from protocol.message import Message, Struct
-from protocol.primitives import read_uvarint, read_uvarint_rest
+from protocol.primitives import read_uvarint, read_uvarint_rest, utf8
 from protocol.schema import Field, FieldType, SchemaError, fields, fields_at, has_records, is_flexible, minimum_size
 
 
 class ReaderSource(Source):
-    """The text of a reader: `read(buffer, start) -> (message, end)`."""
+    """The text of a reader: `read(buffer, start) -> (message, end)`.
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    A strict one calls `forgiving()`, which its scope must have, for another reader once a string is no UTF-8.
+    """
+
+    def __init__(self, message: type[Message], version: int, *, strict: bool = True) -> None:
         super().__init__()
         self.version = version
+        self.strict = strict
         self.flexible = is_flexible(message, version)
         self.views = has_records(message, version)
         self.run: list[tuple[str, str]] = []  # (format, where to) of fixed-size reads not written yet
@@ -29,6 +33,7 @@ class ReaderSource(Source):
         self.scope |= {
             "new": object.__new__,
             "Malformed": _runtime.Malformed,
+            "utf8": utf8,
             "rest": read_uvarint_rest,
             "uvarint": read_uvarint,
             "long_string": _runtime.long_string,
@@ -56,6 +61,9 @@ class ReaderSource(Source):
             self.struct(message, "o")
             self.settle()
             self.emit("if pos > end: raise Malformed")
+        if self.strict:
+            with self.block("except UnicodeDecodeError:"):
+                self.emit("o, pos = forgiving()(b, start - base)")
         with self.block("except Exception as error:"):
             self.emit("raise explain(b, start - base, error) from None")
         self.emit("return o, pos + base")
@@ -112,7 +120,9 @@ class ReaderSource(Source):
         """A string: compact length or int16; the common short case inlined."""
         size = self.length("h")
         at = self.at()
-        text = f"str(b[{at}:e], 'utf-8')" if self.views else f"b[{at}:e].decode()"
+        text = f"utf8(b[{at}:e])"
+        if self.strict:  # a call less, and nothing to give in the usual case
+            text = f"str(b[{at}:e], 'utf-8')" if self.views else f"b[{at}:e].decode()"
         if self.flexible:
             with self.block(f"if 0 < {size} < 128:"):
                 self.emit(f"e = pos + {size}{_plus(self.skew - 1)}")

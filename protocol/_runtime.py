@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from protocol.primitives import read_uvarint, read_uvarint_rest, uvarint
+from protocol.primitives import read_uvarint, read_uvarint_rest, utf8, uvarint
 
 MAX_STRING_BYTES = 0x7FFF
 
@@ -26,7 +26,7 @@ def long_string(buffer: Any, position: int, first: int) -> tuple[str, int]:
     if not 0 < size <= MAX_STRING_BYTES + 1:
         raise Malformed
     end = position + size - 1
-    return str(buffer[position:end], "utf-8"), end
+    return utf8(buffer[position:end]), end
 
 
 def long_string_or_none(buffer: Any, position: int, first: int) -> tuple[str | None, int]:
@@ -41,7 +41,7 @@ def _string(buffer: Any, position: int, size: int) -> tuple[str, int]:
     if size > MAX_STRING_BYTES + 1:
         raise Malformed
     end = position + size - 1
-    return str(buffer[position:end], "utf-8"), end
+    return utf8(buffer[position:end]), end
 
 
 def long_array(buffer: Any, position: int, count: int, item: Struct) -> tuple[list[Any], int]:

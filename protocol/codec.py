@@ -8,11 +8,13 @@ and the length byte after them travel in one `struct` call, and nothing asks for
 The generated code takes shortcuts that only hold for good input: a slice past the end comes out short and is
 noticed at the end of the frame at the latest. Whatever exception comes up, the message is then read or written
 again by the patient codec of `explain.py`, which finds the field to blame. Array counts are checked against the
-bytes left before anything is allocated.
+bytes left before anything is allocated. A message with a string that is no UTF-8 is read again by a second reader,
+made when the first one comes, that puts U+FFFD in its place as Kafka's classes do; the others pay nothing for it.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from protocol._reader_source import ReaderSource
@@ -28,6 +30,9 @@ def compile_reader(message: type[Message], version: int) -> Callable[[Any, int],
     if not message.versions[0] <= version <= message.versions[1]:
         raise DecodeError("", _no_such_version(message, version))
     source = ReaderSource(message, version)
+    source.scope["forgiving"] = cache(
+        lambda: _run(ReaderSource(message, version, strict=False), "read", message, version)
+    )
     read: Callable[[Any, int], tuple[Any, int]] = _run(source, "read", message, version)
     return read
 

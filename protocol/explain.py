@@ -13,7 +13,7 @@ from typing import Any
 
 from protocol._runtime import MAX_STRING_BYTES, size_of, tag_section
 from protocol.message import DecodeError, EncodeError, Message, Struct
-from protocol.primitives import read_uvarint, uvarint
+from protocol.primitives import read_uvarint, utf8, uvarint
 from protocol.schema import Field, FieldType, fields, is_flexible, minimum_size
 
 
@@ -128,10 +128,7 @@ class _Reader:
             return content
         if kind == "bytes":
             return bytes(content)
-        try:
-            return str(content, "utf-8")
-        except UnicodeDecodeError as error:
-            raise DecodeError(path, f"not UTF-8: {error.reason} at byte {error.start} of {size}") from None
+        return utf8(content)
 
     def array(self, element: FieldType, nullable: bool, path: str) -> Any:
         count = self.length("i", path)

@@ -21,7 +21,7 @@ from struct import error as StructError  # noqa: N812
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.message import DecodeError
-from protocol.primitives import read_uvarint
+from protocol.primitives import read_uvarint, utf8
 
 if TYPE_CHECKING:
     from protocol.message import Message
@@ -65,8 +65,8 @@ def parse_request_header(frame: bytes | bytearray | memoryview) -> tuple[int, in
         raise DecodeError("client_id", f"{size} bytes, {len(frame) - _FIXED.size} left")
     try:
         return api_key, version, correlation_id, str(frame[_FIXED.size : end], "utf-8"), end
-    except UnicodeDecodeError as error:
-        raise DecodeError("client_id", f"not UTF-8: {error.reason}") from None
+    except UnicodeDecodeError:
+        return api_key, version, correlation_id, utf8(frame[_FIXED.size : end]), end
 
 
 def _short_header(frame: bytes | bytearray | memoryview) -> tuple[int, int, int, str | None, int]:

@@ -11,10 +11,13 @@ the buffer and ValueError for a malformed form; callers turn both into a DecodeE
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_SURROGATES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -91,3 +94,14 @@ def zigzag(value: int) -> int:
 
 
 _ONE = [bytes((value,)) for value in range(128)]
+
+
+def utf8(content: Buffer) -> str:
+    """The string that these bytes are to Kafka's classes: U+FFFD in place of what is no UTF-8, as Java has it.
+
+    One for each longest beginning of a character, as Python's "replace", but only one for an encoded surrogate.
+    """
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError:
+        return str(_SURROGATES.sub(b"\xff", bytes(content)), "utf-8", "replace")

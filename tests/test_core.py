@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.topics import DeleteTopicsRequest
 from tests.requests import VERSIONS, fetch, produce, produced
 from tests.world import Client, World
@@ -233,3 +234,14 @@ def test_a_failing_disk_is_a_storage_error(world: World, client: Client) -> None
     answer = client.ask(produce(b"v"), 9)
     assert produced(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert world.partition("t").log is None
+
+
+# ---- bytes that should be text
+
+
+def test_a_name_that_is_no_utf8_is_an_invalid_name_and_the_connection_goes_on(client: Client) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="XY")])
+    frame = encode_request_header(MetadataRequest, 4, 7, "XY") + request.encode(4)
+    client.send_bytes(frame.replace(b"XY", b"\xc3\x28"))
+    (topic,) = MetadataResponse.decode(client.take()[8:], 4).topics
+    assert (topic.name, topic.error_code, client.closing) == ("\ufffd(", ErrorCode.INVALID_TOPIC_EXCEPTION, "")

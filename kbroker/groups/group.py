@@ -15,6 +15,7 @@ from enum import Enum
 
 from kbroker.groups.effects import Caller
 from kbroker.groups.offsets import GroupOffsets
+from protocol.primitives import utf8
 
 CONSUMER = "consumer"  # the protocol type whose metadata names topics
 
@@ -295,8 +296,8 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
             name = metadata[position + 2 : position + 2 + length]
             if length < 0 or len(name) < length:
                 return None
-            topics.add(name.decode())
+            topics.add(utf8(name))
             position += 2 + length
-    except (struct.error, UnicodeDecodeError):
+    except struct.error:
         return None
     return topics

@@ -163,7 +163,7 @@ def test_any_value_is_read_or_refused(value: bytes) -> None:
         (b"\0\0\0\0\0\1\0\5ab", None),
         (b"\0\0\x7f\xff\xff\xff", None),
         (b"\xff\xff\0\0\0\0", None),
-        (b"\0\0\0\0\0\1\0\1\xff", None),
+        (b"\0\0\0\0\0\1\0\1\xff", {"\ufffd"}),
     ],
 )
 def test_topics_are_read_from_the_beginning_of_a_subscription(metadata: bytes, topics: set[str] | None) -> None:

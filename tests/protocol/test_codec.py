@@ -107,10 +107,19 @@ def test_error_names_the_path_and_the_reason() -> None:
         toys.Tagged.decode(encoded[:-2], 0)
 
 
-def test_invalid_utf8_is_refused() -> None:
-    encoded = some_everything(text="text").encode(3).replace(b"text", b"t\xffxt")
-    with pytest.raises(DecodeError, match=r"^text: not UTF-8: invalid start byte at byte 1 of 4$"):
-        toys.Everything.decode(encoded, 3)
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("length", [4, 200])
+def test_what_is_no_utf8_is_read_as_replacement_characters(version: int, length: int) -> None:
+    value = some_everything(text="x" * length)
+    encoded = value.encode(version).replace(b"x" * 4, b"\xff\xed\xa0\x80", 1)
+    agree(toys.Everything, version, encoded)
+    assert toys.Everything.decode(encoded, version).text == "\ufffd\ufffd" + "x" * (length - 4)
+
+
+def test_a_message_that_is_malformed_behind_a_bad_string_says_where() -> None:
+    encoded = toys.Tagged(inside=[toys.TaggedItem(name="a"), toys.TaggedItem(name="bcdef")]).encode(0)
+    with pytest.raises(DecodeError, match=r"^inside\[1\]\.name: needs 5 bytes at position 13, and 3 are left$"):
+        toys.Tagged.decode(encoded[:-2].replace(b"a", b"\xff"), 0)
 
 
 @pytest.mark.parametrize("version", [2, 3])
