@@ -36,6 +36,10 @@ HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
 ONE_THREAD = "one thread serves all connections and another pool the disks"
 NO_SWEEP = "finished operations leave the watch lists at once"
+ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
+SLICES = "groups are loaded in slices of 256 KiB, between other requests"
+NO_QUOTAS = "there are no quotas yet"
+NO_CONVERSION = "there is no conversion of message formats yet"
 NO_REPLICAS = "there is no replication between brokers yet"
 NO_CLEANER = "there is no log compaction yet"
 NO_TRANSACTIONS = "there are no transactions yet"
@@ -62,10 +66,13 @@ class BrokerConfig(Settings):
         doc="Number of this broker in its cluster; -1 takes it from meta.properties, or picks one.",
     )
     node_id: Int = setting(-1, at_least(-1), doc="The newer name of broker.id; if both are set they must agree.")
-    broker_id_generation_enable: Boolean = setting(True, doc="Whether broker.id -1 picks a number by itself.")
+    broker_id_generation_enable: Boolean = setting(
+        True, unused=NO_ZOOKEEPER, doc="Whether broker.id -1 takes the next free number of the cluster."
+    )
     reserved_broker_max_id: Int = setting(
         1000,
         at_least(0),
+        unused=NO_ZOOKEEPER,
         doc="Numbers picked by the broker itself lie above this, so that none collides with a set one.",
     )
     broker_rack: String | None = setting(
@@ -109,7 +116,7 @@ class BrokerConfig(Settings):
         doc="Other limits than max.connections.per.ip for some addresses: address:count, comma-separated.",
     )
     max_connection_creation_rate: Int = setting(
-        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Most new connections a second."
+        INT_MAX, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_QUOTAS, doc="Most new connections a second."
     )
     socket_request_max_bytes: Int = setting(
         104_857_600, at_least(1), doc="Largest request; a connection that announces a larger one is closed."
@@ -120,12 +127,14 @@ class BrokerConfig(Settings):
     )
     socket_listen_backlog_size: Int = setting(50, at_least(1), doc="Connections that may wait to be accepted.")
     queued_max_requests: Int = setting(
-        500, at_least(1), doc="Requests in flight over all connections before sockets are left unread."
+        500, at_least(1), unused=ONE_BY_ONE, doc="Requests waiting for a thread before sockets are left unread."
     )
     queued_max_request_bytes: Long = setting(
-        -1, doc="Bytes of requests in flight over all connections before sockets are left unread; -1 for no such bound."
+        -1,
+        unused=ONE_BY_ONE,
+        doc="Bytes of requests waiting for a thread before sockets are left unread; -1 for no such bound.",
     )
-    request_timeout_ms: Int = setting(30_000, doc="How long a request to another broker may take.")
+    request_timeout_ms: Int = setting(30_000, unused=NO_REPLICAS, doc="How long a request to another broker may take.")
 
     # --- topics
     auto_create_topics_enable: Boolean = setting(True, doc="Whether asking for an unknown topic creates it.")
@@ -262,10 +271,16 @@ class BrokerConfig(Settings):
         "3.0-IV1", VERSIONS, unused=ALWAYS_V2, doc="Version of Kafka whose format the log is to have."
     )
     log_message_downconversion_enable: Boolean = setting(
-        True, dynamic=CLUSTER_WIDE, doc="Whether clients too old for v2 batches are served converted ones."
+        True,
+        dynamic=CLUSTER_WIDE,
+        unused=NO_CONVERSION,
+        doc="Whether clients too old for v2 batches are served converted ones.",
     )
     num_recovery_threads_per_data_dir: Int = setting(
-        1, at_least(1), dynamic=CLUSTER_WIDE, doc="Partitions of one directory recovered at the same time."
+        1,
+        at_least(1),
+        dynamic=CLUSTER_WIDE,
+        doc="Threads per directory that make logs durable at a clean stop, 16 at least; loading takes one.",
     )
 
     # --- fetch
@@ -293,7 +308,10 @@ class BrokerConfig(Settings):
         0, between(0, 4), doc="Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."
     )
     offsets_load_buffer_size: Int = setting(
-        5_242_880, at_least(1), doc="Bytes of __consumer_offsets read at a time when groups are loaded."
+        5_242_880,
+        at_least(1),
+        unused=SLICES,
+        doc="Bytes of __consumer_offsets read at a time when groups are loaded.",
     )
     offsets_retention_minutes: Int = setting(
         10_080, at_least(1), doc="How long offsets outlive the last member of their group, or their topic's last use."
@@ -302,7 +320,10 @@ class BrokerConfig(Settings):
         600_000, at_least(1), doc="How often groups are looked through for offsets to forget."
     )
     offsets_commit_timeout_ms: Int = setting(
-        5000, at_least(1), doc="How long a commit or a group's record may wait for its replicas."
+        5000,
+        at_least(1),
+        unused=NO_REPLICAS,
+        doc="How long a commit or a group's record may wait for its replicas.",
     )
     offsets_commit_required_acks: Short = setting(
         -1, between(-1, -1), doc="Acknowledgement that a commit waits for; only all replicas (-1)."

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import re
 
-from kbroker.config.broker import ALWAYS_V2, COMPRESSION_TYPES, GZIP_LEVELS, NO_CLEANER, NO_REPLICAS, VERSIONS
+from kbroker.config.broker import (
+    ALWAYS_V2,
+    COMPRESSION_TYPES,
+    GZIP_LEVELS,
+    NO_CLEANER,
+    NO_CONVERSION,
+    NO_REPLICAS,
+    VERSIONS,
+)
 from kbroker.config.settings import (
     LONG_MAX,
     Boolean,
@@ -93,6 +101,7 @@ class TopicConfig(Settings):
     message_downconversion_enable: Boolean = setting(
         True,
         broker="log.message.downconversion.enable",
+        unused=NO_CONVERSION,
         doc="Whether clients too old for v2 batches are served converted ones.",
     )
     message_format_version: String = setting(

@@ -1,0 +1,28 @@
+"""A setting that says nothing else is acted on: something reads it, or another setting takes its value."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbroker.config.broker import BrokerConfig
+from kbroker.config.settings import Setting
+from kbroker.config.topic import TopicConfig
+
+KBROKER = Path(__file__).parents[2] / "kbroker"
+READ = {
+    word
+    for path in KBROKER.rglob("*.py")
+    if path.parts[-2:] not in (("config", "broker.py"), ("config", "topic.py"))
+    for word in re.findall(r"\w+", path.read_text())
+}
+SETTINGS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
+SOURCES = {name for each in SETTINGS for name in (each.broker, *(key for key, _ in each.fallbacks))}
+
+
+@pytest.mark.parametrize("each", [each for each in SETTINGS if each.unused is None], ids=lambda each: each.name)
+def test_a_setting_is_read_or_says_why_not(each: Setting) -> None:
+    takes_one_value = any(check.allowed in ("one of ", "false", "-1 to -1") for check in each.checks)
+    assert each.attribute in READ or each.name in SOURCES or takes_one_value
