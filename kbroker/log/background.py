@@ -50,6 +50,7 @@ class ManagerConfig(NamedTuple):
     producer_expiry_interval_ms: int = 600_000  # producer.id.expiration.check.interval.ms
     initial_delay_ms: int = 30_000  # of everything above, after the start
     file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms, of what an earlier life left behind
+    threads: int = 1  # num.recovery.threads.per.data.dir, for closing; a directory is loaded by one
     open_files: int = 4096  # descriptors that idle segments may hold, all directories together
 
 

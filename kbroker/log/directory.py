@@ -11,7 +11,7 @@ Source: Kafka documentation, implementation, "Log"; KIP-112 (several directories
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kbroker.log.checkpoints import (
@@ -214,10 +214,8 @@ class LogDirectory:
 
     # ---- going down
 
-    def close(self, logs: Mapping[TopicPartition, Log], futures: Iterable[Log], broker_epoch: int) -> None:
-        """A clean stop: all durable, checkpoints exact, then the marker. Raises OSError, and leaves no marker."""
-        for log in (*logs.values(), *futures):
-            log.close()
+    def seal(self, logs: Mapping[TopicPartition, Log], broker_epoch: int) -> None:
+        """End a clean stop, all logs being closed: exact checkpoints, then the marker. Raises OSError: no marker."""
         self.disk.sync_dir(self.path)
         self.write_checkpoint(RECOVERY_POINTS, recovery_points(logs))
         self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))

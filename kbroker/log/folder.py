@@ -6,7 +6,7 @@ the folder is one assignment and an idle segment costs no string. Called by ever
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 from kbroker.log.names import SegmentPart
@@ -35,7 +35,7 @@ class OpenFiles:
     def __init__(self, limit: int = 4096) -> None:
         assert limit >= 2, limit
         self.limit = limit
-        self._owners: deque[Opened] = deque()
+        self._owners: OrderedDict[Opened, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -44,21 +44,18 @@ class OpenFiles:
         """Count a descriptor of `owner`, and make room for it."""
         owners = self._owners
         owner.touched = True
-        owners.append(owner)
+        owners[owner] = None
         while len(owners) > self.limit:
-            oldest = owners.popleft()
+            oldest, _ = owners.popitem(last=False)
             if oldest is owner or oldest.touched:
                 oldest.touched = oldest is owner
-                owners.append(oldest)
+                owners[oldest] = None
             else:
                 oldest.let_go()
 
     def closed(self, owner: Opened) -> None:
-        """Forget a descriptor that its owner gave up by itself; rare, and linear in what is open."""
-        try:
-            self._owners.remove(owner)
-        except ValueError:
-            return
+        """Forget a descriptor that its owner gave up by itself."""
+        self._owners.pop(owner, None)
 
 
 class Folder:

@@ -22,6 +22,7 @@ import errno
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from kbroker.config.limits import LOGS_CLOSED_AT_ONCE
 from kbroker.log.background import (
     CHECKPOINTS,
     FLUSH,
@@ -614,27 +615,37 @@ class LogManager:
 
         Every job taken before has come back. A directory that fails at it gets no marker, and is recovered next time.
         """
+        for job in self._jobs:
+            if isinstance(job, Flush):
+                job.log.flush_failed(job.job)  # never begun: closing does it
+        self._jobs.clear()
         errors: dict[str, OSError] = {}
+        run_all([task for directory in self._online() for task in self._closing(directory, errors)])
+        for directory in self._online():
+            if directory.path not in errors:
+                try:
+                    directory.seal(self._logs_in(directory), broker_epoch)
+                except OSError as error:
+                    errors[directory.path] = error
+            if directory.path in errors:
+                self._fail(directory, errors[directory.path])
 
-        def task(directory: LogDirectory) -> Callable[[], None]:
+    def _closing(self, directory: LogDirectory, errors: dict[str, OSError]) -> list[Callable[[], None]]:
+        """Tasks that close the logs of a directory; each gives up at the first error, which goes into `errors`."""
+        logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
+        several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
+
+        def task(share: Sequence[Log]) -> Callable[[], None]:
             def close() -> None:
                 try:
-                    directory.close(
-                        self._logs_in(directory), self._logs_in(directory, self._futures).values(), broker_epoch
-                    )
+                    for log in share:
+                        log.close()
                 except OSError as error:
                     errors[directory.path] = error
 
             return close
 
-        for job in self._jobs:
-            if isinstance(job, Flush):
-                job.log.flush_failed(job.job)  # never begun: closing does it
-        self._jobs.clear()
-        run_all([task(directory) for directory in self._online()])
-        for directory in self._online():
-            if directory.path in errors:
-                self._fail(directory, errors[directory.path])
+        return [task(logs[first::several]) for first in range(min(several, len(logs)))]
 
 
 class _Storage:

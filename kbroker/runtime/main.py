@@ -243,7 +243,9 @@ def _manager_config(config: BrokerConfig) -> ManagerConfig:
         recovery_point_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
         log_start_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
         high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        threads=config.num_recovery_threads_per_data_dir,
     )
 
 

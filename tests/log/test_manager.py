@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -78,6 +79,22 @@ def test_a_crash_while_loading_is_not_taken_for_a_clean_stop() -> None:
     start(disk)
     disk.restart()
     assert ".kafka_cleanshutdown" not in names(disk, "/a")
+
+
+def test_logs_of_a_directory_are_closed_side_by_side() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t", *range(40))
+    given: list[int] = []
+
+    def run_all(tasks: Sequence[Callable[[], None]]) -> None:
+        given.append(len(tasks))
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            list(pool.map(lambda task: task(), tasks))
+
+    manager.close(run_all=run_all)
+    assert given == [16]
+    assert ".kafka_cleanshutdown" in names(disk, "/a")
 
 
 def test_directories_are_loaded_by_the_runner_side_by_side() -> None:
