@@ -28,10 +28,10 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 438,
-    "produce 100 records in a batch": 470,
-    "produce one record to each of 100 partitions": 20632,
-    "produce one record, acks=all": 458,
+    "produce one record": 366,
+    "produce 100 records in a batch": 397,
+    "produce one record to each of 100 partitions": 13533,
+    "produce one record, acks=all": 389,
     "fetch a log": 461,
     "fetch at the end, nothing to wait for": 363,
 }

@@ -95,7 +95,8 @@ class Coordination:
     def _append(self, effect: Append, now_ms: int) -> None:
         try:
             partition = self._replicas.find(OFFSETS_TOPIC, effect.partition)
-            plan = self._replicas.append(partition, memoryview(self._batch(effect)), -1, Origin.COORDINATOR)
+            batch = memoryview(self._batch(effect))
+            plan = self._replicas.append(partition, batch, -1, Origin.COORDINATOR, self._clock.wall_ms())
         except KafkaError as error:
             log.warning("cannot write to %s-%d: %s", OFFSETS_TOPIC, effect.partition, error)
             self._conclude(effect.write, error.code, -1, now_ms)

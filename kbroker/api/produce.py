@@ -29,7 +29,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from kbroker.api.call import Call, Result
     from kbroker.replica import Partition
@@ -39,6 +39,9 @@ TOPIC_IDS_SINCE = 13
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_attributes` may object to
+_CLIENT = Origin.CLIENT  # looked up once
+# by position: index, error_code, base_offset, log_append_time_ms, log_start_offset, in two thirds of the time
+_answered: Callable[[int, int, int, int, int], PartitionProduceResponse] = PartitionProduceResponse  # type: ignore[assignment]
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
@@ -46,6 +49,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so."""
     if request.acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
+    wall_ms = call.broker.clock.wall_ms()
     appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics: list[TopicProduceResponse] = []
     failed = False
@@ -54,7 +58,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                answers.append(_append(call, name, data, request.acks, appended))
+                answers.append(_append(call, name, data, request.acks, appended, wall_ms))
             except KafkaError as error:
                 failed = True
                 answers.append(_failure(data.index, error))
@@ -74,6 +78,7 @@ def _append(
     data: PartitionProduceData,
     acks: int,
     appended: list[tuple[Partition, int, PartitionProduceResponse]],
+    wall_ms: int,
 ) -> PartitionProduceResponse:
     """One partition's batch into its log. Raises: KafkaError."""
     replicas = call.broker.replicas
@@ -87,16 +92,10 @@ def _append(
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
     if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL:
         _check_attributes(records[LOW_ATTRIBUTES_AT], call.version)
-    plan = replicas.append(partition, records, acks, Origin.CLIENT)
+    plan = replicas.append(partition, records, acks, _CLIENT, wall_ms)
     log = partition.log
     assert log is not None, partition
-    answer = PartitionProduceResponse(
-        index=data.index,
-        error_code=0,
-        base_offset=plan.first_offset,
-        log_append_time_ms=plan.append_time_ms,
-        log_start_offset=log.log_start_offset,
-    )
+    answer = _answered(data.index, 0, plan.first_offset, plan.append_time_ms, log.log_start_offset)
     if acks == ALL_REPLICAS or (log.flush_wanted > log.recovery_point and plan.last_offset < log.flush_wanted):
         appended.append((partition, plan.last_offset + 1, answer))
     return answer

@@ -31,8 +31,10 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, build_batch, check_records, parse_records
+from protocol.records.content import FactsTuple, accept, build_batch, check_records, parse_records
 from protocol.records.control_records import ControlType, parse_marker
+
+_CLIENT = Origin.CLIENT  # looked up once
 
 
 class UnexpectedOffsetError(KafkaError):
@@ -78,11 +80,12 @@ class AppendPlan:
         batches: list[tuple[HeaderTuple, int, int]],
         buffers: list[Buffer],
         size: int,
-        *,
         first_offset: int,
         last_offset: int,
         max_timestamp: int,
         max_timestamp_offset: int,
+        append_time_ms: int = NO_TIMESTAMP,
+        duplicate: BatchSpan | None = None,
     ) -> None:
         self.batches = batches
         self.buffers = buffers
@@ -91,8 +94,8 @@ class AppendPlan:
         self.last_offset = last_offset
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
-        self.append_time_ms = NO_TIMESTAMP
-        self.duplicate: BatchSpan | None = None
+        self.append_time_ms = append_time_ms
+        self.duplicate = duplicate
         self.needs_flush = False
 
     def __repr__(self) -> str:
@@ -102,7 +105,6 @@ class AppendPlan:
 
 def plan_as_leader(
     records: memoryview,
-    *,
     next_offset: int,
     leader_epoch: int,
     config: LogConfig,
@@ -116,6 +118,28 @@ def plan_as_leader(
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
     UNSUPPORTED_FOR_MESSAGE_FORMAT (v0 and v1: convert first), UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
     """
+    if origin is _CLIENT:  # nearly all batches come this way; what does not is looked at from the start, with more care
+        header = accept(records, config.plain_bytes, next_offset, leader_epoch)
+        if header is not None and crc32c(records[ATTRIBUTES_AT:]) == header[4]:
+            repeated = producers.check(header, origin) if header[9] >= 0 else None
+            if repeated is not None:
+                return _duplicate(repeated, config)
+            last_offset, max_timestamp = next_offset + header[6], header[8]
+            batches = [(header, next_offset, max_timestamp)]
+            return AppendPlan(batches, [records], len(records), next_offset, last_offset, max_timestamp, last_offset)
+    return _plan_with_care(records, next_offset, leader_epoch, config, producers, now_ms, origin)
+
+
+def _plan_with_care(
+    records: memoryview,
+    next_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    producers: Producers,
+    now_ms: int,
+    origin: Origin,
+) -> AppendPlan:
+    """`plan_as_leader`, of any batch: each check by itself, in Apache's order."""
     records, header = _checked(records, config, origin)
     attributes, delta, max_timestamp, producer_id = header[5], header[6], header[8], header[9]
     rebuild = None
@@ -144,18 +168,16 @@ def plan_as_leader(
     if max_timestamp != header[8] or attributes & LOG_APPEND_TIME or config.log_append_time:
         set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
     last_offset = next_offset + delta
-    plan = AppendPlan(
+    return AppendPlan(
         [(header, next_offset, max_timestamp)],
         [records],
         size,
-        first_offset=next_offset,
-        last_offset=last_offset,
-        max_timestamp=max_timestamp,
-        max_timestamp_offset=last_offset,
+        next_offset,
+        last_offset,
+        max_timestamp,
+        last_offset,
+        now_ms if config.log_append_time else NO_TIMESTAMP,
     )
-    if config.log_append_time:
-        plan.append_time_ms = now_ms
-    return plan
 
 
 def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[memoryview, HeaderTuple]:
@@ -254,19 +276,17 @@ def _only_batch(records: memoryview, size: int) -> memoryview:
 
 
 def _duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
-    plan = AppendPlan(
+    return AppendPlan(
         [],
         [],
         0,
-        first_offset=repeated.first_offset,
-        last_offset=repeated.last_offset,
-        max_timestamp=repeated.timestamp,
-        max_timestamp_offset=repeated.last_offset,
+        repeated.first_offset,
+        repeated.last_offset,
+        repeated.timestamp,
+        repeated.last_offset,
+        repeated.timestamp if config.log_append_time else NO_TIMESTAMP,
+        repeated,
     )
-    plan.duplicate = repeated
-    if config.log_append_time:
-        plan.append_time_ms = repeated.timestamp
-    return plan
 
 
 # ---- follower
@@ -307,10 +327,10 @@ def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig
         batches,
         [records if position == end else records[:position]],
         position,
-        first_offset=batches[0][1],
-        last_offset=last_offset,
-        max_timestamp=max_timestamp,
-        max_timestamp_offset=max_timestamp_offset,
+        batches[0][1],
+        last_offset,
+        max_timestamp,
+        max_timestamp_offset,
     )
 
 

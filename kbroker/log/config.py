@@ -49,6 +49,7 @@ class _Values(NamedTuple):
     log_append_time: bool = False
     limits_timestamps: bool = False
     looks_at_records: bool = False
+    plain_bytes: int = 0  # a batch up to this size that is as most are needs one look only; 0: none does with one
 
 
 class LogConfig(_Values):
@@ -65,12 +66,15 @@ class LogConfig(_Values):
         compact, log_append_time = "compact" in self.cleanup_policy, self.message_timestamp_type == "LogAppendTime"
         is_limited = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) != NEVER
         limits_timestamps = is_limited and not log_append_time
+        looks_at_records = self.check_records or compact or limits_timestamps or self.compression_type != "producer"
+        is_special = compact or limits_timestamps or log_append_time or self.compression_type != "producer"
         return self._replace(
             compact=compact,
             delete="delete" in self.cleanup_policy,
             log_append_time=log_append_time,
             limits_timestamps=limits_timestamps,
-            looks_at_records=self.check_records or compact or limits_timestamps or self.compression_type != "producer",
+            looks_at_records=looks_at_records,
+            plain_bytes=0 if is_special or not looks_at_records else min(self.max_message_bytes, self.segment_bytes),
         )
 
     @classmethod

@@ -146,15 +146,7 @@ class Log:
         records: a writable view of one batch, v2; it is stamped in place. wall_ms: for LogAppendTime and limits.
         Raises KafkaError as `append.plan_as_leader`; OSError.
         """
-        plan = plan_as_leader(
-            records,
-            next_offset=self.log_end_offset,
-            leader_epoch=leader_epoch,
-            config=self.config,
-            producers=self.producers,
-            now_ms=wall_ms,
-            origin=origin,
-        )
+        plan = plan_as_leader(records, self.log_end_offset, leader_epoch, self.config, self.producers, wall_ms, origin)
         if plan.duplicate is None:
             if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.epochs.assign(leader_epoch, plan.first_offset)
@@ -177,33 +169,36 @@ class Log:
     def _append(self, plan: AppendPlan, wall_ms: int) -> None:
         """Write a plan, and take note of what it wrote."""
         segment = self.segments[-1]
-        if segment.must_roll(plan.size, plan.last_offset, plan.max_timestamp, wall_ms):
+        size, last_offset, max_timestamp, batches = plan.size, plan.last_offset, plan.max_timestamp, plan.batches
+        if (
+            segment.size + size > segment.roll_bytes
+            or last_offset > segment.roll_offset
+            or max_timestamp > segment.roll_timestamp
+        ) and segment.must_roll(size, last_offset, max_timestamp, wall_ms):
             segment = self.roll(wall_ms, plan.first_offset)
             plan.needs_flush = True
-        position = segment.size
-        segment.append(
-            plan.buffers,
-            plan.size,
-            last_offset=plan.last_offset,
-            max_timestamp=plan.max_timestamp,
-            max_timestamp_offset=plan.max_timestamp_offset,
-            batches=plan.batches,
+        self._tail_position = segment.append(
+            plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches
         )
-        self._tail_offset, self._tail_position = plan.first_offset, position
-        end_offset = self.log_end_offset = plan.last_offset + 1
-        producers = self.producers
+        self._tail_offset = plan.first_offset
+        self.log_end_offset = end_offset = last_offset + 1
+        if len(batches) > 1 or batches[0][0][9] >= 0:
+            self._note_producers(plan)
+        self.producers.end_offset = end_offset
+        if end_offset - self.recovery_point >= self.config.flush_messages:
+            plan.needs_flush = True
+            self.want_flush()
+
+    def _note_producers(self, plan: AppendPlan) -> None:
+        """Who wrote the batches of a plan, and which transactions ended with it."""
         at = 0
         for header, base_offset, max_timestamp in plan.batches:
             if header[9] >= 0:
                 if header[5] & CONTROL:
                     self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
                 else:
-                    producers.update(header, base_offset, max_timestamp)
+                    self.producers.update(header, base_offset, max_timestamp)
             at += header[1] + LENGTH_OVERHEAD
-        producers.end_offset = end_offset
-        if end_offset - self.recovery_point >= self.config.flush_messages:
-            plan.needs_flush = True
-            self.want_flush()
 
     def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
         completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
@@ -368,7 +363,8 @@ class Log:
         if offset < self.log_start_offset:
             offset = self.log_start_offset
         self.high_watermark = offset
-        self.producers.high_watermark_moved(offset)
+        if self.producers.ended:
+            self.producers.high_watermark_moved(offset)
         return offset
 
     def advance_log_start(self, offset: int) -> bool:

@@ -319,7 +319,7 @@ class LogManager:
         if log is not None:
             log.config = config
             for segment in log.segments:
-                segment.config = config
+                segment.reconfigure(config)
             self._flush_if_wanted(TopicPartition(topic, index), log)
 
     def truncate(self, offsets: Mapping[tuple[str, int], int], *, now_ms: int, wall_ms: int) -> None:

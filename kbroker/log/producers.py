@@ -115,15 +115,16 @@ class ProducerEntry:
 class Producers:
     """All producers of one log.
 
-    end_offset: everything below it is in here. A snapshot taken now is named by it.
+    end_offset: everything below it is in here. A snapshot taken now is named by it. ended: transactions whose markers
+    the high watermark has still to pass, first offset -> marker's offset.
     """
 
-    __slots__ = ("_ended", "_entries", "_ongoing", "end_offset")
+    __slots__ = ("_entries", "_ongoing", "end_offset", "ended")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id; ascending
-        self._ended: dict[int, int] = {}  # first offset -> marker's offset, until the high watermark passes that
+        self.ended: dict[int, int] = {}
         self.end_offset = 0
 
     def __len__(self) -> int:
@@ -220,7 +221,7 @@ class Producers:
     def forget_completed(self, completed: CompletedTransaction) -> None:
         """The transaction is over; it stays unstable until the high watermark is past its marker."""
         del self._ongoing[completed.first_offset]
-        self._ended[completed.first_offset] = completed.last_offset
+        self.ended[completed.first_offset] = completed.last_offset
 
     # ---- stability
 
@@ -228,15 +229,15 @@ class Producers:
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction starts that is open, or ended by a marker that is not committed yet."""
         first = next(iter(self._ongoing), None)
-        if self._ended:
-            ended = min(self._ended)
+        if self.ended:
+            ended = min(self.ended)
             return ended if first is None else min(first, ended)
         return first
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Markers below it are committed: their transactions hold nothing back any more."""
-        if self._ended:
-            self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
+        if self.ended:
+            self.ended = {first: last for first, last in self.ended.items() if last >= high_watermark}
 
     def oldest_open_transaction(self) -> tuple[int, int] | None:
         """Producer id and last timestamp of the transaction open for longest; for DescribeProducers and alarms."""
@@ -263,7 +264,7 @@ class Producers:
         """Forget everything; the next batch is at `end_offset`."""
         self._entries.clear()
         self._ongoing.clear()
-        self._ended.clear()
+        self.ended.clear()
         self.end_offset = end_offset
 
     def log_start_moved(self, log_start_offset: int) -> None:

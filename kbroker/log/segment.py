@@ -19,6 +19,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
 
 _UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
+_ASK = -2  # a limit below every size and timestamp
 _FIND = Struct(">qi4xb6xi").unpack_from  # base_offset, length, magic, last_offset_delta
 _FIND_BYTES = 27
 
@@ -28,6 +29,7 @@ class Segment:
 
     size: bytes of the file that hold batches. max_timestamp: largest in it, -1 if none has one, reached by the batch
     that ends with max_timestamp_offset. modified_ms: when the file last changed, wall clock, as far as is known.
+    roll_bytes, roll_offset, roll_timestamp: an append that keeps to them needs not ask `must_roll`, which sets them.
     """
 
     __slots__ = (
@@ -46,6 +48,9 @@ class Segment:
         "folder",
         "jitter_ms",
         "modified_ms",
+        "roll_bytes",
+        "roll_offset",
+        "roll_timestamp",
         "size",
         "touched",
     )
@@ -81,6 +86,9 @@ class Segment:
         self._max_timestamp_offset = base_offset
         self._rolling_timestamp = _UNKNOWN if size else NO_TIMESTAMP
         self._bytes_since_entry = 0
+        self.roll_bytes = _ASK
+        self.roll_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.roll_timestamp = _ASK
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, *, now_ms: int, jitter_ms: int) -> Segment:
@@ -153,19 +161,18 @@ class Segment:
         self,
         buffers: Sequence[Buffer],
         size: int,
-        *,
         last_offset: int,
         max_timestamp: int,
         max_timestamp_offset: int,
         batches: Sequence[tuple[HeaderTuple, int, int]] = (),
-    ) -> None:
-        """Write batches behind the last one, in one call, and index them.
+    ) -> int:
+        """Write batches behind the last one, in one call, and index them; returns their position.
 
         size: bytes of all buffers. max_timestamp: largest in them, in the batch that ends with max_timestamp_offset.
         batches: header, base offset and largest timestamp of each; needed only if there are several.
         Raises OSError; then the segment is as before, as far as its readers can tell.
         """
-        assert last_offset - self.base_offset <= MAX_RELATIVE_OFFSET, (last_offset, self.base_offset)
+        assert last_offset <= self.roll_offset, (last_offset, self.roll_offset)
         position = self.size
         file = self._file or self.file
         self.touched = True
@@ -179,27 +186,35 @@ class Segment:
         self.size = position + size
         if len(batches) > 1:
             self._index_each(batches, position)
-        else:
-            self._index(last_offset, position, size, max_timestamp, max_timestamp_offset)
-
-    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int, max_timestamp_offset: int) -> None:
-        """Note what was appended at `position`; an entry, if the last one is index.interval.bytes back."""
+            return position
         if max_timestamp > self._max_timestamp and max_timestamp > self.max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
         if self._bytes_since_entry > self.config.index_interval_bytes:
-            if not self.offsets.is_full:
-                self.offsets.append(last_offset, position)
-            if not self.times.is_full:
-                self.times.append_if_later(self.max_timestamp, self._max_timestamp_offset)
-            self._bytes_since_entry = 0
+            self._add_entries(last_offset, position)
         self._bytes_since_entry += size
+        return position
 
     def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""
         for header, base_offset, max_timestamp in batches:
             last_offset, size = base_offset + header[6], header[1] + LENGTH_OVERHEAD
-            self._index(last_offset, position, size, max_timestamp, last_offset)
+            if max_timestamp > self.max_timestamp:
+                self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
+            if self._bytes_since_entry > self.config.index_interval_bytes:
+                self._add_entries(last_offset, position)
+            self._bytes_since_entry += size
             position += size
+
+    def _add_entries(self, last_offset: int, position: int) -> None:
+        """Index the batch at `position`: the last entry is index.interval.bytes back."""
+        offsets, times = self.offsets, self.times
+        if not offsets.is_full:
+            offsets.append(last_offset, position)
+        if not times.is_full:
+            times.append_if_later(self.max_timestamp, self._max_timestamp_offset)
+        if offsets.is_full or times.is_full:
+            self.roll_bytes = _ASK
+        self._bytes_since_entry = 0
 
     def _cut_back(self, file: File) -> None:
         """A write failed half way: leave nothing of it for recovery to find, if the disk still lets us."""
@@ -216,7 +231,17 @@ class Segment:
         if present and self.waited_ms(now_ms, max_timestamp) > config.segment_ms - self.jitter_ms:
             return True
         offsets, times = self._offsets, self._times
-        return (offsets is not None and offsets.is_full) or (times is not None and times.is_full)
+        if (offsets is not None and offsets.is_full) or (times is not None and times.is_full):
+            return True
+        first = self._rolling_timestamp if present else NO_TIMESTAMP
+        self.roll_bytes = config.segment_bytes
+        self.roll_timestamp = first + config.segment_ms - self.jitter_ms if first >= 0 else _ASK
+        return False
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take other settings from now on."""
+        self.config = config
+        self.roll_bytes = _ASK
 
     def waited_ms(self, now_ms: int, message_timestamp: int) -> int:
         """How far the log's time has gone since the first batch; the clock's, if that has no timestamp."""
@@ -349,6 +374,7 @@ class Segment:
         if found is not None:
             self.file.resize(found[0])
             self.size = found[0]
+        self.roll_bytes = _ASK
         if not self.size:
             self.created_ms = now_ms
             self._rolling_timestamp = NO_TIMESTAMP
@@ -388,6 +414,7 @@ class Segment:
             file.resize(0)
             file.close()
         self._index_bytes = (0, 0)
+        self.roll_bytes = _ASK
         self._offsets = self._times = None
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 

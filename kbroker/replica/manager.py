@@ -64,13 +64,13 @@ class ReplicaManager:
 
     # -- appends
 
-    def append(self, partition: Partition, records: memoryview, acks: int, origin: Origin) -> AppendPlan:
+    def append(self, partition: Partition, records: memoryview, acks: int, origin: Origin, wall_ms: int) -> AppendPlan:
         """Append one batch as the leader; who waits for the partition is looked at again.
 
         Raises: KafkaError, KAFKA_STORAGE_ERROR too, and then the log directory is offline.
         """
         try:
-            plan = partition.append(records, acks, self._clock.wall_ms(), origin)
+            plan = partition.append(records, acks, wall_ms, origin)
         except OSError as error:
             raise self.storage_error(partition, error) from error
         self.touched.append(partition)

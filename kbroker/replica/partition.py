@@ -40,6 +40,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_alone",
         "broker_id",
         "index",
         "is_internal",
@@ -60,6 +61,7 @@ class Partition:
         self.index = index
         self.topic_id = topic_id
         self.broker_id = broker_id
+        self._alone = (broker_id,)
         self.is_internal = is_internal
         self.log: Log | None = None
         self.min_insync_replicas = 1
@@ -106,7 +108,7 @@ class Partition:
         offsets join in with replication.
         """
         log = self._require_log()
-        if not self.is_leader or self.isr != (self.broker_id,):
+        if not self.is_leader or self.isr != self._alone:
             return False
         before = log.high_watermark
         return log.set_high_watermark(log.log_end_offset) != before
@@ -125,7 +127,7 @@ class Partition:
                 f"min.insync.replicas is {self.min_insync_replicas}",
             )
         plan = log.append_as_leader(records, self.leader_epoch, wall_ms, origin)
-        if self.isr == (self.broker_id,):
+        if self.isr == self._alone:
             log.set_high_watermark(log.log_end_offset)
         return plan
 

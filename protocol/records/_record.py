@@ -8,6 +8,11 @@ Readable = bytes | bytearray | memoryview
 Writable = bytearray | memoryview
 
 
+# base_offset, length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
+# max_timestamp, producer_id, producer_epoch, base_sequence, records_count: what `batch.unpack_header` returns.
+HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
 class Record(NamedTuple):
     """One record of any format, as a value.
 

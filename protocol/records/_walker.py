@@ -25,14 +25,17 @@ try:
     import cython
 except ImportError:  # Cython is needed to compile this file, not to run it
     from protocol.records import _no_cython as cython
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
-from protocol.records._record import Readable, Record
+from protocol.records._record import HeaderTuple, Readable, Record
 
 COMPILED: bool = cython.compiled
 _SMALLEST_INT64 = -(2**63)
 _LARGEST_INT64 = 2**63 - 1
+_UINT32 = 2**32 - 1
 
 
 def walk(
@@ -157,6 +160,107 @@ def _walk(
     return 0, count, stop, highest, highest_at, lowest, keyless, disordered
 
 
+def accept(
+    buffer: memoryview, most_bytes: cython.Py_ssize_t, base_offset: cython.longlong, leader_epoch: cython.longlong
+) -> HeaderTuple | None:
+    """Check all of a producer's batch but its checksum, and stamp it as its leader does, if it is as most batches are.
+
+    buffer: writable. Returns: the header as it came, once offset and epoch are written over its own. None, and nothing
+    written, for a batch that is wrong in any way or asks for a closer look: more bytes than one v2 batch or than
+    most_bytes, attributes other than TRANSACTIONAL, a base offset, offset deltas other than 0, 1, 2..., a
+    max_timestamp that is not its records', a producer without sequence. The caller finds out which.
+    """
+    data: cython.pointer[cython.uchar]
+    if not cython.compiled:
+        return _accepted(buffer, len(buffer), most_bytes, base_offset, leader_epoch)
+    got = cython.declare(cython.Py_buffer)  # 50 ns less than a typed view: much, for a batch of a single record
+    PyObject_GetBuffer(buffer, cython.address(got), PyBUF_WRITABLE)
+    try:
+        data = cython.cast(cython.pointer[cython.uchar], got.buf)
+        return _accepted(data, got.len, most_bytes, base_offset, leader_epoch)
+    finally:
+        PyBuffer_Release(cython.address(got))
+
+
+@cython.cfunc
+def _accepted(
+    data: cython.pointer[cython.uchar],
+    size: cython.Py_ssize_t,
+    most_bytes: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+) -> HeaderTuple | None:
+    """`accept`, of `size` bytes at `data`."""
+    if size < 61 or size > most_bytes:
+        return None
+    length: cython.longlong = _big_endian(data, 8, 4)
+    attributes: cython.longlong = _big_endian(data, 21, 2)
+    delta: cython.longlong = _big_endian(data, 23, 4)
+    base_timestamp: cython.longlong = _big_endian(data, 27, 8)
+    max_timestamp: cython.longlong = _big_endian(data, 35, 8)
+    producer_id: cython.longlong = _big_endian(data, 43, 8)
+    base_sequence: cython.longlong = _big_endian(data, 53, 4)
+    count: cython.longlong = _big_endian(data, 57, 4)
+    if (
+        length != size - 12
+        or data[16] != 2
+        or (attributes != 0 and attributes != 0x10)
+        or count < 1
+        or delta != count - 1
+        or _big_endian(data, 0, 8) != 0
+        or (producer_id >= 0 and base_sequence < 0)
+        or base_timestamp < -1
+        or max_timestamp < -1
+        or base_timestamp >> 60 > 0  # differences stay within 64 bits
+        or max_timestamp >> 60 > 0
+    ):
+        return None
+    none: cython.longlong = -1 - base_timestamp
+    highest: cython.longlong
+    lowest: cython.longlong
+    broken, _, position, highest, _, lowest, _, disordered = _walk(data, 61, size, count, none)
+    if broken or position != size or disordered >= 0 or highest != max_timestamp - base_timestamp or lowest >> 60 < -1:
+        return None
+    header = (
+        0,
+        length,
+        _big_endian(data, 12, 4),
+        2,
+        _big_endian(data, 17, 4) & _UINT32,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        _big_endian(data, 51, 2),
+        base_sequence,
+        count,
+    )
+    shift: cython.int
+    for shift in range(8):
+        data[7 - shift] = base_offset & 0xFF
+        base_offset >>= 8
+    for shift in range(4):
+        data[15 - shift] = leader_epoch & 0xFF
+        leader_epoch >>= 8
+    return header
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _big_endian(
+    data: cython.pointer[cython.const[cython.uchar]], at: cython.Py_ssize_t, size: cython.int
+) -> cython.longlong:
+    """The signed number in the `size` bytes at `at`."""
+    value: cython.longlong = data[at]
+    i: cython.int
+    value = (value ^ 0x80) - 0x80
+    for i in range(1, size):
+        value = (value << 8) | data[at + i]
+    return value
+
+
 def parse(
     buffer: Readable,
     start: cython.Py_ssize_t,
@@ -259,7 +363,7 @@ def _varint(
             if second < 0x80:
                 value = (value & 0x7F) | (second << 7)
                 return (value >> 1) ^ -(value & 1), position + 2
-    return _long_varint(data, position, end, bits)  # type: ignore[no-any-return]  # decorated
+    return _long_varint(data, position, end, bits)
 
 
 @cython.cfunc

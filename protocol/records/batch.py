@@ -33,6 +33,7 @@ from typing import NamedTuple
 from protocol.errors import ErrorCode
 from protocol.records._checksum import crc32c
 from protocol.records._errors import RecordError, TornBatchError
+from protocol.records._record import HeaderTuple as HeaderTuple
 from protocol.records._record import Readable, Writable
 
 MAGIC = 2
@@ -70,9 +71,6 @@ LARGEST_SEQUENCE = 0x7FFFFFFF
 
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_SIZE, HEADER.size
-# base_offset, length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
-# max_timestamp, producer_id, producer_epoch, base_sequence, records_count: what `unpack_header` returns.
-HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 unpack_header = HEADER.unpack_from  # (buffer, position) -> HeaderTuple, checked by nobody yet
 
 _LENGTH_TO_CRC = Struct(">iibI")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record
-from protocol.records._walker import pack, parse, walk
+from protocol.records._walker import accept, pack, parse, walk
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -37,7 +37,7 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
 
-__all__ = ["Facts", "FactsTuple", "build_batch", "check_records", "parse_records", "parse_set"]
+__all__ = ["Facts", "FactsTuple", "accept", "build_batch", "check_records", "parse_records", "parse_set"]
 
 LARGEST_DELTA = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1

@@ -32,7 +32,7 @@ def become(
 
 def append(world: World, partition: Partition, *values: bytes, acks: int = 1) -> int:
     records = memoryview(bytearray(batch(*values)))
-    return world.replicas.append(partition, records, acks, Origin.CLIENT).first_offset
+    return world.replicas.append(partition, records, acks, Origin.CLIENT, world.clock.wall_ms()).first_offset
 
 
 def refusal(world: World, partition: Partition) -> ErrorCode:

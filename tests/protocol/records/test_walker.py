@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, _no_cython, walker_kind
+from protocol.records.batch import assign, check, unpack_header, write_crc
+from protocol.records.content import build_batch, check_records
 
 
 def interpreted() -> ModuleType:
@@ -207,3 +209,111 @@ def test_both_kinds_say_the_same_of_damaged_records(
 def test_both_kinds_say_the_same_of_any_bytes(body: bytes, count: int, base: int) -> None:
     outcomes = [outcome(walker, body, count, base) for walker in KINDS.values()]
     assert all(o == outcomes[0] for o in outcomes)
+
+
+# accept: what it takes must be what the patient checks take, and then it stamps as `batch.assign` does
+
+
+def accepted(walker: Any, batch: bytes, most_bytes: int = 1 << 20) -> tuple[Any, bytes]:
+    """The header, or None, and the bytes afterwards."""
+    buffer = bytearray(batch)
+    return walker.accept(memoryview(buffer), most_bytes, 2**40 + 3, 7), bytes(buffer)
+
+
+def stamped(batch: bytes) -> bytes:
+    buffer = bytearray(batch)
+    assign(buffer, 0, 2**40 + 3, len(batch) - 12, 7)
+    return bytes(buffer)
+
+
+def plain_batch(count: int = 3, **settings: Any) -> bytes:
+    return bytes(build_batch([Record(at, 1000 + at, b"k", b"v" * 70) for at in range(count)], **settings))
+
+
+def patched(batch: bytes, at: int, new: bytes) -> bytes:
+    """The batch with other bytes at `at`, and a checksum that holds."""
+    buffer = bytearray(batch)
+    buffer[at : at + len(new)] = new
+    write_crc(buffer, 0, len(buffer))
+    return bytes(buffer)
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_a_plain_batch_is_accepted_and_stamped(walker: Any, count: int) -> None:
+    batch = plain_batch(count)
+    assert accepted(walker, batch) == (unpack_header(batch, 0), stamped(batch))
+
+
+def test_an_idempotent_and_a_transactional_batch_are_accepted(walker: Any) -> None:
+    batch = plain_batch(producer_id=2**62, producer_epoch=9, base_sequence=2**31 - 2, transactional=True)
+    assert accepted(walker, batch) == (unpack_header(batch, 0), stamped(batch))
+
+
+def test_records_without_timestamps_are_accepted(walker: Any) -> None:
+    batch = bytes(build_batch([Record(0, -1, None, None)]))
+    assert accepted(walker, batch) == (unpack_header(batch, 0), stamped(batch))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"",
+        plain_batch()[:60],
+        plain_batch()[:-1],
+        plain_batch() + b"\0",
+        plain_batch() + plain_batch(),
+        plain_batch(base_offset=0, last_offset=3),
+        plain_batch(codec_id=1),
+        plain_batch(append_time=5),
+        plain_batch(producer_id=1, control=True),
+        plain_batch(producer_id=1),  # no sequence
+        plain_batch(max_timestamp=5000),
+        plain_batch(max_timestamp=-1),
+        patched(plain_batch(), 0, b"\0" * 7 + b"\1"),  # base offset
+        patched(plain_batch(), 16, b"\3"),  # magic
+        patched(plain_batch(), 21, b"\1\0"),  # an attribute nobody has defined
+        patched(plain_batch(), 27, b"\x7f" + b"\xff" * 7),  # base timestamp
+        patched(plain_batch(), 35, b"\x80" + b"\0" * 7),  # largest timestamp
+        patched(plain_batch(), 57, b"\0\0\0\0"),
+        patched(plain_batch(), 57, b"\0\0\0\4"),
+        patched(plain_batch(), 61, b"\0"),  # first record's size
+        patched(plain_batch(), 65, b"\2"),  # first record's offset delta
+    ],
+)
+def test_any_other_batch_is_left_as_it_is_for_others_to_judge(walker: Any, batch: bytes) -> None:
+    assert accepted(walker, batch) == (None, batch)
+
+
+def test_a_batch_larger_than_allowed_is_not_accepted(walker: Any) -> None:
+    batch = plain_batch()
+    assert accepted(walker, batch, len(batch))[0] is not None
+    assert accepted(walker, batch, len(batch) - 1)[0] is None
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(RECORD, min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3),
+    st.integers(-1, 2**61),
+)
+def test_what_is_accepted_passes_every_patient_check(
+    records: list[Record], damage: list[tuple[int, int]], timestamp: int
+) -> None:
+    records = [
+        record._replace(offset=at, timestamp=timestamp + record.timestamp % 9) for at, record in enumerate(records)
+    ]
+    buffer = build_batch(records)
+    for at, value in damage:
+        buffer[at % len(buffer)] = value
+    write_crc(buffer, 0, len(buffer))
+    batch = bytes(buffer)
+    outcomes = [accepted(walker, batch) for walker in KINDS.values()]
+    assert all(each == outcomes[0] for each in outcomes)
+    header = outcomes[0][0]
+    if header is None:
+        assert outcomes[0][1] == batch
+        return
+    assert check(memoryview(batch), 0, len(batch)) == header
+    facts = check_records(memoryview(batch), 0, header)
+    assert (facts[0], facts[4], header[0], header[6]) == (header[8], -1, 0, header[12] - 1)
+    assert outcomes[0][1] == stamped(batch)
