@@ -12,6 +12,7 @@ does: read their ratio only (they are in brackets).
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import platform
 import shutil
@@ -21,7 +22,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.harness.brokers import APACHES, OURS, RELEASE
+from benchmarks.harness.brokers import APACHES, OURS, RELEASE, ROOT
 from benchmarks.harness.catalogue import ALL
 from benchmarks.harness.crowds import raise_file_limit
 from benchmarks.harness.report import Outcome, as_json, as_markdown, as_svg, as_text
@@ -46,6 +47,11 @@ def main() -> int:
         print(f"no Apache Kafka to compare with ({reason}): install them, or give --alone")
         return 2
     raise_file_limit()
+    for package in (
+        "kbroker",
+        "protocol",
+    ):  # as pip does it; a checkout that may not write bytecode would never have it
+        compileall.compile_dir(ROOT / package, quiet=1)
     machine = describe_machine("quick" if arguments.quick else "full")
     print(machine["summary"], flush=True)
     out = Path(arguments.out)
