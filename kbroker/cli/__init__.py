@@ -18,6 +18,8 @@ from typing import NoReturn
 
 from kbroker.cli._broker import plain_start, run_broker
 
+INTERRUPTED = 130  # as a shell has it after Ctrl-C
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
@@ -34,6 +36,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:  # before a broker has taken signals into its own hands
+        return INTERRUPTED
     except OSError as error:
         return complain(said_by_system(error))
 

@@ -77,13 +77,18 @@ def run_broker(start: Start) -> int:
 
 
 def _settings(start: Start) -> dict[str, Given]:
-    from kbroker.config import static_values, warnings
+    from kbroker.config import ConfigError, static_values, warnings
 
     text, name = "", "server.properties"
     if start.properties is not None:
         name = start.properties
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
+        with open(name, "rb") as file:
+            content = file.read()
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            number = content.count(b"\n", 0, error.start) + 1
+            raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None
     static = static_values(text, file_name=name, environment=os.environ, overrides=start.overrides)
     for line in warnings(static):
         log.warning("%s", line)

@@ -92,7 +92,7 @@ def _endpoints(key: str, text: str, protocols: dict[str, str], left_out: set[str
         elif name in left_out:
             continue
         elif name not in protocols:
-            known = ", ".join(protocols) or "none"
+            known = ", ".join(sorted(protocols)) or "none"
             faults.append(f"{key}={text}: {item!r}; allowed: names of listener.security.protocol.map ({known})")
         else:
             found.append(Listener(name, protocols[name], match[2] or match[3] or "", int(match[4])))
@@ -134,17 +134,21 @@ def _advertised_faults(
     shown = f"advertised.listeners={config.advertised_listeners}"
     names = [listener.name for listener in advertised]
     known = {listener.name for listener in bound}
+    is_given = config.advertised_listeners is not None
     faults = [
         f"{shown}: {listener}; allowed: an address that clients can reach"
+        if is_given
+        else f"listeners={config.listeners}: {listener} cannot be told to clients; allowed: advertised.listeners with "
+        f"one, or no host at all ({listener.name}://:{listener.port}), which tells them this machine's name"
         for listener in advertised
-        if config.advertised_listeners is not None and listener.host in ("0.0.0.0", "::")
+        if listener.host in ("0.0.0.0", "::")
     ]
     faults += [
         f"{shown}: {name}; allowed: names of listeners ({', '.join(sorted(known))})"
         for name in names
         if name not in known
     ]
-    if config.advertised_listeners is not None and len(set(names)) < len(names):
+    if is_given and len(set(names)) < len(names):
         faults.append(f"{shown}: allowed: every name once")
     return faults
 

@@ -544,7 +544,7 @@ class LogManager:
                 directory.release()
             raise
         if not self.has_online_directory:
-            raise DirectoryRefusedError("; ".join(self.notices[:-1]))
+            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
 
     def _take(self, directory: LogDirectory, meta: MetaProperties, cluster_id: str | None, node_id: int) -> None:
         try:
@@ -582,7 +582,7 @@ class LogManager:
             else:
                 self._adopt(directory, outcome, now_ms)
         if not self.has_online_directory:
-            raise DirectoryRefusedError("; ".join(self.notices[:-1]))
+            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
         self._timers = Timers(self._config, now_ms)
 
     def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> None:

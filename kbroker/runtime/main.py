@@ -58,7 +58,7 @@ class BrokerProcess:
         self.layers = BrokerLayers(static=static, alone=ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
         self.listeners = resolve_listeners(self.config)
-        self.paths = [os.path.abspath(path) for path in self.config.log_dirs or [self.config.log_dir]]
+        self.paths = [os.path.abspath(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
         self.ports: dict[str, int] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         self._clock = SystemClock()
@@ -164,7 +164,8 @@ class BrokerProcess:
             except OSError as error:
                 for listening in sockets.values():
                     listening.close()
-                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+                reason = reason.partition(" (while ")[0]  # it names the address, as we have
                 raise StartupError(f"cannot listen on {listener}: {reason}") from None
         self.ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
         self.endpoints = tuple(

@@ -88,6 +88,7 @@ def test_control_plane_has_its_own_listener() -> None:
         ({"listener_security_protocol_map": "A"}, "NAME:PROTOCOL"),
         ({"listener_security_protocol_map": "A:TCP"}, "PROTOCOL one of"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "an address that clients can reach"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "or no host at all (PLAINTEXT://:9092)"),
         ({"advertised_listeners": "SSL://broker:9092"}, "names of listeners (PLAINTEXT)"),
         ({"inter_broker_listener_name": "OTHER"}, "allowed: PLAINTEXT"),
         ({"security_inter_broker_protocol": "SSL"}, "inter.broker.listener.name"),

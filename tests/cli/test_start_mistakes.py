@@ -1,0 +1,117 @@
+"""What a newcomer may get wrong about `kbroker start`: one line says where, what, and what would do; exit code 1."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import run
+
+CLUSTER = "abcdefghijklmnopqrstuv"
+OTHER_CLUSTER = "zzcdefghijklmnopqrstuv"
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, **settings: str) -> str:
+    """The line that a start with these mistakes prints."""
+    overrides = [f"--override={name.replace('_', '.')}={value}" for name, value in settings.items()]
+    code = run(["start", *arguments, *overrides])
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n"), err[:9]) == (1, "", 1, "kbroker: "), err
+    return err[9:-1]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def marked(folder: Path, *lines: str) -> str:
+    """A log directory that belongs to somebody."""
+    folder.mkdir()
+    (folder / "meta.properties").write_text("\n".join(("version=0", *lines)) + "\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("num.partitions=abc", "num.partitions=abc: allowed: a 32-bit integer, at least 1 (--override)"),
+        ("num.partitions=0", "num.partitions=0: allowed: a 32-bit integer, at least 1 (--override)"),
+        ("auto.create.topics.enable=yes", "auto.create.topics.enable=yes: allowed: true or false (--override)"),
+        ("broker.id=-5", "broker.id=-5: allowed: a 32-bit integer, at least -1 (--override)"),
+        ("log.dirs=", "log.dirs=: allowed: at least one directory"),
+        ("foo", "--override 'foo': allowed: key=value"),
+    ],
+)
+def test_a_bad_value_is_told_with_what_is_allowed(setting: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--override", setting) == line
+
+
+def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "latin1.properties"
+    path.write_bytes(b"num.partitions=1\n# caf\xe9\n")
+    assert said(capsys, str(path)) == f"{path} line 2: allowed: text in UTF-8, other characters as \\uXXXX"
+
+
+def test_a_log_directory_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert said(capsys, log_dirs=str(tmp_path / "file")) == f"{tmp_path}/file: is not a directory [ENOTDIR]"
+
+
+def test_a_log_directory_below_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert "Not a directory" in said(capsys, log_dirs=str(tmp_path / "file" / "data"))
+
+
+def test_a_log_directory_that_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    line = said(capsys, log_dirs="/proc/kbroker")  # where even root makes nothing
+    assert line.startswith("no log directory can be used: /proc/kbroker: ")
+
+
+def test_a_log_directory_named_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, log_dirs=f"{data},{data}") == f"{data}: is named twice in log.dirs"
+
+
+def test_an_empty_place_in_log_dirs_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = marked(tmp_path / "a", "broker.id=7")
+    line = said(capsys, log_dirs=f"{own},,", broker_id="3")  # an empty one once was the folder that it was started in
+    assert line == f"{own}/meta.properties: broker id 7 differs from 3 of this broker's configuration"
+
+
+def test_log_directories_of_two_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = marked(tmp_path / "a", "broker.id=1", f"cluster.id={CLUSTER}")
+    two = marked(tmp_path / "b", "broker.id=1", f"cluster.id={OTHER_CLUSTER}")
+    line = said(capsys, log_dirs=f"{one},{two}")
+    assert line == f"{two}/meta.properties: cluster id {OTHER_CLUSTER} differs from {CLUSTER} of {one}/meta.properties"
+
+
+def test_metadata_that_is_no_database(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data.mkdir()
+    (data / "metadata.db").write_bytes(b"rubbish " * 100)
+    assert said(capsys, log_dirs=str(data)) == f"{data}/metadata.db: file is not a database"
+
+
+def test_a_host_that_nobody_knows(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = said(capsys, log_dirs=str(data), listeners="PLAINTEXT://no.such.host.invalid:0")
+    assert line.startswith("cannot listen on PLAINTEXT://no.such.host.invalid:0: ")
+    assert "Errno" not in line
+
+
+def test_a_port_in_use(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listener = f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
+        line = said(capsys, log_dirs=str(data), listeners=listener)
+    assert line == f"cannot listen on {listener}: Address already in use"
