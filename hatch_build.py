@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+from importlib.util import source_hash
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def _build_extension(root: Path, scratch: Path) -> Path:
     source = scratch / SOURCE
     shutil.copytree(root / SOURCE.parent, source.parent, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (scratch / "protocol" / "__init__.py").touch()
+    with source.open("a") as file:  # protocol/records/_built.py refuses the extension of any other source
+        file.write(f"\nSOURCE_HASH = {source_hash((root / SOURCE).read_bytes())!r}\n")
     extension = Extension(MODULE, [str(source)], extra_compile_args=["-O3", "-g0", "-w"])
     modules = cythonize([extension], quiet=True, build_dir=str(scratch / "c"))
     command = build_ext(Distribution({"name": "walker", "ext_modules": modules}))

@@ -7,11 +7,14 @@
 Import those modules by name; what they share is here. Everything they say about bytes from outside is a `RecordError`.
 """
 
+from protocol.records._built import use_or_refuse
 from protocol.records._checksum import crc32c
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable, Record, Writable
 
 __all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "crc32c", "walker_kind"]
+
+use_or_refuse(__name__, "_walker")
 
 
 def walker_kind() -> str:

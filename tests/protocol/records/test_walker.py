@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +50,19 @@ def walker(request: pytest.FixtureRequest) -> Any:
     if request.param not in KINDS:
         pytest.skip("the walker was not compiled when this was installed: no C compiler")
     return KINDS[request.param]
+
+
+def test_an_extension_of_another_source_is_refused(tmp_path: Path) -> None:
+    if "compiled" not in KINDS:
+        pytest.skip("the walker was not compiled when this was installed: no C compiler")
+    package = Path(protocol.records.__file__).parent
+    copy = shutil.copytree(package.parent, tmp_path / "protocol", ignore=shutil.ignore_patterns("__pycache__"))
+    with (copy / "records" / "_walker.py").open("a") as source:
+        source.write("\nCHANGED = True\n")
+    ask = "from protocol.records import _walker, walker_kind; print(walker_kind(), _walker.CHANGED)"
+    told = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == "interpreted True\n"
+    assert "has changed since it was compiled" in told.stderr
 
 
 # Two records by hand. First: timestamp +1, key "k", value null, header h -> null. Second: timestamp +3, key null,
