@@ -7,7 +7,8 @@ import pytest
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
-from tests.requests import batch
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.requests import batch, produce
 from tests.world import World
 
 ME, OTHER = 1, 2
@@ -178,3 +179,26 @@ def test_settings_that_change_reach_the_log(world: World) -> None:
     world.replicas.reconfigure("p")
     assert partition.log is not None
     assert (partition.log.config.max_message_bytes, partition.min_insync_replicas) == (100, 2)
+
+
+def test_a_deleted_topics_folder_that_a_power_cut_brought_back_is_not_the_new_topics() -> None:
+    world = World(directories=("/a",))
+    world.create("t")
+    world.client().ask(produce(b"of the deleted topic"), 9)
+    world.client().send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    world.advance(100)
+    world.create("t")
+    world.stop()
+    undo_deletion(world)
+    world.start()
+    log = world.partition("t").log
+    assert log is not None
+    assert log.log_end_offset == 0
+
+
+def undo_deletion(world: World) -> None:
+    """As a power cut does before the folder's new name is durable."""
+    world.disk.restart(power_loss=False)
+    (deleted,) = [entry.name for entry in world.disk.list("/a") if entry.name.endswith("-delete")]
+    world.disk.rename("/a/t-0", "/lost")
+    world.disk.rename(f"/a/{deleted}", "/a/t-0")
