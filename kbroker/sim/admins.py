@@ -31,7 +31,7 @@ class Founder(Client):
 
     def live(self) -> Script:
         """Create, look, and look again."""
-        while not all(self.checks.topic_ids.get(topic.name) for topic in self.topics):
+        while not all(self.checks.catalogue.ids.get(topic.name) for topic in self.topics):
             try:
                 yield from self.shake_hands()
                 yield from self._create()
@@ -51,7 +51,7 @@ class Founder(Client):
                     configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
                 )
                 for topic in self.topics
-                if not self.checks.topic_ids.get(topic.name)
+                if not self.checks.catalogue.ids.get(topic.name)
             ],
             timeout_ms=self.chance.choice((100, 10_000)),
         )
@@ -75,7 +75,7 @@ class Founder(Client):
             if len(found.partitions) != topic.partitions:
                 raise self.world.broken(f"{self}: {topic.name} has {len(found.partitions)} partitions: {found}")
             if self.versions[METADATA] >= 10:
-                self.checks.knows_topic(topic.name, found.topic_id)
+                self.checks.catalogue.knows(topic.name, found.topic_id, len(found.partitions))
             else:
                 del self.versions[METADATA]  # too old to tell the id: ask as a newer client
                 self.fixed_versions[METADATA] = 12

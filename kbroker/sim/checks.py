@@ -9,6 +9,7 @@ machines are looked at directly. A breach raises `Broken`. What is checked:
 - a record of an idempotent producer is there once, any other at most as often as it was sent;
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
+- a topic that was made again begins empty, and only if somebody wished the one before away;
 - assignments of one generation of a group never overlap; committed offsets are those last committed;
 - a parked answer leaves by its deadline.
 """
@@ -20,6 +21,7 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kbroker.sim.catalogue import Catalogue
 from kbroker.sim.commits import GroupHistory
 from protocol.records.batch import BatchHeader, check, scan
 from protocol.records.content import parse_records
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from protocol.records import Record
 
 Where = tuple[str, int]
+
+Moment = tuple[int, int]
+"""What had happened when somebody asked: power cuts, and ends and beginnings of topics."""
 
 LATER_LIMIT_MS = 60_000
 """By when an answer must have left that waits for another part of the broker, not for a deadline of its own."""
@@ -53,13 +58,16 @@ class PartitionHistory:
         "batches",
         "durable",
         "end",
+        "era",
         "flushed_first",
         "forgotten",
         "high_watermark",
         "known",
+        "log",
         "log_end",
         "may_start",
         "start",
+        "stranger",
         "told",
         "where",
     )
@@ -69,6 +77,9 @@ class PartitionHistory:
         self.known: dict[int, bytes] = {}
         self.batches: dict[int, int] = {}  # checksum by base offset, of batches whose records have been read
         self.end = 0
+        self.era = 0  # of its topic, in which this partition was made
+        self.log: Log | None = None  # while the broker runs
+        self.stranger: Log | None = None  # an earlier topic's of the name, found after a start
         self.may_start = 0
         self.forgotten = 0  # the largest log start there ever was: below, a power cut may bring back some of it
         self.durable = 0
@@ -95,7 +106,7 @@ class Checks:
         self.acknowledged = 0  # records
         self.read = 0  # records
         self.groups = GroupHistory(world)
-        self.topic_ids: dict[str, bytes] = {}
+        self.catalogue = Catalogue(world, self.groups)
         self._machines: list[Machine] = []
         self._producer_ids: set[tuple[int, int]] = set()
         self._next_producer_id = 1000
@@ -125,28 +136,31 @@ class Checks:
         for value in values:
             self._sent[value] = 1 if idempotent else self._sent.get(value, 0) + 1
 
-    def appended(self, where: Where, base_offset: int, values: Sequence[bytes], losses: int) -> None:
-        """A producer was told that its records are at these offsets. losses: as they were when it asked."""
+    def appended(self, where: Where, base_offset: int, values: Sequence[bytes], moment: Moment) -> None:
+        """A producer was told that its records are at these offsets. moment: when it asked."""
         history = self.history(where)
         self.acknowledged += len(values)
-        if losses != self.losses:
+        if not self.is_since(moment, where[0]):
             return  # answered before a power cut, heard after it
         for offset, value in enumerate(values, base_offset):
             self._place(history, offset, value)
         history.told = max(history.told, base_offset + len(values))
 
-    def fetched(self, where: Where, position: int, high_watermark: int, records: Sequence[Record], losses: int) -> None:
-        """A consumer has read from `position` on. records: those at or behind it."""
+    def fetched(
+        self, where: Where, position: int, high_watermark: int, records: Sequence[Record], moment: Moment
+    ) -> None:
+        """A consumer has read from `position` on. records: those at or behind it. moment: when it asked."""
         history = self.history(where)
         self.read += len(records)
         expected = position
         for record in records:
-            if record.offset != expected and not expected < record.offset <= history.forgotten:
+            jumps = record.offset != expected and not expected < record.offset <= history.forgotten
+            if jumps and self.is_since(moment, where[0]):
                 raise self.world.broken(f"{history}: a reader at {expected} gets {record.offset}")
             if record.offset >= high_watermark:
                 raise self.world.broken(f"{history}: {record.offset} is read, the high watermark is {high_watermark}")
             expected = record.offset + 1
-        if losses == self.losses:
+        if self.is_since(moment, where[0]):
             for record in records:
                 self._place(history, record.offset, bytes(record.value or b""))
             history.told = max(history.told, expected)
@@ -171,14 +185,14 @@ class Checks:
         history.known[offset] = value
         history.end = max(history.end, offset + 1)
 
-    def topic_id(self, topic: str) -> bytes:
-        """The id that the cluster gave to a topic, as far as anybody was told; else zeros."""
-        return self.topic_ids.get(topic, bytes(16))
+    @property
+    def moment(self) -> Moment:
+        """Now, for `is_since`."""
+        return self.losses, self.catalogue.changes
 
-    def knows_topic(self, topic: str, topic_id: bytes) -> None:
-        """Somebody was told a topic's id: it never changes."""
-        if self.topic_ids.setdefault(topic, topic_id) != topic_id:
-            raise self.world.broken(f"{topic} has the id {topic_id.hex()}, and had {self.topic_ids[topic].hex()}")
+    def is_since(self, moment: Moment, topic: str) -> bool:
+        """Whether no power cut, and no end of a topic of this name, has come between a moment and now."""
+        return moment[0] == self.losses and self.catalogue.is_same(topic, moment[1])
 
     def next_producer_id(self) -> int:
         """An id for a producer where no broker hands them out."""
@@ -202,6 +216,10 @@ class Checks:
             machine.moved = False
             for where, log in core.broker.logs.logs():
                 history = self.partitions.get(where) or self.history(where)
+                if history.log is not log:
+                    if history.stranger is log:
+                        continue  # until the controller's first request; nobody can connect before
+                    self._begins(history, log)
                 if (
                     log.log_end_offset != history.log_end
                     or log.high_watermark != history.high_watermark
@@ -214,6 +232,44 @@ class Checks:
             deadline_ms, _, request, core, machine = heappop(due)
             if machine.core is core and request.answer is None and request in request.channel.pending:
                 raise self.world.broken(f"{request!r} was to be answered by {deadline_ms / 1000:.3f} s")
+
+    def _begins(self, history: PartitionHistory, log: Log) -> None:
+        """There is a log that was not there at the last look: a new partition's, perhaps in another's place."""
+        era = self.catalogue.begins(history.where[0])
+        if history.log is not None:
+            if history.era == era:
+                raise self.world.broken(f"{history}: its log was replaced, and nobody wished it away")
+            self._forget_all(history)
+        if log.log_end_offset or log.log_start_offset:
+            raise self.world.broken(f"{history}: is new, and goes from {log.log_start_offset} to {log.log_end_offset}")
+        history.log, history.era = log, era
+
+    def _forget_if_over(self, history: PartitionHistory) -> bool:
+        """After a start, nobody can tell a doomed topic's log from that of the next one of its name."""
+        era = self.catalogue.era(history.where[0])
+        is_over = history.era != era or self.catalogue.is_doomed(history.where[0])
+        if is_over:
+            self._forget_all(history)
+            history.era = era
+        return is_over
+
+    def _is_strange(self, machine: Machine, history: PartitionHistory) -> bool:
+        """Whether the log that a broker found under a name is of a topic that was deleted: a power cut undid that."""
+        topic, index = history.where
+        if not self.catalogue.was_doomed(topic) or self.catalogue.is_doomed(topic):
+            return False
+        fault, machine.disk.fault = machine.disk.fault, None
+        found = machine.broker.logs.topic_id(topic, index)
+        machine.disk.fault = fault
+        return found is not None and found != self.catalogue.topic_id(topic)
+
+    def _forget_all(self, history: PartitionHistory) -> None:
+        """Its topic is gone, and all that was promised with it."""
+        self._forget_from(history, 0)
+        history.end = history.forgotten = history.told = 0
+        history.start = history.high_watermark = history.log_end = history.durable = 0
+        if history.may_start != FOREVER:
+            history.may_start = 0
 
     def _look_at(self, history: PartitionHistory, log: Log) -> None:
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
@@ -263,17 +319,26 @@ class Checks:
         assert machine.core is not None
         there: dict[Where, Log] = dict(machine.core.broker.logs.logs())
         for where, log in there.items():
-            self.compare(self.history(where), log)
+            history = self.history(where)
+            if self._is_strange(machine, history):
+                history.stranger = log
+                self._vanished(history)
+                continue
+            if self._forget_if_over(history):
+                history.may_start = max(history.may_start, log.log_start_offset)
+            self.compare(history, log)
+            history.log = log
         for where, history in self.partitions.items():
             if where not in there:
                 self._vanished(history)
 
     def _vanished(self, history: PartitionHistory) -> None:
         """A partition is not there after a start: only a power cut before its first fsync may do that."""
+        history.log = None
+        self._forget_if_over(history)
         if history.end:
             raise self.world.broken(f"{history}: is gone, up to {history.end} was promised")
-        self._forget_from(history, 0)
-        history.start = history.high_watermark = history.log_end = history.durable = 0
+        self._forget_all(history)
 
     def _forget_from(self, history: PartitionHistory, end: int) -> None:
         """A power cut took everything from here on."""

@@ -142,7 +142,7 @@ class Client:
 
     def know(self, topics: Iterable[Topic]) -> Generator[Sleep, Any, None]:
         """Wait until the topics are there, as far as anybody was told."""
-        while not all(any(self.checks.topic_id(topic.name)) for topic in topics):
+        while not all(any(self.checks.catalogue.topic_id(topic.name)) for topic in topics):
             yield Sleep(200)
 
     def pause(self, mean_ms: int) -> Generator[Sleep, Any, None]:

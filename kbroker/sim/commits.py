@@ -44,11 +44,20 @@ class GroupHistory:
         self._commits: dict[tuple[str, Where], list[Commit]] = {}
         self._unknown: set[tuple[str, Where]] = set()  # a power cut may have taken the last commits
         self._losses = 0
+        self._going: set[str] = set()  # topics whose committed offsets may go at any time
 
     def lost_power(self) -> None:
         """What was committed and not yet durable may be gone."""
         self._losses += 1
         self._unknown.update(self._commits)
+
+    def topic_may_go(self, topic: str, *, goes: bool) -> None:
+        """A topic's deletion was asked for, or has come to its end: its offsets went with it, or were kept."""
+        if goes:
+            self._going.add(topic)
+        else:
+            self._going.discard(topic)
+        self._unknown.update(key for key in self._commits if key[1][0] == topic)
 
     # ---- assignments
 
@@ -81,11 +90,12 @@ class GroupHistory:
         self.committed += 1
         commit.answered_ms = self.world.now_ms
         self._commits[key] = [each for each in commits if not _is_over(each, commit)]
-        self._unknown.discard(key)
+        if where[0] not in self._going:
+            self._unknown.discard(key)
 
     def candidates(self, group: str, where: Where) -> set[int] | None:
         """What an OffsetFetch may answer now; None: anything."""
-        if (group, where) in self._unknown:
+        if (group, where) in self._unknown or where[0] in self._going:
             return None
         return {commit.offset for commit in self._commits.get((group, where), (_nothing(),))}
 

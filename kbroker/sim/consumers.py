@@ -30,7 +30,7 @@ from protocol.messages.offsets import (
 from protocol.records.content import parse_set
 
 if TYPE_CHECKING:
-    from kbroker.sim.checks import Where
+    from kbroker.sim.checks import Moment, Where
     from kbroker.sim.topics import Topic
 
 FETCH = 1
@@ -59,10 +59,13 @@ class Reader(Client):
     partition_bytes = 1 << 16
     sessions = True
     isolation = 0
+    topics: Sequence[Topic] = ()
 
     def begin(self) -> None:
         """Forget everything: a new process."""
         self.positions: dict[Where, int] = {}
+        self.placed: dict[Where, Moment] = {}  # when the position was looked up
+        self._ids: dict[str, bytes] = {}  # of the topics that the session knows
         self.behind: dict[Where, int] = {}  # high watermark last seen
         self._session_id = 0
         self._session_epoch = 0
@@ -71,7 +74,8 @@ class Reader(Client):
     def fetch(self) -> Generator[Any, Any, bool]:
         """One exchange; whether there were records. Raises: Lost."""
         request = self._fetch_request()
-        losses = self.checks.losses
+        moment = self.checks.moment
+        names = {self.checks.catalogue.topic_id(topic): topic for topic, _ in self.positions}
         try:
             answer: FetchResponse = yield from self.ask(request, self.max_wait_ms + 20_000)
         except Lost:
@@ -89,16 +93,15 @@ class Reader(Client):
             self._session_epoch = self._session_epoch % 0x7FFFFFFF + 1 if answer.session_id else 0
         got = False
         lost: list[Where] = []
-        names = {self.checks.topic_id(topic): topic for topic, _ in self.positions}
         for topic in answer.responses:
             for part in topic.partitions:
                 where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
-                got |= self._take(where, part, losses, lost)
+                got |= self._take(where, part, moment, lost)
         if lost:
             yield from self.look_up(lost, EARLIEST)
         return got
 
-    def _take(self, where: Where, part: PartitionData, losses: int, lost: list[Where]) -> bool:
+    def _take(self, where: Where, part: PartitionData, moment: Moment, lost: list[Where]) -> bool:
         """One partition's part of an answer."""
         position = self.positions.get(where)
         if position is None:
@@ -107,7 +110,7 @@ class Reader(Client):
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             history = self.checks.history(where)
             self.note(f"{where[0]}-{where[1]}: {position} is out of range")
-            if losses == self.checks.losses and not self.losses < losses and position >= history.may_start:
+            if self._must_know(where, moment) and position >= history.may_start:
                 raise self.world.broken(f"{self}: {history} does not know {position}")
             lost.append(where)
             return False
@@ -123,14 +126,24 @@ class Reader(Client):
         ahead = [record for record in records if record.offset >= position]
         if not ahead:
             return False
-        self.checks.fetched(where, position, part.high_watermark, ahead, losses)
+        self.checks.fetched(where, position, part.high_watermark, ahead, moment)
         self.positions[where] = ahead[-1].offset + 1
         self.note(f"read {where[0]}-{where[1]} {position} to {ahead[-1].offset}")
         return True
 
+    def _must_know(self, where: Where, moment: Moment) -> bool:
+        """Whether the broker that was asked at a moment must know where this reader stands."""
+        checks = self.checks
+        placed = self.placed[where]
+        return (
+            checks.is_since(moment, where[0])
+            and placed[0] == checks.losses
+            and not checks.catalogue.was_doomed(where[0])
+        )
+
     def look_up(self, places: Iterable[Where], timestamp: int) -> Generator[Any, Any, None]:
         """Set positions to where the log begins, or ends. Raises: Lost."""
-        self.losses = self.checks.losses
+        moment = self.checks.moment
         by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for topic, index in places:
             asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
@@ -141,8 +154,14 @@ class Reader(Client):
             for part in found.partitions:
                 if part.error_code == ErrorCode.NONE:
                     self.positions[found.name, part.partition_index] = part.offset
+                    self.placed[found.name, part.partition_index] = moment
                 elif ErrorCode.of(part.error_code) not in ASK_AGAIN:
                     raise self.world.broken(f"{self}: ListOffsets answers {ErrorCode.of(part.error_code).name}")
+
+    def places(self) -> list[Where]:
+        """The partitions of its topics, as far as anybody was told."""
+        count = self.checks.catalogue.count
+        return [(topic.name, index) for topic in self.topics for index in range(count(topic))]
 
     @property
     def caught_up(self) -> bool:
@@ -156,6 +175,10 @@ class Reader(Client):
     def _fetch_request(self) -> FetchRequest:
         version = self.versions[FETCH]
         in_session = self.sessions and version >= SESSIONS_SINCE
+        ids = {name: self.checks.catalogue.topic_id(name) for name, _ in self.positions}
+        if ids != self._ids:
+            self._ids = ids
+            self._end_session()
         wanted = self.positions
         if in_session and self._session_id:
             wanted = {where: at for where, at in wanted.items() if self._told.get(where) != at}
@@ -176,7 +199,7 @@ class Reader(Client):
             topics=[
                 FetchTopic(
                     topic="" if by_id else name,
-                    topic_id=self.checks.topic_id(name) if by_id else ZERO_UUID,
+                    topic_id=ids[name] if by_id else ZERO_UUID,
                     partitions=parts,
                 )
                 for name, parts in by_topic.items()
@@ -190,7 +213,6 @@ FAR = 1 << 62
 class Consumer(Reader):
     """Reads all partitions of some topics, without a group."""
 
-    topics: Sequence[Topic] = ()
     pace_ms = 100
 
     def live(self) -> Script:
@@ -198,8 +220,11 @@ class Consumer(Reader):
         self.begin()
         yield from self.shake_hands()
         yield from self.know(self.topics)
-        places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
         while True:
+            places = self.places()
+            for gone in self.positions.keys() - set(places):
+                del self.positions[gone]
+                self._end_session()
             try:
                 missing = [where for where in places if where not in self.positions]
                 if missing:

@@ -43,10 +43,10 @@ from protocol.messages.groups import (
 
 if TYPE_CHECKING:
     from kbroker.sim.checks import Where
-    from kbroker.sim.topics import Topic
 
 FIND, JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, OFFSETS = 10, 11, 14, 12, 13, 8, 9
 STATIC_SINCE = {JOIN: 5, SYNC: 3, HEARTBEAT: 3, COMMIT: 7}
+SKIPS_ASSIGNMENT_SINCE = 9  # JoinGroup
 SESSION_MS, REBALANCE_MS, HEARTBEAT_MS = 10_000, 10_000, 3_000
 
 WAIT = frozenset(
@@ -61,7 +61,13 @@ WAIT = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
+IN_DOUBT = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NOT_COORDINATOR,  # the disk may have failed behind the append: a restart finds it
+    }
+)
 STRANGER = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION})
 OTHERS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED})
 
@@ -80,18 +86,23 @@ class Member(Reader):
     restless: whether it leaves or vanishes now and then. static: whether it has a name of its own in the group.
     """
 
-    topics: Sequence[Topic] = ()
     group = "readers"
     static = False
     restless = False
     max_wait_ms = 1_000
     commit_ms = 2_000
 
+    @property
+    def forgets_that_it_leads(self) -> bool:
+        """Whether a leader that comes back is not told that it leads: so it will not see new partitions (KIP-814)."""
+        return self.instance is not None and self.versions[JOIN] < SKIPS_ASSIGNMENT_SINCE
+
     def live(self) -> Script:
         """Join, work, and again."""
         self.begin()
         self.member_id, self.generation = "", -1
         self.assigned: list[Where] | None = None
+        self._dealt = -1  # partitions, by this member as the leader of its generation; -1: another one leads
         self._placed = False  # whether it knows where to begin reading what it was assigned
         yield from self.shake_hands()
         self.instance = self.name if self.static and self._may_be_static() else None
@@ -157,6 +168,7 @@ class Member(Reader):
         self._check(answer.error_code)
         self.member_id, self.generation = answer.member_id, answer.generation_id
         deal: list[SyncGroupRequestAssignment] = []
+        self._dealt = -1 if answer.leader != self.member_id else 0
         if answer.leader == self.member_id and not answer.skip_assignment:
             deal = self._deal(sorted(member.member_id for member in answer.members))
         losses = self.checks.losses
@@ -180,7 +192,8 @@ class Member(Reader):
 
     def _deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
         shares: list[list[Where]] = [[] for _ in members]
-        places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
+        places = self.places()
+        self._dealt = len(places)
         for at, where in enumerate(places):
             shares[at % len(members)].append(where)
         return [
@@ -194,12 +207,13 @@ class Member(Reader):
         """Where the group has got to, of every partition assigned."""
         assert self.assigned is not None
         self.begin()
-        self.losses = self.checks.losses
+        moment = self.checks.moment
         groups = self.checks.groups
         before = {where: groups.candidates(self.group, where) for where in self.assigned}
         while True:
+            names = self._names()
             answer: OffsetFetchResponse = yield from self.ask(self._offsets_request())
-            code, found = self._offsets_found(answer)
+            code, found = self._offsets_found(answer, names)
             if code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 yield from self.pause(100)
                 continue
@@ -213,13 +227,15 @@ class Member(Reader):
                 missing.append(where)
             else:
                 self.positions[where] = offset
+                self.placed[where] = (0, moment[1])  # what was committed may have been read before a power cut
         self._committed = dict(self.positions)
-        while missing:
+        if missing:
             yield from self.look_up(missing, EARLIEST)
-            missing = [where for where in missing if where not in self.positions]
-            if missing:
-                yield from self.pause(200)
         self._placed = True
+
+    def _names(self) -> dict[bytes, str]:
+        """Topics by the ids that a request of now has them under."""
+        return {self.checks.catalogue.topic_id(topic.name): topic.name for topic in self.topics}
 
     def _offsets_request(self) -> OffsetFetchRequest:
         version = self.versions[OFFSETS]
@@ -234,7 +250,7 @@ class Member(Reader):
         wanted = [
             OffsetFetchRequestTopics(
                 name="" if version >= 10 else name,
-                topic_id=self.checks.topic_id(name) if version >= 10 else bytes(16),
+                topic_id=self.checks.catalogue.topic_id(name) if version >= 10 else bytes(16),
                 partition_indexes=indexes,
             )
             for name, indexes in by_topic.items()
@@ -243,13 +259,14 @@ class Member(Reader):
             groups=[OffsetFetchRequestGroup(group_id=self.group, topics=wanted)], require_stable=True
         )
 
-    def _offsets_found(self, answer: OffsetFetchResponse) -> tuple[ErrorCode, dict[Where, int]]:
+    def _offsets_found(
+        self, answer: OffsetFetchResponse, names: dict[bytes, str]
+    ) -> tuple[ErrorCode, dict[Where, int]]:
         """The first error there is, and the offsets."""
         topics: Sequence[Any] = answer.topics
         code = answer.error_code
         if self.versions[OFFSETS] >= 8:
             topics, code = answer.groups[0].topics, answer.groups[0].error_code
-        names = {self.checks.topic_id(topic.name): topic.name for topic in self.topics}
         found: dict[Where, int] = {}
         for topic in topics:
             name = topic.name or names[topic.topic_id]
@@ -267,6 +284,7 @@ class Member(Reader):
             now_ms = self.world.now_ms
             if now_ms - beaten_ms >= HEARTBEAT_MS:
                 beaten_ms = now_ms
+                yield from self._place_missing()
                 answer: HeartbeatResponse = yield from self.ask(
                     HeartbeatRequest(
                         group_id=self.group,
@@ -278,6 +296,8 @@ class Member(Reader):
                 if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.chance.random() < 0.7:
                     yield from self._commit()
                 self._check(answer.error_code)
+            if self._dealt not in (-1, len(self.places())):  # the leader sees that there are more partitions
+                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
             if now_ms - committed_ms >= self.commit_ms:
                 committed_ms = now_ms
                 yield from self._commit()
@@ -288,6 +308,12 @@ class Member(Reader):
             if self.restless and now_ms - begun_ms > 5_000 and self.chance.random() < 0.05:
                 yield from self._go_away()
                 return
+
+    def _place_missing(self) -> Generator[Any, Any, None]:
+        """Partitions that were not there before, or not led, may be now."""
+        missing = [where for where in self.assigned or () if where not in self.positions]
+        if missing:
+            yield from self.look_up(missing, EARLIEST)
 
     def _commit(self) -> Generator[Any, Any, None]:
         moved = {where: at for where, at in self.positions.items() if self._committed.get(where) != at}
@@ -306,16 +332,16 @@ class Member(Reader):
             topics=[
                 OffsetCommitRequestTopic(
                     name="" if by_id else name,
-                    topic_id=self.checks.topic_id(name) if by_id else bytes(16),
+                    topic_id=self.checks.catalogue.topic_id(name) if by_id else bytes(16),
                     partitions=parts,
                 )
                 for name, parts in by_topic.items()
             ],
         )
-        groups, losses = self.checks.groups, self.checks.losses
+        groups, moment = self.checks.groups, self.checks.moment
         sent = {where: groups.committing(self.group, where, position) for where, position in moved.items()}
+        names = self._names()
         answer: OffsetCommitResponse = yield from self.ask(request)
-        names = {self.checks.topic_id(topic.name): topic.name for topic in self.topics}
         worst = ErrorCode.NONE
         for outcome in answer.topics:
             for result in outcome.partitions:
@@ -324,7 +350,7 @@ class Member(Reader):
                 worst = worst or code
                 if code is ErrorCode.NONE:
                     self._committed[where] = moved[where]
-                if code not in IN_DOUBT and losses == self.checks.losses:
+                if code not in IN_DOUBT and self.checks.is_since(moment, where[0]):
                     groups.answered(self.group, where, sent[where], accepted=code is ErrorCode.NONE)
         self.note(f"commits {len(moved)} offsets: {worst.name}")
         self._check(worst)

@@ -156,7 +156,7 @@ class Stage:
     def _start(self) -> None:
         if not self.machine.start():
             return
-        if self.topics and not self.checks.topic_ids:
+        if self.topics and not self.checks.catalogue.ids:
             founder = Founder("founder", self.world, self.net, [self.machine], self.checks)
             founder.fixed_versions = {**dict.fromkeys(range(100), NEWEST), API_VERSIONS: 3}
             founder.topics = self.topics

@@ -26,7 +26,7 @@ from protocol.records import Record
 from protocol.records.content import build_batch
 
 if TYPE_CHECKING:
-    from kbroker.sim.checks import Where
+    from kbroker.sim.checks import Moment, Where
     from kbroker.sim.topics import Topic
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -37,6 +37,7 @@ RETRIABLE = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -83,7 +84,8 @@ class Producer(Client):
                 yield from self._get_id()
             yield from self.shake_hands()
             yield from self.know(self.topics)
-            places = [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
+            many = self.checks.catalogue.count
+            places = [(topic.name, index) for topic in self.topics for index in range(many(topic))]
             count = min(self.chance.randint(1, self.pipelined), len(places))
             yield from self.deliver([self.batch(where) for where in self.chance.sample(places, count)])
 
@@ -105,7 +107,7 @@ class Producer(Client):
         for _ in range(self.tries):
             for batch in batches:
                 self.checks.sent(batch.values, idempotent=self.idempotent)
-            losses = self.checks.losses
+            moment = self.checks.moment
             try:
                 answers: list[Message | None] = list((yield from self.ask_all([self._request(b) for b in batches])))
             except Lost as lost:
@@ -116,7 +118,7 @@ class Producer(Client):
             again = []
             for at, batch in enumerate(batches):
                 answer = answers[at] if at < len(answers) else None
-                if answer is None or not self._conclude(batch, answer, losses):
+                if answer is None or not self._conclude(batch, answer, moment):
                     again.append(batch)
             batches = [] if self.idempotent and self.producer_id < 0 else again
             if not batches:
@@ -125,7 +127,7 @@ class Producer(Client):
         self.note(f"gives up {len(batches)} batches")
         self._begin_anew()
 
-    def _conclude(self, batch: Batch, answer: Message, losses: int) -> bool:
+    def _conclude(self, batch: Batch, answer: Message, moment: Moment) -> bool:
         """Whether a batch's outcome is known."""
         assert isinstance(answer, ProduceResponse)
         part = answer.responses[0].partition_responses[0]
@@ -133,7 +135,7 @@ class Producer(Client):
         topic, index = batch.where
         if code is ErrorCode.NONE:
             if part.base_offset >= 0:
-                self.checks.appended(batch.where, part.base_offset, batch.values, losses)
+                self.checks.appended(batch.where, part.base_offset, batch.values, moment)
             self.acknowledged += len(batch.values)
             self.note(f"wrote {len(batch.values)} to {topic}-{index} at {part.base_offset}")
             return True
@@ -146,7 +148,7 @@ class Producer(Client):
         raise self.world.broken(f"{self}: {topic}-{index} answers {code.name}: {part.error_message}")
 
     def _sequence_lost(self, batch: Batch, part: PartitionProduceResponse) -> None:
-        if not self.checks.losses:
+        if not self.checks.losses and not self.checks.catalogue.was_doomed(batch.where[0]):
             raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")
         self._begin_anew()
 
@@ -177,7 +179,7 @@ class Producer(Client):
     def _request(self, batch: Batch) -> ProduceRequest:
         name, index = batch.where
         by_id = self.versions[PRODUCE] >= 13
-        topic_id = self.checks.topic_id(name)
+        topic_id = self.checks.catalogue.topic_id(name)
         now_ms = 1_700_000_000_000 + self.world.now_ms
         records = [Record(at, now_ms, None, value) for at, value in enumerate(batch.values)]
         data = build_batch(

@@ -15,6 +15,7 @@ from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import alone
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
+from kbroker.sim.keeper import MOST_PARTITIONS, Keeper
 from kbroker.sim.machine import Machine
 from kbroker.sim.members import Member
 from kbroker.sim.net import Net
@@ -60,9 +61,9 @@ class Swarm:
         self.topics = _topics(chance)
         for topic in self.topics:
             if topic.forgets:
-                for index in range(topic.partitions):
+                for index in range(MOST_PARTITIONS):
                     self.checks.may_forget((topic.name, index), FOREVER)
-            for index in range(topic.partitions):
+            for index in range(MOST_PARTITIONS):
                 self.checks.history((topic.name, index)).flushed_first = topic.is_flushed_first
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
@@ -77,7 +78,8 @@ class Swarm:
         ]
         founder = Founder("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = self.topics
-        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members]
+        self.keepers = [self._keeper(chance)] if chance.random() < 0.6 else []
+        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self.keepers]
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names)
 
@@ -116,6 +118,12 @@ class Swarm:
         member.max_wait_ms = chance.choice((500, 3_000))
         return member
 
+    def _keeper(self, chance: random.Random) -> Keeper:
+        keeper = Keeper("keeper", self.world, self.net, self.machines, self.checks)
+        keeper.topics = self.topics
+        keeper.pace_ms = chance.choice((2_000, 10_000))
+        return keeper
+
     def run(self, faults_ms: int = FAULTS_MS) -> Outcome:
         """Let it live, heal it, hold it to its promises. Raises: Broken."""
         world = self.world
@@ -128,6 +136,8 @@ class Swarm:
         self.faults.heal()
         for member in self.members:
             member.restless = False
+        for keeper in self.keepers:
+            keeper.restless = False
         before = [producer.acknowledged for producer in self.producers]
         world.run_until(world.now_ms + HEALING_MS)
         for producer, was in zip(self.producers, before, strict=True):
@@ -176,8 +186,9 @@ class Swarm:
                 end = self.checks.history(where).log_end
                 if position != end:
                     raise self.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
+        sees_growth = not any(member.forgets_that_it_leads for member in members)
         for topic in self.topics:
-            for index in range(topic.partitions):
+            for index in range(self.checks.catalogue.count(topic) if sees_growth else topic.partitions):
                 if (topic.name, index) not in owners:
                     raise self.world.broken(f"nobody in {members[0].group} reads {topic.name}-{index}")
 
@@ -219,6 +230,9 @@ def _topics(chance: random.Random) -> list[Topic]:
     ]
     if chance.random() < 0.5:
         topics.append(Topic("fleeting", 1, forgetful))
+    if chance.random() < 0.5:
+        few = {"retention.ms": "-1", "segment.index.bytes": "4096", "file.delete.delay.ms": "1000"}
+        topics.append(Topic("mortal", 2, few, mortal=True))
     return topics
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -12,13 +12,28 @@ class Topic(NamedTuple):
     name: str
     partitions: int
     configs: Mapping[str, str] = {}
+    mortal: bool = False  # whether somebody may delete it, and make it again
 
     @property
     def forgets(self) -> bool:
         """Whether retention may take records away."""
-        return any(key.startswith("retention.") for key in self.configs)
+        return self.configs.get("retention.bytes", "-1") != "-1" or self.configs.get("retention.ms", "-1") != "-1"
 
     @property
     def is_flushed_first(self) -> bool:
         """Whether nobody is told of a record before it is durable."""
         return self.configs.get("flush.messages") == "1"
+
+    @property
+    def tunable(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Settings that somebody may change, and to what."""
+        flushes = () if self.is_flushed_first else WHERE_FLUSHED_LATER
+        return [*ANYWHERE, *flushes, *(WHERE_FORGOTTEN if self.forgets else ())]
+
+
+ANYWHERE = (
+    ("segment.bytes", ("1000", "2000", "20000", "1000000")),
+    ("message.timestamp.type", ("CreateTime", "LogAppendTime")),
+)
+WHERE_FLUSHED_LATER = (("flush.messages", ("1", "10", "9223372036854775807")),)
+WHERE_FORGOTTEN = (("retention.bytes", ("1", "3000", "-1")), ("retention.ms", ("1", "5000", "-1")))

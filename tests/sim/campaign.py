@@ -23,6 +23,8 @@ from kbroker.sim.swarm import Outcome, Swarm
 
 SHOWN_LINES = 60
 DEFAULT_SEEDS = 100
+BUDGET = 500  # simulated seconds a second of this process, so that load on the machine does not count
+TOLD_EVERY = 100  # worlds
 
 
 class Tally(NamedTuple):
@@ -30,24 +32,34 @@ class Tally(NamedTuple):
 
     worlds: int
     simulated_s: float
-    real_s: float
+    cpu_s: float
     failed: int | None
+
+    def __str__(self) -> str:
+        pace = self.simulated_s / self.cpu_s if self.cpu_s else BUDGET
+        verdict = "" if pace >= BUDGET else f", below the budget of {BUDGET}"
+        return (
+            f"{self.worlds} worlds, {self.simulated_s:.0f} simulated seconds in {self.cpu_s:.0f} of the processor, "
+            f"{pace:.0f} a second{verdict}"
+        )
 
 
 def campaign(seeds: Iterator[int], seconds: float = float("inf"), *, show: bool = False) -> Tally:
     """Run worlds until there are no more seeds, or time is up, or one fails."""
     logging.disable()
     _collect_seldom()
-    begun, worlds, simulated_ms = time.monotonic(), 0, 0
+    begun, worlds, simulated_ms = time.process_time(), 0, 0
     for seed in seeds:
-        if time.monotonic() - begun > seconds:
+        if time.process_time() - begun > seconds:
             break
         outcome = run(seed, show=show)
         if outcome is None:
-            return Tally(worlds, simulated_ms / 1000, time.monotonic() - begun, seed)
+            return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, seed)
         worlds += 1
         simulated_ms += outcome.simulated_ms
-    return Tally(worlds, simulated_ms / 1000, time.monotonic() - begun, None)
+        if worlds % TOLD_EVERY == 0:
+            print(Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None), flush=True)
+    return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None)
 
 
 def _collect_seldom() -> None:
@@ -87,7 +99,7 @@ def play(path: Path, *, rewrite: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/sim", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, help=f"how many worlds; {DEFAULT_SEEDS} unless --minutes is given")
-    parser.add_argument("--minutes", type=float, help="for how long")
+    parser.add_argument("--minutes", type=float, help="for how long, of the processor's time")
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
     parser.add_argument("--play", type=Path, help="a play (kbroker/sim/play.py): show what happens in it")
@@ -100,12 +112,9 @@ def main() -> int:
     first = random.randrange(1 << 32) if arguments.first is None else arguments.first
     most = arguments.seeds or (None if arguments.minutes else DEFAULT_SEEDS)
     seconds = float("inf") if arguments.minutes is None else arguments.minutes * 60
-    print(f"seeds from {first} on")
+    print(f"seeds from {first} on", flush=True)
     tally = campaign(islice(count(first), most), seconds)
-    pace = tally.simulated_s / tally.real_s if tally.real_s else 0
-    print(
-        f"{tally.worlds} worlds, {tally.simulated_s:.0f} simulated seconds in {tally.real_s:.0f}, {pace:.0f} a second"
-    )
+    print(tally)
     return 0 if tally.failed is None else 1
 
 
