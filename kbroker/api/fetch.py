@@ -163,7 +163,7 @@ class Reader:
             diverging = _divergence(partition, wanted)
             if diverging is not None:
                 return self._data(partition, wanted, diverging=diverging), 0
-            if max_bytes <= 0 and not whole_first:
+            if max_bytes <= 0 and not whole_first and partition.log is not None:  # `read` says what is wrong
                 return self._data(partition, wanted), 0
             fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
         except KafkaError as error:

@@ -120,7 +120,8 @@ class LogDirectory:
     """A log directory in use.
 
     online: whether it may still be used. partitions: how many it holds, of all kinds. names_changed: partition folders
-    were made or renamed since the names in this directory were last made durable.
+    were made or renamed since the names in this directory were last made durable. vacated: names of folders that were
+    moved away since `sync_names`; None after an unclean start, where an earlier life may have moved any.
     """
 
     __slots__ = (
@@ -134,6 +135,7 @@ class LogDirectory:
         "open_files",
         "partitions",
         "path",
+        "vacated",
         "writing",
     )
 
@@ -145,6 +147,7 @@ class LogDirectory:
         self.online = True
         self.partitions = 0
         self.names_changed = False
+        self.vacated: set[str] | None = set()
         self.writing: dict[str, bool] = {}
         self._start_is_clean = False
         self._lock: Lock | None = None
@@ -190,8 +193,18 @@ class LogDirectory:
             loader.put_marker_back()
             raise DirectoryRefusedError(str(error)) from None
         self.names_changed = not loaded.was_clean  # an earlier life may have made folders and not synced their names
+        self.vacated = set() if loaded.was_clean else None
         self._start_is_clean = True
         return loaded
+
+    def sync_names(self, name: str) -> None:
+        """Before a folder of this name is made: an earlier one must not come back in its place at a power cut.
+
+        Waits for the disk, if a folder of the name was moved away. Raises OSError.
+        """
+        if self.vacated is None or name in self.vacated:
+            self.disk.sync_dir(self.path)
+            self.vacated = set()
 
     # ---- checkpoints
 

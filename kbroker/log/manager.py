@@ -263,6 +263,7 @@ class LogManager:
 
     def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
         path = f"{directory.path}/{name}"
+        directory.sync_names(name)
         try:
             self._disk.make_dir(path)
         except FileExistsError:
@@ -305,6 +306,8 @@ class LogManager:
         with self._storage(directory):
             log.move_to(f"{directory.path}/{name}")
         directory.names_changed = True
+        if directory.vacated is not None:
+            directory.vacated.add(folder_name(partition))
         del self._logs[partition]
         directory.partitions -= 1
         removal = log.delete()

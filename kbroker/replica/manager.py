@@ -136,7 +136,7 @@ class ReplicaManager:
             partition.topic_id = topic_id
         log_config = self._log_config(config)
         if partition.log is None:
-            self._set_stranger_aside(partition)
+            self._set_stranger_aside(partition, is_new=is_new)
             partition.log = self._logs.get_or_create(
                 partition.topic,
                 partition.index,
@@ -148,11 +148,11 @@ class ReplicaManager:
         if partition.log.config != log_config:  # it was opened before the topic's settings were known
             self._logs.reconfigure(partition.topic, partition.index, log_config)
 
-    def _set_stranger_aside(self, partition: Partition) -> None:
+    def _set_stranger_aside(self, partition: Partition, *, is_new: bool) -> None:
         """After a power cut, the folder of a deleted topic can stand where another of its name is to be.
 
         The renaming that took it away was not durable yet. Its records are not this topic's: as a stray it is kept, and
-        nobody reads it.
+        nobody reads it. A folder without an id is one, too, if it has records and the partition was only just made.
         """
         log = self._logs.get(partition.topic, partition.index)
         if log is None or partition.topic_id == ZERO_UUID:
@@ -162,7 +162,8 @@ class ReplicaManager:
         except OSError as error:
             self.went_offline(self._logs.disk_failed(log.folder.path, error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if found is not None and found not in (ZERO_UUID, partition.topic_id):
+        has_id = found is not None and found != ZERO_UUID
+        if found != partition.topic_id if has_id else is_new and log.log_end_offset > 0:
             self._logs.set_aside(partition.topic, partition.index)
 
     def _log_config(self, config: TopicConfig) -> LogConfig:

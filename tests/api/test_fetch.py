@@ -102,6 +102,13 @@ def test_a_reader_whose_epoch_ended_earlier_here_is_told_where(world: World, cli
     assert (part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 0, 1)
 
 
+def test_a_partition_whose_disk_failed_is_told_even_if_no_bytes_are_left_for_it(world: World, client: Client) -> None:
+    client.ask(produce(b"v" * 1000), 9)
+    world.partition("t", 1).log = None
+    parts = fetched(client.ask(fetch(indices=(0, 1), max_bytes=10), 12))
+    assert [part.error_code for part in parts.values()] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
 # ---- how much
 
 

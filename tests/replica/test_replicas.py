@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.requests import batch, produce
 from tests.world import World
 
@@ -202,3 +204,15 @@ def undo_deletion(world: World) -> None:
     (deleted,) = [entry.name for entry in world.disk.list("/a") if entry.name.endswith("-delete")]
     world.disk.rename("/a/t-0", "/lost")
     world.disk.rename(f"/a/{deleted}", "/a/t-0")
+
+
+def test_a_topic_is_made_again_only_when_no_power_cut_can_bring_the_old_folder_back() -> None:
+    world = World(directories=("/a",))
+    world.create("t")
+    world.client().send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    world.advance(100)
+    world.disk.fail("sync_dir", "/a", errno.EIO)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    world.client().send(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 5)
+    world.advance(100)
+    assert world.partition("t").log is None
