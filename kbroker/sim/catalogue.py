@@ -24,6 +24,7 @@ class Catalogue:
         self.ids: dict[str, bytes] = {}
         self._counts: dict[str, int] = {}
         self._eras: dict[str, int] = {}
+        self._living: dict[str, bytes] = {}  # ids, also of topics that nobody was told of yet
         self._told: dict[str, int] = {}  # the era of which the id is
         self._groups = groups
 
@@ -41,7 +42,7 @@ class Catalogue:
                 raise self.world.broken(f"{topic} has the id {topic_id.hex()}, and had {known.hex()}")
             self.ids[topic] = topic_id
             self._counts.pop(topic, None)
-            self._told[topic] = self.begins(topic)
+            self._told[topic] = self.begins(topic, topic_id)
         if partitions < self._counts.get(topic, 0):
             raise self.world.broken(f"{topic} has {partitions} partitions, and had {self._counts[topic]}")
         self._counts[topic] = partitions
@@ -57,10 +58,11 @@ class Catalogue:
         if not self.is_doomed(topic):
             self._turn(topic)
 
-    def begins(self, topic: str) -> int:
-        """A partition of this name was made; the era that it is in."""
+    def begins(self, topic: str, topic_id: bytes) -> int:
+        """A topic of this name was made, with this id; the era that it is in."""
         if self.is_doomed(topic):
             self._turn(topic)
+        self._living[topic] = topic_id
         return self.era(topic)
 
     def era(self, topic: str) -> int:
@@ -74,6 +76,10 @@ class Catalogue:
     def is_unsettled(self, topic: str) -> bool:
         """Whether a topic was given up, and nobody has been told yet of the next one."""
         return self._told.get(topic, 0) != self.era(topic)
+
+    def is_of_the_past(self, topic: str, topic_id: bytes) -> bool:
+        """Whether an id is one that a topic of this name had before the present one, which is not doomed."""
+        return topic_id != self._living.get(topic, topic_id)
 
     def was_doomed(self, topic: str) -> bool:
         """Whether the name has ever been given up, so that clients may know things of a topic that is gone."""

@@ -219,7 +219,7 @@ class Checks:
                 if history.log is not log:
                     if history.stranger is log:
                         continue  # until the controller's first request; nobody can connect before
-                    self._begins(history, log)
+                    self._begins(machine, history, log)
                 if (
                     log.log_end_offset != history.log_end
                     or log.high_watermark != history.high_watermark
@@ -233,10 +233,13 @@ class Checks:
             if machine.core is core and request.answer is None and request in request.channel.pending:
                 raise self.world.broken(f"{request!r} was to be answered by {deadline_ms / 1000:.3f} s")
 
-    def _begins(self, history: PartitionHistory, log: Log) -> None:
+    def _begins(self, machine: Machine, history: PartitionHistory, log: Log) -> None:
         """There is a log that was not there at the last look: a new partition's, perhaps in another's place."""
-        era = self.catalogue.begins(history.where[0])
-        if history.log is not None:
+        topic, before = history.where[0], history.log
+        era = self.catalogue.era(topic)  # a doomed topic, too, gets a log that it could not get earlier
+        if before is not None or not self.catalogue.is_doomed(topic):
+            era = self.catalogue.begins(topic, machine.broker.replicas.partitions[history.where].topic_id)
+        if before is not None:
             if history.era == era:
                 raise self.world.broken(f"{history}: its log was replaced, and nobody wished it away")
             self._forget_all(history)
@@ -261,7 +264,7 @@ class Checks:
         fault, machine.disk.fault = machine.disk.fault, None
         found = machine.broker.logs.topic_id(topic, index)
         machine.disk.fault = fault
-        return found is not None and found != self.catalogue.topic_id(topic)
+        return found is not None and self.catalogue.is_of_the_past(topic, found)
 
     def _forget_all(self, history: PartitionHistory) -> None:
         """Its topic is gone, and all that was promised with it."""

@@ -184,7 +184,7 @@ class Swarm:
                     raise self.world.broken(f"{member} and {owners[where]} both read {where}")
                 owners[where] = member
                 end = self.checks.history(where).log_end
-                if position != end:
+                if position != end and where in member.places():
                     raise self.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
         sees_growth = not any(member.forgets_that_it_leads for member in members)
         for topic in self.topics:
