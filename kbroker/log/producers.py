@@ -47,6 +47,9 @@ class Origin(IntEnum):
     REPLICATION = 2  # nothing: the leader has checked
 
 
+_CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION  # looked up once
+
+
 class BatchSpan(NamedTuple):
     """One of a producer's last batches: what a duplicate of it is answered with."""
 
@@ -59,6 +62,9 @@ class BatchSpan(NamedTuple):
     def first_offset(self) -> int:
         """Offset of the batch's first record."""
         return self.last_offset - self.offset_delta
+
+
+_span = tuple.__new__  # a BatchSpan of four values, without its constructor's detour
 
 
 class CompletedTransaction(NamedTuple):
@@ -147,18 +153,17 @@ class Producers:
         """
         producer_id, epoch, base_sequence = header[9], header[10], header[11]
         entry = self._entries.get(producer_id)
-        if entry is None or origin is Origin.REPLICATION:
+        if entry is None or origin is _REPLICATION:
             return None
         batches = entry.batches
-        if origin is Origin.CLIENT and not (
-            batches and base_sequence == batches[-1][0] + 1 and epoch == entry.epoch  # next in turn, as nearly always
-        ):
-            duplicate = entry.duplicate_of(epoch, base_sequence, header[6])
-            if duplicate is not None:
-                return duplicate
+        if not (batches and base_sequence == batches[-1][0] + 1 and epoch == entry.epoch):  # not next, as nearly always
+            if origin is _CLIENT:
+                duplicate = entry.duplicate_of(epoch, base_sequence, header[6])
+                if duplicate is not None:
+                    return duplicate
             _check_epoch(producer_id, entry, epoch)
-            _check_sequence(producer_id, entry, epoch, base_sequence)
-        _check_epoch(producer_id, entry, epoch)
+            if origin is _CLIENT:
+                _check_sequence(producer_id, entry, epoch, base_sequence)
         if entry.txn_first_offset != NONE and not header[5] & TRANSACTIONAL:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open, the batch is in none"
@@ -189,7 +194,7 @@ class Producers:
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry()
         last_sequence = (base_sequence + delta) & LARGEST_SEQUENCE if base_sequence >= 0 else NONE
-        entry.add(epoch, BatchSpan(last_sequence, base_offset + delta, delta, max_timestamp))
+        entry.add(epoch, _span(BatchSpan, (last_sequence, base_offset + delta, delta, max_timestamp)))
         if header[5] & TRANSACTIONAL and entry.txn_first_offset == NONE:
             entry.txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
