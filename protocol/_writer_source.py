@@ -122,6 +122,15 @@ class WriterSource(Source):
         size = self.name("n")
         content = f"{place}.encode()" if kind == "string" else place
         more = " + 1" if self.flexible else ""
+        if (
+            nullable and self.flexible and not self.run
+        ):  # nothing to share a call with: null is a byte, and mostly it is
+            self.emit(f"e = {place}")
+            with self.block("if e is None:"):
+                self.emit("w(b'\\0')")
+            with self.block("else:"):
+                self.text_or_bytes(kind, "e", nullable=False)
+            return
         if nullable:
             self.emit(f"e = {place}")
             with self.block("if e is None:"):

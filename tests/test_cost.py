@@ -28,10 +28,10 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 366,
-    "produce 100 records in a batch": 397,
-    "produce one record to each of 100 partitions": 13533,
-    "produce one record, acks=all": 389,
+    "produce one record": 357,
+    "produce 100 records in a batch": 388,
+    "produce one record to each of 100 partitions": 12633,
+    "produce one record, acks=all": 380,
     "fetch a log": 461,
     "fetch at the end, nothing to wait for": 363,
 }
