@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kbroker.sim.topics import Topic
 
 CREATE_TOPICS, METADATA = 19, 3
+MAY_LOOK_ONLY_SINCE = 4  # Metadata: before, a topic that somebody asks for is made with the broker's defaults
 NOT_YET = RETRIABLE | {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_CONTROLLER,
@@ -64,8 +65,9 @@ class Founder(Client):
 
     def _look(self) -> Generator[Any, Any, None]:
         request = MetadataRequest(topics=None if self.versions[METADATA] else [], allow_auto_topic_creation=True)
-        if self.chance.random() < 0.5:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name) for topic in self.topics])
+        if self.versions[METADATA] >= MAY_LOOK_ONLY_SINCE and self.chance.random() < 0.5:
+            names = [MetadataRequestTopic(name=topic.name) for topic in self.topics]
+            request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         answer: MetadataResponse = yield from self.ask(request)
         wanted = {topic.name: topic for topic in self.topics}
         for found in answer.topics:
