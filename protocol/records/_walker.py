@@ -105,9 +105,8 @@ def _walk(
 ]:
     """The loop of `walk`, a function of its own so that a C compiler sees no Python object in it.
 
-    none: the delta of a record without timestamp. Returns: what is broken (a slot of _BROKEN, 0 nothing), the index and
-    position of that record, or count and the position behind the last one; then largest delta, its offset_delta,
-    smallest delta, first record without a key, first out of order.
+    none: the delta of a record without timestamp. Returns: a slot of _BROKEN (0: nothing is), index and position of that
+    record or count and end; largest delta, its offset_delta, smallest delta; first without a key, first out of order.
     """
     start: cython.Py_ssize_t
     stop: cython.Py_ssize_t = position
