@@ -105,7 +105,7 @@ def _walk(
 ]:
     """The loop of `walk`, a function of its own so that a C compiler sees no Python object in it.
 
-    none: the delta of a record without timestamp. Returns: a slot of _BROKEN (0: nothing is), index and position of that
+    none: the delta of a record without timestamp. Returns: a slot of _BROKEN (0: nothing), index and position of that
     record or count and end; largest delta, its offset_delta, smallest delta; first without a key, first out of order.
     """
     start: cython.Py_ssize_t
