@@ -63,17 +63,17 @@ class Job(Protocol):
 
 
 class Flush(NamedTuple):
-    """A log's records are to become durable. sync_names: so is the name of its folder, first."""
+    """A log's records are to become durable. names: so are its directory's names first, as of then; None: they are."""
 
     directory: LogDirectory
     partition: TopicPartition
     log: Log
     job: FlushJob
-    sync_names: bool
+    names: int | None
 
     def run(self) -> None:
         """Raises OSError."""
-        if self.sync_names:
+        if self.names is not None:
             self.directory.disk.sync_dir(self.directory.path)
         self.job.run()
 

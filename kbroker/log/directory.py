@@ -119,9 +119,9 @@ def _read_offsets(disk: Disk, path: str, name: str, notices: list[str]) -> dict[
 class LogDirectory:
     """A log directory in use.
 
-    online: whether it may still be used. partitions: how many it holds, of all kinds. names_changed: partition folders
-    were made or renamed since the names in this directory were last made durable. vacated: names of folders that were
-    moved away since `sync_names`; None after an unclean start, where an earlier life may have moved any.
+    online: whether it may still be used. partitions: how many it holds, of all kinds. names: how often partition
+    folders were made or renamed in it; durable_names: the same when its names were last made durable. vacated: names of
+    folders that were moved away since; None after an unclean start, where an earlier life may have moved any.
     """
 
     __slots__ = (
@@ -129,8 +129,9 @@ class LogDirectory:
         "_saved",
         "_start_is_clean",
         "disk",
+        "durable_names",
         "meta",
-        "names_changed",
+        "names",
         "online",
         "open_files",
         "partitions",
@@ -146,7 +147,8 @@ class LogDirectory:
         self.meta = MetaProperties()
         self.online = True
         self.partitions = 0
-        self.names_changed = False
+        self.names = 0
+        self.durable_names = 0
         self.vacated: set[str] | None = set()
         self.writing: dict[str, bool] = {}
         self._start_is_clean = False
@@ -192,19 +194,24 @@ class LogDirectory:
         except NewerFormatError as error:
             loader.put_marker_back()
             raise DirectoryRefusedError(str(error)) from None
-        self.names_changed = not loaded.was_clean  # an earlier life may have made folders and not synced their names
+        self.names += not loaded.was_clean  # an earlier life may have made folders and not synced their names
         self.vacated = set() if loaded.was_clean else None
         self._start_is_clean = True
         return loaded
 
-    def sync_names(self, name: str) -> None:
+    def free_name(self, name: str) -> None:
         """Before a folder of this name is made: an earlier one must not come back in its place at a power cut.
 
         Waits for the disk, if a folder of the name was moved away. Raises OSError.
         """
         if self.vacated is None or name in self.vacated:
-            self.disk.sync_dir(self.path)
-            self.vacated = set()
+            self.sync_names()
+
+    def sync_names(self) -> None:
+        """Make the names of partition folders durable; waits for the disk. Raises OSError."""
+        self.disk.sync_dir(self.path)
+        self.durable_names = self.names
+        self.vacated = set()
 
     # ---- checkpoints
 
@@ -222,14 +229,13 @@ class LogDirectory:
         text = self.changed_checkpoint(name, offsets)
         if text is not None:
             replace_file(self.disk, self.path, name, text.encode())
-            self.names_changed = False
+            self.durable_names = self.names
             self._saved[name] = hash(text)
 
     # ---- going down
 
     def seal(self, logs: Mapping[TopicPartition, Log], broker_epoch: int) -> None:
         """End a clean stop, all logs being closed: exact checkpoints, then the marker. Raises OSError: no marker."""
-        self.disk.sync_dir(self.path)
         self.write_checkpoint(RECOVERY_POINTS, recovery_points(logs))
         self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))
         self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))

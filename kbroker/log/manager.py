@@ -263,12 +263,12 @@ class LogManager:
 
     def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
         path = f"{directory.path}/{name}"
-        directory.sync_names(name)
+        directory.free_name(name)
         try:
             self._disk.make_dir(path)
         except FileExistsError:
             self.notices.append(f"{path}: was there already; the new partition takes it over")
-        directory.names_changed = True
+        directory.names += 1
         return open_log(
             self._disk,
             path,
@@ -305,7 +305,7 @@ class LogManager:
         name = folder_name_in_state(partition, state, self._random.token(16).hex())
         with self._storage(directory):
             log.move_to(f"{directory.path}/{name}")
-        directory.names_changed = True
+        directory.names += 1
         if directory.vacated is not None:
             directory.vacated.add(folder_name(partition))
         del self._logs[partition]
@@ -425,7 +425,8 @@ class LogManager:
         job = log.start_flush(rolled_only=rolled_only)
         if job is not None:
             directory = self.directory_of(log.folder.path)
-            self._jobs.append(Flush(directory, partition, log, job, directory.names_changed))
+            names = directory.names if directory.names > directory.durable_names else None
+            self._jobs.append(Flush(directory, partition, log, job, names))
 
     def _flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
@@ -460,7 +461,8 @@ class LogManager:
         directory = job.directory
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
-            directory.names_changed &= not job.sync_names
+            if job.names is not None:  # not those that have changed since
+                directory.durable_names = max(directory.durable_names, job.names)
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:
@@ -635,6 +637,11 @@ class LogManager:
 
     def _closing(self, directory: LogDirectory, errors: dict[str, OSError]) -> list[Callable[[], None]]:
         """Tasks that close the logs of a directory; each gives up at the first error, which goes into `errors`."""
+        try:
+            directory.sync_names()  # a log that is called durable is in a folder that is
+        except OSError as error:
+            errors[directory.path] = error
+            return []
         logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
         several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
 

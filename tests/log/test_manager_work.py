@@ -113,6 +113,30 @@ def test_a_flush_makes_a_new_partitions_folder_durable_as_well() -> None:
         assert log.log_end_offset == 2
 
 
+def test_a_folder_made_while_names_are_synced_is_synced_by_its_own_flush() -> None:
+    for seed in range(8):
+        disk = SimDisk(seed)
+        manager = start(disk)
+        create(manager, "t", 0)
+        append(manager, "t", 0, count=2)
+        manager.flush("t", 0)
+        jobs = manager.take_jobs()
+        for job in jobs:
+            job.run()
+        create(manager, "t", 1)
+        append(manager, "t", 1, count=3)
+        for job in jobs:
+            manager.finished(job, None, 0)
+        manager.flush("t", 1)
+        for job in manager.take_jobs():
+            if "Flush" in type(job).__name__:
+                job.run()
+        disk.restart()
+        log = start(disk).get("t", 1)
+        assert log is not None
+        assert log.log_end_offset == 3
+
+
 def test_settings_reach_the_log() -> None:
     manager = start(SimDisk())
     create(manager, "t")
@@ -186,5 +210,32 @@ def test_crashing_anywhere_in_a_clean_stop_loses_nothing_flushed() -> None:
         log = start(disk).get("t", 0)
         assert log is not None
         assert log.log_end_offset == 2
+        calls += 1
+    assert calls > 10
+
+
+def test_a_log_that_a_clean_stop_calls_durable_is_in_a_folder_that_is() -> None:
+    calls = 1
+    while True:
+        disk = SimDisk(calls)
+        manager = start(disk)
+        create(manager, "t", 0, 1)
+        logs = [manager.get("t", 0), manager.get("t", 1)]
+        append(manager, "t", 0, count=2)
+        append(manager, "t", 1, count=2)
+        disk.calls, disk.crash_at = 0, calls
+        try:
+            manager.close()
+        except BaseException as stopped:
+            if type(stopped).__name__ != "PowerLoss":
+                raise
+        else:
+            break
+        disk.restart()
+        again = start(disk)
+        for index, log in enumerate(logs):
+            assert log is not None
+            kept = again.get("t", index)
+            assert (kept.log_end_offset if kept else 0) >= log.recovery_point
         calls += 1
     assert calls > 10
