@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 import tracemalloc
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -102,10 +103,8 @@ def memory_ratio(target: Target, data: bytes) -> float:
 
 def decode_whatever(target: Target, data: bytes) -> None:
     """Decode, whether it is a value or not."""
-    try:
+    with suppress(DecodeError, FrameError, RecordError):
         target.decode(data)
-    except (DecodeError, FrameError, RecordError):
-        pass
 
 
 def main() -> int:
