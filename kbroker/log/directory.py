@@ -121,7 +121,8 @@ class LogDirectory:
 
     online: whether it may still be used. partitions: how many it holds, of all kinds. names: how often partition
     folders were made or renamed in it; durable_names: the same when its names were last made durable. vacated: names of
-    folders that were moved away since; None after an unclean start, where an earlier life may have moved any.
+    folders that were moved away and may come back at a crash, or what checkpoints say of them; None after an unclean
+    start, where an earlier life may have moved any.
     """
 
     __slots__ = (
@@ -199,13 +200,9 @@ class LogDirectory:
         self._start_is_clean = True
         return loaded
 
-    def free_name(self, name: str) -> None:
-        """Before a folder of this name is made: an earlier one must not come back in its place at a power cut.
-
-        Waits for the disk, if a folder of the name was moved away. Raises OSError.
-        """
-        if self.vacated is None or name in self.vacated:
-            self.sync_names()
+    def may_have_had(self, name: str) -> bool:
+        """Whether a folder of this name was moved away, and may come back at a crash, or its offsets may."""
+        return self.vacated is None or name in self.vacated
 
     def sync_names(self) -> None:
         """Make the names of partition folders durable; waits for the disk. Raises OSError."""

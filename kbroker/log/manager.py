@@ -263,7 +263,8 @@ class LogManager:
 
     def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
         path = f"{directory.path}/{name}"
-        directory.free_name(name)
+        if directory.may_have_had(name):
+            self._forget_earlier(directory)
         try:
             self._disk.make_dir(path)
         except FileExistsError:
@@ -278,6 +279,17 @@ class LogManager:
             wall_ms=wall_ms,
             clean=False,
         )
+
+    def _forget_earlier(self, directory: LogDirectory) -> None:
+        """Before a folder takes a name that another had: nothing of that one must come back at a crash.
+
+        Neither its folder, at a power cut, nor what the checkpoints say of it, which have it by its name: the new one
+        would begin at the old one's start, and its torn tail be trusted up to the old one's recovery point. Waits for
+        the disk. Raises OSError.
+        """
+        for name in CHECKPOINTS:
+            self._write_checkpoint(directory, name)
+        directory.sync_names()
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.online]
@@ -361,9 +373,13 @@ class LogManager:
         for directory in directories:
             with self._storage(directory):
                 for name in names:
-                    directory.write_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
-                    if name in directory.writing:
-                        directory.writing[name] = True  # what is being written is older
+                    self._write_checkpoint(directory, name)
+
+    def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
+        """Waits for the disk, unless it says that already. Raises OSError."""
+        directory.write_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
+        if name in directory.writing:
+            directory.writing[name] = True  # what is being written is older
 
     # ---- failure
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
+from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import SimDisk
 from tests.log.managers import append, create, names, run_jobs, start, text
 from tests.log.worlds import NOW
@@ -135,6 +138,45 @@ def test_a_folder_made_while_names_are_synced_is_synced_by_its_own_flush() -> No
         log = start(disk).get("t", 1)
         assert log is not None
         assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize("power_fails", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_before(
+    power_fails: bool, restarted: bool
+) -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    append(manager, "t", count=9)
+    log = manager.get("t", 0)
+    assert log is not None
+    log.advance_log_start(7)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    manager.due(60_000, NOW)
+    run_jobs(manager, 60_000)
+    assert parse_offsets(text(disk, "/a/log-start-offset-checkpoint")) == {("t", 0): 7}
+    assert parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint")) == {("t", 0): 9}
+    manager.delete("t", 0, now_ms=60_001)  # on a disk that is too slow to have its checkpoints written yet
+    if restarted:
+        disk.restart(power_loss=False)
+        manager = start(disk)
+    create(manager, "t")
+    for name in OFFSET_CHECKPOINTS:
+        assert ("t", 0) not in parse_offsets(text(disk, f"/a/{name}"))
+    append(manager, "t", count=2)
+    if power_fails:
+        manager.flush("t", 0)
+        for job in manager.take_jobs():
+            if "Flush" in type(job).__name__:
+                job.run()
+        disk.restart()
+    else:
+        disk.restart(power_loss=False)
+    log = start(disk).get("t", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 2)
 
 
 def test_settings_reach_the_log() -> None:
