@@ -32,7 +32,7 @@ LINES = {
     "produce 100 records in a batch": 388,
     "produce one record to each of 100 partitions": 12633,
     "produce one record, acks=all": 380,
-    "fetch a log": 461,
+    "fetch a log": 440,
     "fetch at the end, nothing to wait for": 363,
 }
 POLL_LINES, SHARED_POLL_LINES = 699, 497

@@ -34,6 +34,9 @@ from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
 
 _base_offset = attrgetter("base_offset")
 _SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
+_Place = tuple[Segment, int, int]
+"""A batch: its segment, its position there, and its size in bytes, 0 if nobody has looked."""
+
 _MARKS = 16  # positions remembered between reads; a fetch that goes on where one ended looks nothing up
 
 
@@ -121,7 +124,7 @@ class Log:
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
         self._tail_position = 0
-        self._marks: dict[int, tuple[Segment, int]] | None = None  # offset -> where it is
+        self._marks: dict[int, _Place] | None = None  # offset -> where it is
 
     def __repr__(self) -> str:
         return f"Log({self.folder.path!r}, {self.log_start_offset} to {self.log_end_offset})"
@@ -259,15 +262,17 @@ class Log:
         place = self._locate(offset)
         if place is None:
             return Fetched(None, 0, []) if with_aborted else NOTHING
-        segment, position = place
+        segment, position, first = place
         available = self._end_within(segment, bound) - position
         size = available
         if available > max_bytes:
-            first = segment.find(offset)
-            assert first is not None, (segment, offset)
-            if first[1] > max_bytes and not whole_first_batch:
-                return Fetched(None, first[1], [] if with_aborted else None)
-            size = min(available, max(max_bytes, first[1]))
+            if not first:
+                found = segment.find(offset)
+                assert found is not None, (segment, offset)
+                first = found[1]
+            if first > max_bytes and not whole_first_batch:
+                return Fetched(None, first, [] if with_aborted else None)
+            size = min(available, max(max_bytes, first))
         if size <= 0:
             return Fetched(None, 0, []) if with_aborted else NOTHING
         aborted = self._aborted(segment, offset, position + size) if with_aborted else None
@@ -284,11 +289,11 @@ class Log:
         place = self._locate(offset)
         return 0 if place is None else max(0, self._end_within(place[0], bound) - place[1])
 
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """The segment and position of the batch that holds `offset`, or of the next one; None behind the last."""
+    def _locate(self, offset: int) -> _Place | None:
+        """Where the batch is that holds `offset`, or the next one; None behind the last."""
         segments = self.segments
         if offset == self._tail_offset:
-            return segments[-1], self._tail_position
+            return segments[-1], self._tail_position, 0
         marks = self._marks
         if marks is not None:
             place = marks.get(offset)
@@ -298,15 +303,15 @@ class Log:
         for later in range(max(at, 0), len(segments)):
             found = segments[later].find(offset)
             if found is not None:
-                return self._mark(offset, segments[later], found[0])
+                return self._mark(offset, segments[later], *found)
         return None
 
-    def _mark(self, offset: int, segment: Segment, position: int) -> tuple[Segment, int]:
+    def _mark(self, offset: int, segment: Segment, position: int, size: int) -> _Place:
         """Remember where an offset is, for the next read from it or up to it."""
         marks = self._marks
         if marks is None or len(marks) >= _MARKS:
             marks = self._marks = {}
-        place = marks[offset] = (segment, position)
+        place = marks[offset] = (segment, position, size)
         return place
 
     def _end_within(self, segment: Segment, bound: int) -> int:
@@ -316,7 +321,7 @@ class Log:
             if segment is active:
                 marks = self._marks  # where the next read starts, if nobody gets there before
                 if marks is None or bound not in marks:
-                    self._mark(bound, segment, segment.size)
+                    self._mark(bound, segment, segment.size, 0)
             return segment.size
         if segment is not active and bound >= active.base_offset:
             return segment.size

@@ -248,16 +248,17 @@ class Connection:
         left = REGIONS_PER_TURN
         try:
             while queue:
-                if isinstance(queue[0], Region):
-                    if left == 0:
+                if not isinstance(queue[0], Region):
+                    if not self._send_buffers():
                         self._wait_writable()
                         return
-                    left -= 1
-                    if not self._send_region(queue[0]):
-                        return
-                elif not self._send_buffers():
+                elif left == 0:
                     self._wait_writable()
                     return
+                elif not self._send_region(queue[0]):
+                    return
+                else:
+                    left -= 1
         except (BlockingIOError, InterruptedError):
             self._wait_writable()
             return
@@ -289,27 +290,28 @@ class Connection:
         return True
 
     def _send_region(self, region: Region) -> bool:
-        """One sendfile of at most REGION_BYTES; false if the disk has to be waited for first."""
-        wanted = min(region.size, REGION_BYTES)
-        if not region.size:
-            self._queue.popleft()
-            return True
+        """One sendfile of at most REGION_BYTES; false if the disk, or the reader, has to be waited for now."""
         if self._region_ready <= 0:
+            wanted = min(region.size, REGION_BYTES)
             if not self._server.is_resident(region, wanted):
                 self._read_ahead(region, wanted)
                 return False
             self._region_ready = wanted
+        size = min(region.size, self._region_ready)
         file = cast("SystemFile", region.file)
-        sent = os.sendfile(self.fd, file.fileno(), region.position, min(region.size, self._region_ready))
+        sent = os.sendfile(self.fd, file.fileno(), region.position, size)
         if sent == 0:
             raise OSError(f"{region!r} ended early: its file was cut while it was being sent")
         self._region_ready -= sent
         if sent == region.size:
             self._queue.popleft()
             self._region_ready = 0
-        else:  # a region belongs to the answer that was made with it: nobody else reads its bounds
-            self._queue[0] = Region(file, region.position + sent, region.size - sent)
-        return True
+            return True
+        # A region belongs to the answer that was made with it: nobody else reads its bounds.
+        self._queue[0] = Region(file, region.position + sent, region.size - sent)
+        if sent < size:  # the kernel has no room for more, and would say so if it was asked again
+            self._wait_writable()
+        return sent == size
 
     def _read_ahead(self, region: Region, size: int) -> None:
         """Bring a cold region into the page cache on the disk pool, then go on."""

@@ -14,6 +14,7 @@ A callback that raises is a bug: it is reported, and the others go on.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import signal
@@ -44,8 +45,8 @@ class Timer:
 
     def set(self, delay_s: float) -> None:
         """Call back in `delay_s` seconds, and no more at the time set before."""
-        self.due_s = time.monotonic() + delay_s
-        self._loop._keep(self)
+        self.due_s = due_s = time.monotonic() + delay_s
+        self._loop._keep(self, due_s)
 
     def cancel(self) -> None:
         """Do not call back."""
@@ -71,6 +72,7 @@ class Loop:
         self._writers: dict[int, Callback] = {}
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
         self._timers: list[Timer] = []  # that are set: a handful
+        self._earliest_s = math.inf  # none is due before this, on time.monotonic's clock
         self._handlers: dict[int, object] = {}  # of signals, as they were before
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.add_reader(self._wake_read, self._woken)
@@ -95,7 +97,7 @@ class Loop:
                     callback()
             except Exception as error:
                 self.failed(error)
-        if self._timers:
+        if time.monotonic() >= self._earliest_s:
             self._fire_timers()
         for _ in range(len(self._soon)):  # what these add is for the next turn: sockets are asked in between
             self._call(self._soon.popleft())
@@ -104,9 +106,9 @@ class Loop:
         """How long to wait for descriptors at most."""
         if self._soon:
             return 0
-        if not self._timers:
+        if self._earliest_s == math.inf:
             return None
-        return max(min([timer.due_s or 0.0 for timer in self._timers]) - time.monotonic(), 0)
+        return max(self._earliest_s - time.monotonic(), 0)
 
     def _fire_timers(self) -> None:
         now_s = time.monotonic()
@@ -115,6 +117,7 @@ class Loop:
             if timer.due_s is not None and timer.due_s <= now_s:  # the one before may have cancelled or moved it
                 self._drop(timer)
                 self._call(timer.fire)
+        self._earliest_s = min((timer.due_s for timer in self._timers if timer.due_s is not None), default=math.inf)
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -172,9 +175,10 @@ class Loop:
         timer.set(delay_s)
         return timer
 
-    def _keep(self, timer: Timer) -> None:
+    def _keep(self, timer: Timer, due_s: float) -> None:
         if timer not in self._timers:
             self._timers.append(timer)
+        self._earliest_s = min(self._earliest_s, due_s)  # once it is past, it is worked out anew
 
     def _drop(self, timer: Timer) -> None:
         if timer in self._timers:
