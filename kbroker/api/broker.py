@@ -161,9 +161,7 @@ class Broker:
 
     def _heed_logs(self) -> None:
         """What the log manager noticed by itself."""
-        if self.logs.lost:
-            lost, self.logs.lost = self.logs.lost, []
-            self.replicas.went_offline(lost)
+        self.replicas.heed_lost()
         if self.logs.notices:
             notices, self.logs.notices = self.logs.notices, []
             for notice in notices:

@@ -438,9 +438,13 @@ class LogManager:
             self._flush(partition, log, rolled_only=rolled_only)
 
     def _flush(self, partition: TopicPartition, log: Log, *, rolled_only: bool = False) -> None:
-        job = log.start_flush(rolled_only=rolled_only)
+        directory = self.directory_of(log.folder.path)
+        try:
+            job = log.start_flush(rolled_only=rolled_only)
+        except OSError as error:  # it opens the files that are to be synced
+            self._fail(directory, error)
+            return
         if job is not None:
-            directory = self.directory_of(log.folder.path)
             names = directory.names if directory.names > directory.durable_names else None
             self._jobs.append(Flush(directory, partition, log, job, names))
 
@@ -602,6 +606,9 @@ class LogManager:
                 raise outcome
             else:
                 self._adopt(directory, outcome, now_ms)
+        for partition, log in list(self._logs.items()):
+            if partition in self._logs:  # a directory that fails takes its others along
+                self._flush_if_wanted(partition, log)
         if not self.has_online_directory:
             raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
         self._timers = Timers(self._config, now_ms)
@@ -618,8 +625,6 @@ class LogManager:
                     )
                 mine[partition] = log
                 directory.partitions += 1
-                if mine is self._logs:
-                    self._flush_if_wanted(partition, log)
         for path in loaded.deleted:
             job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
             self._delete_later(directory, job, now_ms)

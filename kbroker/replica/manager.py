@@ -76,6 +76,11 @@ class ReplicaManager:
         self.touched.append(partition)
         if plan.needs_flush:
             self._logs.flush(partition.topic, partition.index)
+            self.heed_lost()
+            if partition.log is None:  # it could not even begin
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index} cannot be flushed"
+                )
         return plan
 
     def storage_error(self, partition: Partition, error: OSError) -> KafkaError:
@@ -85,6 +90,12 @@ class ReplicaManager:
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror or error}"
         )
+
+    def heed_lost(self) -> None:
+        """Take note of the partitions that the log manager lost by itself."""
+        if self._logs.lost:
+            lost, self._logs.lost = self._logs.lost, []
+            self.went_offline(lost)
 
     def went_offline(self, lost: Iterable[tuple[str, int]]) -> None:
         """These partitions' directory is offline: their replicas have no log any more."""

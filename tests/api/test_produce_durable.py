@@ -139,6 +139,14 @@ def test_a_failed_fsync_is_a_storage_error_and_the_directorys_end(world: World, 
     assert not world.logs.has_online_directory
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_an_fsync_that_cannot_even_begin_is_one_too(world: World, client: Client, acks: int) -> None:
+    world.disk.fail("open", ".timeindex", errno.EMFILE)
+    answer = produced(client.ask(produce(b"v", acks=acks), 9))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert not world.logs.has_online_directory
+
+
 def test_a_disk_that_hangs_is_told_in_the_end(world: World, client: Client) -> None:
     number = client.send(produce(b"v", timeout_ms=1000), 9)
     world.advance(LONGEST_FSYNC_MS + 999)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -434,6 +435,40 @@ def test_a_failed_flush_takes_the_directory_offline() -> None:
     with pytest.raises(OSError, match="EIO") as caught:
         job.run()
     assert manager.finished(job, caught.value, 0) == [("t", 0)]
+
+
+def test_a_flush_that_cannot_open_its_files_takes_the_directory_offline() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t")
+    append(manager, "t")
+    disk.fail("open", ".index", errno.EMFILE)
+    manager.reconfigure("t", 0, LogConfig(flush_messages=1))
+    assert [directory.online for directory in manager.directories] == [False, True]
+    assert manager.lost == [("t", 0)]
+    assert manager.get_or_create("u", 0, None, LogConfig(), is_new=True, wall_ms=NOW).folder.path == "/b/u-0"
+
+
+def test_whatever_cannot_be_opened_at_the_start_takes_one_directory_offline() -> None:
+    for times in range(40):  # the last of them are opened for a flush
+        disk = SimDisk()
+        manager = start(disk, "/a", "/b")
+        create(manager, "t", 0, 1, 2)
+        for index in range(3):
+            append(manager, "t", index)
+        disk.restart(power_loss=False)
+        opened = count()
+        disk.fault = lambda call, path, opened=opened, times=times: (
+            OSError(errno.EMFILE, "EMFILE", path)
+            if call == "open" and "/a/t-" in path and next(opened) == times
+            else None
+        )
+        again = start(disk, "/a", "/b", config=LogConfig(flush_messages=1))
+        if next(opened) <= times:
+            break
+        assert [directory.online for directory in again.directories] == [False, True]
+        assert list(again) == [("t", 1)]
+    assert 5 < times < 39
 
 
 def test_when_the_last_directory_fails_the_broker_is_told() -> None:
