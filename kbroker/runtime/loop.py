@@ -8,6 +8,9 @@ One thread turns the loop and is the only one to call it, but for `call_from_thr
 close what they like. A descriptor that was closed and given out again within a turn may be told of a readiness that was
 its predecessor's: whoever registers does not block, and takes "nothing there" for an answer.
 
+A client that asks, gets its answer and asks again is back before a processor has gone to sleep and woken up. So before
+a wait the loop looks again and again for a moment, as long as that is worth it (docs/decisions/0009-lookout.md).
+
 A callback that raises is a bug: it is reported, and the others go on.
 """
 
@@ -18,6 +21,7 @@ import math
 import os
 import select
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +30,8 @@ from contextlib import suppress
 log = logging.getLogger("kbroker.loop")
 
 READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
+LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
+MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
 
 _READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT  # an error or a hang-up counts as both
@@ -73,6 +79,8 @@ class Loop:
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
         self._timers: list[Timer] = []  # that are set: a handful
         self._earliest_s = math.inf  # none is due before this, on time.monotonic's clock
+        self._misses = 0  # looks in vain, in a row; halved by one that was not
+        self._sleeps = 0 if len(os.sched_getaffinity(0)) > 1 else sys.maxsize  # waits to come that begin with no look
         self._handlers: dict[int, object] = {}  # of signals, as they were before
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.add_reader(self._wake_read, self._woken)
@@ -89,7 +97,7 @@ class Loop:
         """
         timeout_s = self._patience_s() if wait else 0
         readers, writers = self._readers, self._writers
-        for fd, event in self._epoll.poll(timeout_s, READY_PER_TURN):
+        for fd, event in self._wait(timeout_s):
             try:
                 if event & ~_WRITABLE and (callback := readers.get(fd)) is not None:
                     callback()
@@ -101,6 +109,23 @@ class Loop:
             self._fire_timers()
         for _ in range(len(self._soon)):  # what these add is for the next turn: sockets are asked in between
             self._call(self._soon.popleft())
+
+    def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """The descriptors that are ready: after a moment's look, if looking has paid of late, else after a sleep."""
+        poll = self._epoll.poll
+        if timeout_s == 0:
+            return poll(0, READY_PER_TURN)
+        if self._sleeps:
+            self._sleeps -= 1
+            return poll(timeout_s, READY_PER_TURN)
+        until_s = time.monotonic() + LOOKOUT_S
+        while not (ready := poll(0, READY_PER_TURN)):
+            if time.monotonic() >= until_s:
+                self._misses = min(self._misses + 1, MOST_MISSES)
+                self._sleeps = 2**self._misses - 1
+                return poll(timeout_s, READY_PER_TURN)
+        self._misses >>= 1
+        return ready
 
     def _patience_s(self) -> float | None:
         """How long to wait for descriptors at most."""

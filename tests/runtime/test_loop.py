@@ -7,10 +7,11 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import accumulate
 
 import pytest
 
-from kbroker.runtime.loop import Loop
+from kbroker.runtime.loop import MOST_MISSES, Loop
 
 
 @pytest.fixture
@@ -211,3 +212,60 @@ def test_a_closed_loop_leaves_signals_as_they_were() -> None:
     loop.on_signal(signal.SIGUSR2, lambda: None)
     loop.close()
     assert signal.getsignal(signal.SIGUSR2) is before
+
+
+# ---- looking before sleeping
+
+
+class _Epoll:
+    """Ready at given times, on a clock that a look moves by 10 us."""
+
+    def __init__(self, ready_us: list[int]) -> None:
+        self.now_us = 0
+        self.looks, self.sleeps = 0, 0
+        self._ready_us = ready_us
+
+    def monotonic(self) -> float:
+        return self.now_us / 1e6
+
+    def poll(self, timeout_s: float | None, most: int) -> list[tuple[int, int]]:
+        if timeout_s == 0:
+            self.looks += 1
+            self.now_us += 10
+        else:
+            self.sleeps += 1
+            self.now_us = max(self.now_us, self._ready_us[0])
+        return [(self._ready_us.pop(0), 0)] if self._ready_us[0] <= self.now_us else []
+
+
+def _turns(monkeypatch: pytest.MonkeyPatch, gaps_us: list[int], processors: int = 2) -> _Epoll:
+    """A loop's waits for events with these gaps between them, as far as it looked and slept."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
+    loop = Loop()
+    fake = _Epoll(list(accumulate(gaps_us)))
+    monkeypatch.setattr(loop, "_epoll", fake)
+    monkeypatch.setattr("kbroker.runtime.loop.time", fake)
+    for _ in gaps_us:
+        loop.turn()
+    monkeypatch.undo()
+    loop.close()
+    return fake
+
+
+def test_what_comes_back_at_once_finds_the_loop_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _turns(monkeypatch, [30] * 100).sleeps == 0
+
+
+def test_a_quiet_loop_sleeps_and_hardly_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _turns(monkeypatch, [1000] * 2000)
+    assert seen.sleeps == 2000
+    assert seen.looks < 2000 / 2**MOST_MISSES * 6 + 60
+
+
+def test_a_loop_that_was_quiet_wakes_up_to_a_client_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _turns(monkeypatch, [1000] * 600 + [20] * 2000)
+    assert seen.sleeps < 600 + 2**MOST_MISSES
+
+
+def test_one_processor_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _turns(monkeypatch, [20] * 10, processors=1).looks == 0
