@@ -283,9 +283,8 @@ class LogManager:
     def _forget_earlier(self, directory: LogDirectory) -> None:
         """Before a folder takes a name that another had: nothing of that one must come back at a crash.
 
-        Neither its folder, at a power cut, nor what the checkpoints say of it, which have it by its name: the new one
-        would begin at the old one's start, and its torn tail be trusted up to the old one's recovery point. Waits for
-        the disk. Raises OSError.
+        Neither its folder, at a power cut, nor what checkpoints say of it, which know it by its name: the new one would
+        begin at the old one's start, and be trusted up to its recovery point. Waits for the disk. Raises OSError.
         """
         for name in CHECKPOINTS:
             self._write_checkpoint(directory, name)
@@ -315,7 +314,7 @@ class LogManager:
         partition = TopicPartition(topic, index)
         directory = self.directory_of(log.folder.path)
         name = folder_name_in_state(partition, state, self._random.token(16).hex())
-        with self._storage(directory):
+        with _Storage(self, directory):
             log.move_to(f"{directory.path}/{name}")
         directory.names += 1
         if directory.vacated is not None:
@@ -348,7 +347,7 @@ class LogManager:
             if log is None:
                 continue
             directory = self.directory_of(log.folder.path)
-            with self._storage(directory):
+            with _Storage(self, directory):
                 job = log.truncate_to(offset, wall_ms)
             changed[directory.path] = directory
             if job is not None:
@@ -363,7 +362,7 @@ class LogManager:
         if log is None:
             return
         directory = self.directory_of(log.folder.path)
-        with self._storage(directory):
+        with _Storage(self, directory):
             job = log.truncate_fully(offset, wall_ms, log_start_offset)
             self._disk.sync_dir(log.folder.path)  # or a crash might forget where it starts
         self._delete_later(directory, job, now_ms)
@@ -371,7 +370,7 @@ class LogManager:
 
     def _checkpoint_now(self, directories: Iterable[LogDirectory], *names: str) -> None:
         for directory in directories:
-            with self._storage(directory):
+            with _Storage(self, directory):
                 for name in names:
                     self._write_checkpoint(directory, name)
 
@@ -410,9 +409,6 @@ class LogManager:
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         self.lost += self.disk_failed(directory.path, error)
-
-    def _storage(self, directory: LogDirectory) -> _Storage:
-        return _Storage(self, directory)
 
     @property
     def has_online_directory(self) -> bool:
