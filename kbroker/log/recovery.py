@@ -93,6 +93,8 @@ def open_log(
         log_end_offset = log_start_offset
         jitter_ms = draw_jitter(config, random)
         segments.append(Segment.create(folder, log_start_offset, config, now_ms=wall_ms, jitter_ms=jitter_ms))
+        if log_start_offset:
+            disk.sync_dir(path)  # from now on this file alone says where the log starts, and the checkpoint no more
         clean = False
     segments[-1].jitter_ms = draw_jitter(config, random)
     segments[-1].close()  # an idle log holds no descriptor

@@ -179,6 +179,35 @@ def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_befor
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
 
 
+def test_a_log_begun_anew_at_its_start_stays_there_whatever_the_power_does() -> None:
+    lost = 0
+    for seed in range(16):
+        disk = SimDisk(seed)
+        manager = start(disk)
+        create(manager, "t")
+        manager.flush("t", 0)
+        run_jobs(manager)
+        append(manager, "t", count=9)
+        log = manager.get("t", 0)
+        assert log is not None
+        log.advance_log_start(7)
+        manager.due(60_000, NOW)
+        run_jobs(manager, 60_000)
+        disk.sync_dir("/a")
+        disk.restart()
+        for _ in range(2):
+            manager = start(disk)
+            lost += any("begun anew" in notice for notice in manager.notices)
+            log = manager.get("t", 0)
+            assert log is not None
+            assert log.log_start_offset == 7
+            manager.due(60_000, NOW)
+            run_jobs(manager, 60_000)
+            disk.sync_dir("/a")
+            disk.restart()
+    assert lost > 4
+
+
 def test_settings_reach_the_log() -> None:
     manager = start(SimDisk())
     create(manager, "t")
