@@ -94,6 +94,9 @@ class BrokerProcess:
                 listening.close()
             pool.close()
             logs.close(run_all=side_by_side)
+            for notice in logs.notices:
+                log.warning("%s", notice)
+        log.info("broker %d has stopped", self.node_id)
         return 1 if self.core.broker.plane.fatal else 0
 
     def _stop(self) -> None:
