@@ -78,8 +78,12 @@ class Snapshots:
         remove_if_there(self._folder.disk, self._folder.file_path(offset, "snapshot"))
 
     def keep_within(self, low: int, high: int) -> None:
-        """Remove all but those with low < offset <= high."""
-        for offset in [offset for offset in self.offsets if not low < offset <= high]:
+        """Remove all but those with low <= offset <= high.
+
+        Unlike Kafka, which lets one at the start of the log go: that is all there is of the producers of a log that
+        retention has emptied, and a batch they send again would be taken for a new one.
+        """
+        for offset in [offset for offset in self.offsets if not low <= offset <= high]:
             self.remove(offset)
 
     def remove_strays(self, base_offsets: Collection[int]) -> None:

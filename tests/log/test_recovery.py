@@ -50,6 +50,22 @@ def test_after_a_clean_stop_everything_is_as_it_was() -> None:
     assert log.append_as_leader(batch(producer=(9, 0, 18)), 6, NOW).first_offset == 18
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_producers_of_a_log_that_retention_has_emptied_are_still_known(clean: bool) -> None:
+    disk = new_disk()
+    log = open_at(disk, LogConfig(retention_ms=1))
+    log.append_as_leader(batch(3, producer=(9, 0, 0)), 0, NOW)
+    log.set_high_watermark(3)
+    assert log.delete_old_segments(NOW + 1000)
+    for _ in range(2):
+        if clean:
+            log.close()
+        disk.restart(power_loss=False)
+        log = open_at(disk, LogConfig(retention_ms=1), clean=clean)
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+    assert log.append_as_leader(batch(3, producer=(9, 0, 0)), 0, NOW).duplicate is not None
+
+
 def test_after_a_clean_stop_a_duplicate_is_still_known() -> None:
     disk = new_disk()
     filled(disk)
