@@ -102,7 +102,7 @@ class Member(Reader):
         self.begin()
         self.member_id, self.generation = "", -1
         self.assigned: list[Where] | None = None
-        self._dealt = -1  # partitions, by this member as the leader of its generation; -1: another one leads
+        self._dealt: list[Where] | None = None  # by this member as the leader of its generation; None: another leads
         self._placed = False  # whether it knows where to begin reading what it was assigned
         yield from self.shake_hands()
         self.instance = self.name if self.static and self._may_be_static() else None
@@ -168,7 +168,7 @@ class Member(Reader):
         self._check(answer.error_code)
         self.member_id, self.generation = answer.member_id, answer.generation_id
         deal: list[SyncGroupRequestAssignment] = []
-        self._dealt = -1 if answer.leader != self.member_id else 0
+        self._dealt = None if answer.leader != self.member_id else []
         if answer.leader == self.member_id and not answer.skip_assignment:
             deal = self._deal(sorted(member.member_id for member in answer.members))
         losses = self.checks.losses
@@ -192,8 +192,7 @@ class Member(Reader):
 
     def _deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
         shares: list[list[Where]] = [[] for _ in members]
-        places = self.places()
-        self._dealt = len(places)
+        self._dealt = places = self.places()
         for at, where in enumerate(places):
             shares[at % len(members)].append(where)
         return [
@@ -296,7 +295,7 @@ class Member(Reader):
                 if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.chance.random() < 0.7:
                     yield from self._commit()
                 self._check(answer.error_code)
-            if self._dealt not in (-1, len(self.places())):  # the leader sees that there are more partitions
+            if self._dealt is not None and self._dealt != self.places():  # the leader sees that there are others
                 raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
             if now_ms - committed_ms >= self.commit_ms:
                 committed_ms = now_ms
