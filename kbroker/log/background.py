@@ -63,29 +63,34 @@ class Job(Protocol):
 
 
 class Flush(NamedTuple):
-    """A log's records are to become durable. names: so are its directory's names first, as of then; None: they are."""
+    """A log's records are to become durable; before that its directory's names, as they were at `names`."""
 
     directory: LogDirectory
     partition: TopicPartition
     log: Log
     job: FlushJob
-    names: int | None
+    names: int
 
     def run(self) -> None:
         """Raises OSError."""
-        if self.names is not None:
-            self.directory.disk.sync_dir(self.directory.path)
+        self.directory.sync_names_of(self.names)
         self.job.run()
 
 
 class Delete(NamedTuple):
-    """Files, or a partition's folder, are to be removed."""
+    """Files, or a partition's folder, are to be removed.
+
+    names: what its directory's names were when the folder got the name of one that goes, else 0. That is made durable
+    first: else a power cut might bring the folder back under the partition's name, with some of its files.
+    """
 
     directory: LogDirectory
     job: DeleteJob
+    names: int
 
     def run(self) -> None:
         """Raises OSError."""
+        self.directory.sync_names_of(self.names)
         self.job.run()
 
 

@@ -210,6 +210,11 @@ class LogDirectory:
         self.durable_names = self.names
         self.vacated = set()
 
+    def sync_names_of(self, names: int) -> None:
+        """Make the names durable that it had at `names`, unless they are. On any thread. Raises OSError."""
+        if self.durable_names < names:
+            self.disk.sync_dir(self.path)
+
     # ---- checkpoints
 
     def changed_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> str | None:

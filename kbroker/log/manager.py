@@ -441,8 +441,7 @@ class LogManager:
             self._fail(directory, error)
             return
         if job is not None:
-            names = directory.names if directory.names > directory.durable_names else None
-            self._jobs.append(Flush(directory, partition, log, job, names))
+            self._jobs.append(Flush(directory, partition, log, job, directory.names))
 
     def _flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
@@ -475,10 +474,10 @@ class LogManager:
 
     def _conclude(self, job: Flush | Delete | Write, now_ms: int) -> None:
         directory = job.directory
+        if not isinstance(job, Write):
+            directory.durable_names = max(directory.durable_names, job.names)  # not those that have changed since
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
-            if job.names is not None:  # not those that have changed since
-                directory.durable_names = max(directory.durable_names, job.names)
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:
@@ -499,7 +498,8 @@ class LogManager:
 
     def _delete_later(self, directory: LogDirectory, job: DeleteJob, now_ms: int) -> None:
         self._numbered += 1
-        heapq.heappush(self._later, (now_ms + job.delay_ms, self._numbered, Delete(directory, job)))
+        names = directory.names if job.folder is not None else 0
+        heapq.heappush(self._later, (now_ms + job.delay_ms, self._numbered, Delete(directory, job, names)))
 
     def _checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Have a checkpoint written, if it is to say something new; after the one that is being written."""

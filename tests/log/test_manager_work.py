@@ -11,8 +11,8 @@ from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import SimDisk
-from tests.log.managers import append, create, names, run_jobs, start, text
-from tests.log.worlds import NOW
+from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start, text
+from tests.log.worlds import NOW, fetch, offsets_in
 
 # ---- by and by
 
@@ -177,6 +177,31 @@ def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_befor
     log = start(disk).get("t", 0)
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+
+
+def test_a_deleted_partition_comes_back_whole_or_not_at_all() -> None:
+    back = 0
+    for seed in range(30):
+        disk = SimDisk(seed)
+        config = LogConfig(segment_bytes=150)
+        manager = start(disk, config=config)
+        manager.get_or_create("t", 0, TOPIC_ID, config, is_new=True, wall_ms=NOW)
+        for _ in range(12):
+            append(manager, "t")
+        manager.flush("t", 0)
+        run_jobs(manager)
+        manager.delete("t", 0, now_ms=0)
+        manager.due(config.file_delete_delay_ms, NOW)
+        for job in manager.take_jobs():
+            if "Delete" in type(job).__name__:
+                disk.fail("remove", "4.log", errno.EIO)
+                with pytest.raises(OSError, match="EIO"):
+                    job.run()
+        disk.restart()
+        log = start(disk, config=config).get("t", 0)
+        back += log is not None
+        assert log is None or list(offsets_in(fetch(log, 0))) == list(range(12))
+    assert back == 0
 
 
 def test_a_log_begun_anew_at_its_start_stays_there_whatever_the_power_does() -> None:
