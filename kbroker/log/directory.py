@@ -200,6 +200,12 @@ class LogDirectory:
         self._start_is_clean = True
         return loaded
 
+    def moved_away(self, name: str) -> None:
+        """The folder of this name was renamed."""
+        self.names += 1
+        if self.vacated is not None:
+            self.vacated.add(name)
+
     def may_have_had(self, name: str) -> bool:
         """Whether a folder of this name was moved away, and may come back at a crash, or its offsets may."""
         return self.vacated is None or name in self.vacated

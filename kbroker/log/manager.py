@@ -316,9 +316,7 @@ class LogManager:
         name = folder_name_in_state(partition, state, self._random.token(16).hex())
         with _Storage(self, directory):
             log.move_to(f"{directory.path}/{name}")
-        directory.names += 1
-        if directory.vacated is not None:
-            directory.vacated.add(folder_name(partition))
+        directory.moved_away(folder_name(partition))
         del self._logs[partition]
         directory.partitions -= 1
         removal = log.delete()

@@ -248,17 +248,16 @@ class Connection:
         left = REGIONS_PER_TURN
         try:
             while queue:
-                if not isinstance(queue[0], Region):
-                    if not self._send_buffers():
+                if isinstance(queue[0], Region):
+                    if left == 0:
                         self._wait_writable()
                         return
-                elif left == 0:
+                    left -= 1
+                    if not self._send_region(queue[0]):
+                        return
+                elif not self._send_buffers():
                     self._wait_writable()
                     return
-                elif not self._send_region(queue[0]):
-                    return
-                else:
-                    left -= 1
         except (BlockingIOError, InterruptedError):
             self._wait_writable()
             return
