@@ -10,6 +10,7 @@ from itertools import count
 import pytest
 
 from kbroker.log import LogConfig
+from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.directory import DirectoryRefusedError, LoadProgress
 from kbroker.log.manager import open_logs, stored_identity
@@ -430,7 +431,7 @@ def test_a_failed_flush_takes_the_directory_offline() -> None:
     create(manager, "t")
     append(manager, "t")
     manager.flush("t", 0)
-    (job,) = [job for job in manager.take_jobs() if "Flush" in type(job).__name__]
+    (job,) = [job for job in manager.take_jobs() if isinstance(job, Flush)]
     disk.fail("sync", ".log", errno.EIO)
     with pytest.raises(OSError, match="EIO") as caught:
         job.run()
