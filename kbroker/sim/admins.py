@@ -43,17 +43,7 @@ class Founder(Client):
 
     def _create(self) -> Generator[Any, Any, None]:
         request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=topic.name,
-                    num_partitions=topic.partitions,
-                    replication_factor=1,
-                    assignments=[],
-                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
-                )
-                for topic in self.topics
-                if not self.checks.catalogue.ids.get(topic.name)
-            ],
+            topics=[creatable(topic) for topic in self.topics if not self.checks.catalogue.ids.get(topic.name)],
             timeout_ms=self.chance.choice((100, 10_000)),
         )
         answer: CreateTopicsResponse = yield from self.ask(request)
@@ -83,3 +73,11 @@ class Founder(Client):
                 self.fixed_versions[METADATA] = 12
                 self.hang_up()
                 return
+
+
+def creatable(topic: Topic) -> CreatableTopic:
+    """What CreateTopics is asked for, to make this topic."""
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()]
+    return CreatableTopic(
+        name=topic.name, num_partitions=topic.partitions, replication_factor=1, assignments=[], configs=configs
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.sim.admins import METADATA, NOT_YET
+from kbroker.sim.admins import METADATA, NOT_YET, creatable
 from kbroker.sim.client import Client, Lost, Script
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -25,8 +25,6 @@ from protocol.messages.configs import (
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
@@ -132,11 +130,7 @@ class Keeper(Client):
             yield from self._ask_for_deletion(topic, by_id=self.versions[DELETE_TOPICS] >= BY_ID_SINCE)
 
     def _create(self, topic: Topic) -> Generator[Any, Any, bool]:
-        configs = [CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()]
-        wanted = CreatableTopic(
-            name=topic.name, num_partitions=topic.partitions, replication_factor=1, assignments=[], configs=configs
-        )
-        answer = yield from self.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000))
+        answer = yield from self.ask(CreateTopicsRequest(topics=[creatable(topic)], timeout_ms=10_000))
         code = answer.topics[0].error_code
         return self._done(f"makes {topic.name} again", code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
