@@ -104,6 +104,9 @@ class Member(Reader):
         self.assigned: list[Where] | None = None
         self._dealt: list[Where] | None = None  # by this member as the leader of its generation; None: another leads
         self._placed = False  # whether it knows where to begin reading what it was assigned
+        self._beaten_ms = (
+            0  # when it said last that it lives: also a member whose commits are refused goes on with that
+        )
         yield from self.shake_hands()
         self.instance = self.name if self.static and self._may_be_static() else None
         yield from self.know(self.topics)
@@ -184,6 +187,7 @@ class Member(Reader):
             )
         )
         self._check(sync.error_code)
+        self._beaten_ms = self.world.now_ms
         self._placed = False
         self.assigned = _places(bytes(sync.assignment))
         who = self.instance or self.member_id  # a static member keeps its part under every id that it gets
@@ -278,11 +282,11 @@ class Member(Reader):
 
     def _work(self) -> Generator[Any, Any, None]:
         """Read, commit, beat, until something is refused or lost."""
-        begun_ms = beaten_ms = committed_ms = self.world.now_ms
+        begun_ms = committed_ms = self.world.now_ms
         while True:
             now_ms = self.world.now_ms
-            if now_ms - beaten_ms >= HEARTBEAT_MS:
-                beaten_ms = now_ms
+            if now_ms - self._beaten_ms >= HEARTBEAT_MS:
+                self._beaten_ms = now_ms
                 yield from self._place_missing()
                 answer: HeartbeatResponse = yield from self.ask(
                     HeartbeatRequest(
