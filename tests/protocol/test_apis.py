@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -114,7 +115,8 @@ def test_header_versions(name: str, version: int, headers: tuple[int, int]) -> N
 
 def history(message: type[Message]) -> list[int]:
     """The versions that the docstring tells of: one a line, or several as "6, 7" or "7-11"."""
-    lines = re.findall(r"^ {6}(\d[\d, -]*)  ", (message.__doc__ or "").partition("Versions:\n")[2], re.MULTILINE)
+    text = inspect.cleandoc(message.__doc__ or "")  # Python 3.13 does that itself
+    lines = re.findall(r"^ {2}(\d[\d, -]*)  ", text.partition("Versions:\n")[2], re.MULTILINE)
     ranges = [[int(end) for end in part.split("-")] for line in lines for part in line.split(",")]
     return [version for ends in ranges for version in range(ends[0], ends[-1] + 1)]
 
