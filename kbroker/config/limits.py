@@ -37,6 +37,10 @@ PENDING_MEMBERS_PER_GROUP = 10_000
 # Assignors in one JoinGroup: clients name one to four; every member of a group multiplies them.
 PROTOCOLS_PER_MEMBER = 100
 
+# How long a rebalance for which no member has come back waits before it looks again, at least: a client may ask for a
+# rebalance timeout of 0, and the broker would do nothing else until the members' sessions end.
+REBALANCE_WAIT_MS = 1_000
+
 # Whatever is not a Produce: its values take up to 116 times its bytes once decoded (measured over all APIs on hostile
 # frames), so socket.request.max.bytes alone would let one request of 100 MB take 11 GB. Assignments of groups with
 # thousands of members and fetches of tens of thousands of partitions stay well below.

@@ -9,7 +9,7 @@ connection, a member removed while it waits for its assignment), this broker ans
 from __future__ import annotations
 
 from kbroker.config import BrokerConfig
-from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
+from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER, REBALANCE_WAIT_MS
 from kbroker.groups.effects import Caller, EmptyGroupStored, GroupStored, StaticMemberReplaced, Turn, append_error
 from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols
 from kbroker.groups.records import group_record
@@ -253,7 +253,7 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
     for member_id in late:
         _forget(turn, group, member_id)
     if not group.elect_joined_leader() and group.members:  # only static members are left, none of them here
-        turn.set_timer("join", group.group_id, group.rebalance_timeout_ms)
+        turn.set_timer("join", group.group_id, max(group.rebalance_timeout_ms, REBALANCE_WAIT_MS))
         return
     turn.cancel_timer("join", group.group_id)
     group.next_generation(turn.now_ms)
