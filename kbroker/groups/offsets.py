@@ -135,15 +135,19 @@ class GroupOffsets:
         ]
 
     def forget(self, wheres: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drop offsets, also those on their way; returns those that were committed and so need a tombstone."""
+        """Drop offsets, also those on their way; returns those that have a record in the log, and need a tombstone."""
         gone = []
         for where in wheres:
-            self._on_the_way.pop(where, None)
+            is_in_log = self._on_the_way.pop(where, None) is not None
             for pending in self._in_transactions.values():
                 pending.pop(where, None)
-            if self.committed.pop(where, None) is not None:
+            if self.committed.pop(where, None) is not None or is_in_log:
                 gone.append(where)
         return gone
+
+    def forget_all(self) -> list[TopicPartition]:
+        """As `forget`, of every partition."""
+        return self.forget(list(self.committed | self._on_the_way))
 
     def _put(self, where: TopicPartition, commit: Commit) -> None:
         before = self.committed.get(where)

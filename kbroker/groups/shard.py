@@ -191,7 +191,7 @@ class GroupShard:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        gone = group.offsets.forget(list(group.offsets.committed))
+        gone = group.offsets.forget_all()
         self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
         turn.happened(group_id, f"deleted, with {len(gone)} offsets")
         return ErrorCode.NONE
