@@ -149,8 +149,9 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
     for topic in request.topics:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if call.version >= TOPIC_IDS_SINCE:
-            topic.name = cache.topic_name(topic.topic_id) or ""
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            name = cache.topic_name(topic.topic_id)
+            topic.name = name or ""
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else unknown
         for partition in topic.partitions:
             if cache.partition(topic.name, partition.partition_index) is None:
                 refused[topic.name, partition.partition_index] = unknown
@@ -252,8 +253,15 @@ def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchRespon
 
 
 def offset_delete(request: OffsetDeleteRequest, call: Call) -> Result:
-    """Forget offsets of partitions that no member subscribes to; answered when that is committed."""
-    return _run(call, call.broker.groups.delete_offsets(request, _caller(call), call.now_ms))
+    """Forget offsets of partitions that exist and no member subscribes to; answered when that is committed."""
+    cache = call.broker.plane.cache
+    refused = {
+        (topic.name, each.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for topic in request.topics
+        for each in topic.partitions
+        if cache.partition(topic.name, each.partition_index) is None
+    }
+    return _run(call, call.broker.groups.delete_offsets(request, _caller(call), call.now_ms, refused))
 
 
 # -- administration

@@ -270,28 +270,43 @@ class GroupCoordinator:
             for where in (offsets.committed if partitions is None else partitions)
         }
 
-    def delete_offsets(self, request: OffsetDeleteRequest, caller: Caller, now_ms: int) -> list[Effect]:
-        """OffsetDelete: answered when the offsets' tombstones are committed."""
+    def delete_offsets(
+        self,
+        request: OffsetDeleteRequest,
+        caller: Caller,
+        now_ms: int,
+        refused: Mapping[TopicPartition, ErrorCode] | None = None,
+    ) -> list[Effect]:
+        """OffsetDelete: answered when the offsets' tombstones are committed. refused: as for `commit_offsets`."""
         shard = self._shard(request.group_id)
         turn = self._turn(shard, now_ms)
+        codes = refused or {}
         topics = [
             OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=NONE)
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get((topic.name, each.partition_index), NONE),
+                    )
                     for each in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
-        places = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+        places = {
+            (topic.name, each.partition_index): each
+            for topic in topics
+            for each in topic.partitions
+            if not each.error_code
+        }
         response = OffsetDeleteResponse(error_code=NONE, throttle_time_ms=0, topics=topics)
         gathering = Gathering(caller.call, response)
         result: ErrorCode | dict[TopicPartition, ErrorCode]
         if isinstance(shard, ErrorCode):
             result = shard
         else:
-            result = shard.delete_offsets(turn, request, gathering, dict(places))
+            result = shard.delete_offsets(turn, request.group_id, gathering, dict(places))
         if isinstance(result, ErrorCode):
             response.error_code, response.topics = result, []
         else:

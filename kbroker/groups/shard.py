@@ -29,7 +29,7 @@ from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, S
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest
+from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import JoinGroupRequest, MemberIdentity, SyncGroupRequest
 
 if TYPE_CHECKING:
@@ -197,10 +197,10 @@ class GroupShard:
         return ErrorCode.NONE
 
     def delete_offsets(
-        self, turn: Turn, request: OffsetDeleteRequest, gathering: Gathering, places: Mapping[TopicPartition, object]
+        self, turn: Turn, group_id: str, gathering: Gathering, places: Mapping[TopicPartition, object]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Forget offsets of topics that no member reads. Returns: the group's error, or one a partition."""
-        group = self.groups.get(request.group_id)
+        group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY and group.protocol_type != CONSUMER:

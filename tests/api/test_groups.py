@@ -222,6 +222,11 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused(client: Client) -> 
     assert commit(client, 7, 10, topic="", topic_id=bytes(range(16))) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_a_partition_that_a_known_topic_does_not_have_is_refused_as_such(world: World, client: Client) -> None:
+    code = commit(client, 7, 10, topic="", topic_id=world.topic_id("t"), index=9)
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_stranger_may_not_commit_for_a_group_with_members(world: World, client: Client) -> None:
     joined = join(world, client)
     sync(client, joined)
@@ -230,11 +235,28 @@ def test_a_stranger_may_not_commit_for_a_group_with_members(world: World, client
     assert committed(client) == 7
 
 
+def delete_offset(client: Client, topic: str, index: int = 0) -> Any:
+    asked = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
+    return client.ask(OffsetDeleteRequest(group_id=GROUP, topics=[asked]), 0)
+
+
 def test_offsets_are_deleted(client: Client) -> None:
     commit(client, 7)
-    topic = OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-    assert client.ask(OffsetDeleteRequest(group_id=GROUP, topics=[topic]), 0).error_code == 0
+    assert delete_offset(client, "t").error_code == 0
     assert committed(client) == -1
+
+
+@pytest.mark.parametrize(("topic", "index"), [("t", 9), ("unknown", 0)])
+def test_offsets_of_partitions_that_do_not_exist_are_not_deleted(client: Client, topic: str, index: int) -> None:
+    commit(client, 7)
+    answer = delete_offset(client, topic, index)
+    assert answer.error_code == 0
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_group_s_error_comes_before_those_of_partitions(client: Client) -> None:
+    answer = delete_offset(client, "unknown")
+    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 def test_a_deleted_group_has_no_offsets(client: Client) -> None:
