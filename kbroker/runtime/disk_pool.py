@@ -31,7 +31,8 @@ class DiskPool:
         """Run `job` on a thread, then `done` with its error, or None, on the loop."""
 
         def finished(future: Future[None]) -> None:
-            self._loop.call_from_thread(partial(done, future.exception()))
+            if not future.cancelled():  # by `close`: nobody turns the loop any more
+                self._loop.call_from_thread(partial(done, future.exception()))
 
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor  # a broker that starts has nothing to do for them yet
