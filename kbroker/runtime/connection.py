@@ -104,7 +104,7 @@ class Connection:
             return  # first what is held back; its turn is due, or answers have to leave
         frames = self._received()
         if frames:
-            self._handle(frames)
+            self._handle(frames, self.last_heard_ms)
 
     def _received(self) -> Sequence[memoryview]:
         """Read the socket once; the frames that are whole now."""
@@ -131,12 +131,11 @@ class Connection:
             server.gathered(self, decoder.held_bytes)
         return frames
 
-    def _handle(self, frames: Sequence[memoryview]) -> None:
+    def _handle(self, frames: Sequence[memoryview], now_ms: int) -> None:
         """Pass frames to the core, as many as are its turn, and write what that gave."""
         channel = self.channel
         server = self._server
         receive = server.core.receive
-        now_ms = self.last_heard_ms
         turn = len(frames) if self.in_lane else REQUESTS_PER_LOOP_TURN
         try:
             for number, frame in enumerate(frames):
@@ -194,7 +193,8 @@ class Connection:
         if self.closed:
             return
         count = min(REQUESTS_PER_LOOP_TURN, len(self._backlog))
-        self._handle([self._backlog.popleft() for _ in range(count)])
+        # Not `last_heard_ms`: deadlines count from when a request is looked at, and it may have been held for long.
+        self._handle([self._backlog.popleft() for _ in range(count)], self._server.clock.now_ms())
         self._pace()
         self._server.settle()
 

@@ -82,6 +82,7 @@ class StubCore:
         self.broker = SimpleNamespace(take_jobs=list)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
+        self.seen_ms: list[int] = []  # when, as the core was told
         self.gone: list[Channel] = []
         self.region: Region | None = None
         self.deadline_ms: int | None = None
@@ -97,6 +98,7 @@ class StubCore:
         """See the table above."""
         data = bytes(frame)
         self.seen.append(data)
+        self.seen_ms.append(now_ms)
         kind = data[:1]
         if kind == b"p":
             channel.pending.append(cast(Any, data))

@@ -129,6 +129,17 @@ def test_with_each_answer_that_leaves_one_request_more_is_handled(here: Loopback
         assert here.answers(client, 1) == [b"p%d" % number]
 
 
+def test_a_request_that_was_held_back_is_told_the_time_at_which_it_is_handled(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, *[b"p"] * (REQUESTS_IN_FLIGHT_PER_CONNECTION + 1))
+    here.until(lambda: len(here.core.seen) == REQUESTS_IN_FLIGHT_PER_CONNECTION)
+    here.clock.ms += 30_000
+    here.core.answer(here.core.channels[0])
+    here.server.settle()
+    here.until(lambda: len(here.core.seen) > REQUESTS_IN_FLIGHT_PER_CONNECTION)
+    assert here.core.seen_ms[-1] == here.clock.ms
+
+
 def test_a_client_that_does_not_read_is_not_read_either(here: Loopback) -> None:
     client = here.connect(receive_buffer_bytes=4096)
     rest = memoryview(framed(b"e" + bytes(1_000_000)) * 60)
