@@ -13,6 +13,9 @@ Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the by
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
 ahead on the disk pool: a cold read stalls its own connection and no other.
 
+Ending. A client that sends no more is still given what is under way to it, for it may only have shut that side down; if
+it is gone, sending says so. What it waits for (a long poll, a rebalance) is given up.
+
 Controllers. A connection of the control plane's listener, or one that turned out to be a controller's, is in the
 server's lane: it has a receive buffer of its own, because it is read in the middle of another connection's turn.
 """
@@ -51,6 +54,7 @@ class Connection:
     """A socket and the core's channel behind it.
 
     in_lane: whether it is a controller's. last_heard_ms: when bytes last came in or went out.
+    ended: the client sends no more, and what it was answered is still on its way.
     """
 
     __slots__ = (
@@ -66,6 +70,7 @@ class Connection:
         "_waits",
         "channel",
         "closed",
+        "ended",
         "fd",
         "in_lane",
         "last_heard_ms",
@@ -80,6 +85,7 @@ class Connection:
         self.peer_host = peer_host
         self.last_heard_ms = now_ms
         self.closed = False
+        self.ended = False
         self.in_lane = False  # a controller's: goes first
         self._view = server.receive_view  # where bytes are received between frames
         self._decoder = FrameDecoder(server.max_frame_bytes)
@@ -119,7 +125,7 @@ class Connection:
             self.close(error.strerror or str(error))
             return ()
         if size == 0:
-            self.close("")
+            self._end_of_input()
             return ()
         self.last_heard_ms = server.clock.now_ms()
         try:
@@ -130,6 +136,14 @@ class Connection:
         if room is not None or decoder.midway:
             server.gathered(self, decoder.held_bytes)
         return frames
+
+    def _end_of_input(self) -> None:
+        """The client is gone, or sends no more: what is under way to it goes on, what it waits for is given up."""
+        if self._waits:  # sending tells the two apart
+            self.ended = True
+            self._stop_reading()
+        else:
+            self.close("")
 
     def _handle(self, frames: Sequence[memoryview], now_ms: int) -> None:
         """Pass frames to the core, as many as are its turn, and write what that gave."""
@@ -344,6 +358,8 @@ class Connection:
         if channel.closing:
             if not channel.out:
                 self.close(channel.closing)
+        elif self.ended:
+            self.close("")
         elif self._backlog or not self._reading:
             self._pace()
 

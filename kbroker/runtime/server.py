@@ -209,7 +209,9 @@ class Server:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # while it waits for us, nothing else tells of its end
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+        )  # while it waits for us, nothing else tells of its end
         if self._limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
         channel = self.core.open(name, host, port)
@@ -279,7 +281,7 @@ class Server:
         if idle_ms >= 0:
             too_long = [each for each in self._connections.values() if now_ms - each.last_heard_ms >= idle_ms]
             for connection in too_long:
-                if not connection.channel.busy:  # else it waits for us: a long poll, or a rebalance
+                if connection.ended or not connection.channel.busy:  # else it waits for us: a long poll, a rebalance
                     connection.close(f"idle for connections.max.idle.ms={idle_ms}")
         if self._connections:
             self._sweep_later()

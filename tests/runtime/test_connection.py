@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,37 @@ def test_an_unforeseen_failure_costs_the_connection_and_no_other(
     here.await_close(client)
     here.send(other, b"e")
     assert here.answers(other, 1) == [b"e"]
+
+
+# -- half a close
+
+
+def test_a_client_that_only_stops_sending_gets_all_that_was_answered(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    large = b"e" + os.urandom(900_000)
+    here.send(client, *[large] * 8)
+    client.shutdown(socket.SHUT_WR)
+    here.turn(50)
+    assert here.answers(client, 8) == [large] * 8
+    here.await_close(client)
+
+
+def test_a_client_that_only_stops_sending_and_never_reads_is_idle(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    here.send(client, *[b"p", *[b"e" + bytes(900_000)] * 8])
+    client.shutdown(socket.SHUT_WR)
+    here.turn(50)
+    here.clock.ms += 60_000
+    here.server.sweep()
+    assert len(here.core.gone) == 1
+
+
+def test_a_client_that_is_gone_is_forgotten_with_answers_unsent(here: Loopback) -> None:
+    client = here.connect(receive_buffer_bytes=4096)
+    here.send(client, *[b"e" + bytes(900_000)] * 8)
+    here.turn(50)
+    client.close()
+    here.until(lambda: len(here.core.gone) == 1)
 
 
 # -- back-pressure and fairness
@@ -226,10 +258,24 @@ def test_a_client_that_goes_during_a_cold_read_is_forgotten(here: Loopback, tmp_
     here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
     here.send(client, b"r")
     here.until(lambda: bool(here.pool.jobs))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as of a killed process
     client.close()
     here.until(lambda: here.core.gone != [])
     here.pool.work()
     assert here.server._connections == {}
+
+
+def test_a_client_that_ends_during_a_cold_read_gets_the_answer(here: Loopback, tmp_path: Path) -> None:
+    content = region(here, tmp_path, 1 << 20)
+    client = here.connect()
+    here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
+    here.send(client, b"r")
+    here.until(lambda: bool(here.pool.jobs))
+    client.shutdown(socket.SHUT_WR)
+    here.turn(5)
+    here.pool.work()
+    assert here.answers(client, 1) == [content]
+    here.until(lambda: here.server._connections == {})
 
 
 def test_a_file_cut_while_it_is_sent_closes_the_connection_with_one_line(
