@@ -175,6 +175,7 @@ class Coordination:
             self._loading.popleft()
             return
         try:
+            loading.offset = max(loading.offset, source.log_start_offset)  # it moves where the topic is not compacted
             fetched = source.read(loading.offset, SLICE_BYTES, source.log_end_offset)
             if fetched.region is not None:
                 loading.offset = self._replay(shard, memoryview(fetched.region.read()), loading.offset)
@@ -200,8 +201,9 @@ class Coordination:
                 break
             records = parse_records(data, at, header)
             if header.is_control:
-                marker = parse_marker(records[0])
-                shard.replay_marker(header.producer_id, commit=marker.control_type is ControlType.COMMIT)
+                # a cleaner leaves a batch without records in place of a marker whose transaction is gone
+                commits = bool(records) and parse_marker(records[0]).control_type is ControlType.COMMIT
+                shard.replay_marker(header.producer_id, commit=commits)
             else:
                 producer_id = header.producer_id if header.is_transactional else -1
                 for record in records:

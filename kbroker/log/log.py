@@ -197,10 +197,10 @@ class Log:
         at = 0
         for header, base_offset, max_timestamp in plan.batches:
             if header[9] >= 0:
-                if header[5] & CONTROL:
-                    self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
-                else:
+                if not header[5] & CONTROL:
                     self.producers.update(header, base_offset, max_timestamp)
+                elif header[12] > 0:  # a leader's cleaner may have emptied it
+                    self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
             at += header[1] + LENGTH_OVERHEAD
 
     def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.api.coordination import SLICE_BYTES
+from kbroker.log.log import Log
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
@@ -36,6 +37,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
 )
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.records.content import build_batch
 from tests.requests import produce, produced
 from tests.world import Client, World
 
@@ -108,6 +110,12 @@ def committed(client: Client, index: int = 0) -> int:
     ((part,),) = [each.partitions for each in client.ask(request, 7).topics]
     offset: int = part.committed_offset
     return offset
+
+
+def groups_log(world: World) -> Log:
+    log = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP)).log
+    assert log is not None
+    return log
 
 
 # ---- who coordinates
@@ -326,15 +334,41 @@ def test_a_disk_that_fails_while_groups_are_loaded_ends_its_directory_and_not_th
 def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, client: Client) -> None:
     for offset in range(3000):
         commit(client, offset)
-    log = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP)).log
-    assert log is not None
-    assert log.size > SLICE_BYTES
+    assert groups_log(world).size > SLICE_BYTES
     world.stop()
     world.disk.restart(power_loss=False)
     world.start()
     world.core.expire(world.clock.now_ms())
     world.advance(100)
     assert committed(world.client()) == 2999
+
+
+def test_a_log_start_that_moves_while_groups_are_loaded_is_followed(world: World, client: Client) -> None:
+    for offset in range(3000):
+        commit(client, offset)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.core.expire(world.clock.now_ms())  # the first slice
+    groups_log(world).advance_log_start(2990)
+    world.advance(100)
+    assert committed(world.client()) == 2999
+
+
+def test_a_marker_that_was_cleaned_away_does_not_stop_groups_from_loading(world: World, client: Client) -> None:
+    commit(client, 7)
+    log = groups_log(world)
+    cleaned = build_batch(
+        [], base_offset=1, last_offset=1, max_timestamp=0, producer_id=7, transactional=True, control=True
+    )
+    log.append_as_follower(memoryview(cleaned), world.clock.wall_ms())
+    log.set_high_watermark(2)
+    commit(client, 8)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.advance(100)
+    assert committed(world.client()) == 8
 
 
 def test_the_offsets_of_a_deleted_topic_are_forgotten(world: World, client: Client) -> None:
