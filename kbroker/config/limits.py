@@ -41,6 +41,10 @@ PROTOCOLS_PER_MEMBER = 100
 # rebalance timeout of 0, and the broker would do nothing else until the members' sessions end.
 REBALANCE_WAIT_MS = 1_000
 
+# Characters of a client or instance id that a member id begins with: both may be as long as any string, and then a
+# member id, which has a UUID behind it, could be neither told nor written. Kafka fails with whoever syncs next.
+MEMBER_NAME_LENGTH = 1_000
+
 # Whatever is not a Produce: its values take up to 116 times its bytes once decoded (measured over all APIs on hostile
 # frames), so socket.request.max.bytes alone would let one request of 100 MB take 11 GB. Assignments of groups with
 # thousands of members and fetches of tens of thousands of partitions stay well below.

@@ -9,7 +9,12 @@ connection, a member removed while it waits for its assignment), this broker ans
 from __future__ import annotations
 
 from kbroker.config import BrokerConfig
-from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER, REBALANCE_WAIT_MS
+from kbroker.config.limits import (
+    MEMBER_NAME_LENGTH,
+    PENDING_MEMBERS_PER_GROUP,
+    PROTOCOLS_PER_MEMBER,
+    REBALANCE_WAIT_MS,
+)
 from kbroker.groups.effects import Caller, EmptyGroupStored, GroupStored, StaticMemberReplaced, Turn, append_error
 from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols
 from kbroker.groups.records import group_record
@@ -65,7 +70,8 @@ def _newcomer(
     turn: Turn, group: Group, request: JoinGroupRequest, caller: Caller, config: BrokerConfig, chance: Random
 ) -> None:
     instance_id = request.group_instance_id
-    new_id = f"{caller.client_id if instance_id is None else instance_id}-{_uuid(chance)}"
+    name = caller.client_id if instance_id is None else instance_id
+    new_id = f"{name[:MEMBER_NAME_LENGTH]}-{_uuid(chance)}"
     if instance_id is not None and instance_id in group.static:
         _replace_static_member(turn, group, new_id, request, caller, config)
     elif instance_id is None and caller.version >= NEEDS_MEMBER_ID_SINCE:

@@ -439,6 +439,22 @@ def test_member_with_too_many_protocols_is_turned_away() -> None:
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+@pytest.mark.parametrize("instance_id", [None, "\u20ac" * 10_920])
+def test_longest_names_make_a_member_id_that_can_be_told_and_stored(instance_id: str | None) -> None:
+    world = World()
+    caller = world.call(5, "x" * 32_767)
+    answer = world.ask(world.groups.join(join_request(group_instance_id=instance_id), caller, world.now_ms), caller)
+    assert isinstance(answer, JoinGroupResponse)
+    if instance_id is None:
+        answer = joined(world, join_request(member_id=answer.member_id), version=5)
+    answer.encode(5)
+    caller = world.call(3)
+    request = SyncGroupRequest(group_id="g", generation_id=1, member_id=answer.member_id, assignments=[])
+    synced = world.ask(world.groups.sync(request, caller, world.now_ms), caller)
+    assert isinstance(synced, SyncGroupResponse)
+    assert synced.error_code == NONE
+
+
 def test_pending_id_cannot_be_used_with_an_instance_id() -> None:
     world = World()
     pending = joined(world, join_request()).member_id
