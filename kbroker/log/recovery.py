@@ -210,7 +210,6 @@ def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: in
             created_ms=wall_ms,
             size=log.size,
             index_bytes=(index.size if index else 0, times.size if times else 0),
-            modified_ms=log.modified_ms,
             has_aborted="txnindex" in parts,
         )
         if index is None or times is None:

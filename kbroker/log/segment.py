@@ -28,7 +28,7 @@ class Segment:
     """Batches with offsets from `base_offset` on, in one file below 2 GiB.
 
     size: bytes of the file that hold batches. max_timestamp: largest in it, -1 if none has one, reached by the batch
-    that ends with max_timestamp_offset. modified_ms: when the file last changed, wall clock, as far as is known.
+    that ends with max_timestamp_offset.
     roll_bytes, roll_offset, roll_timestamp: an append that keeps to them needs not ask `must_roll`, which sets them.
     """
 
@@ -47,7 +47,6 @@ class Segment:
         "created_ms",
         "folder",
         "jitter_ms",
-        "modified_ms",
         "roll_bytes",
         "roll_offset",
         "roll_timestamp",
@@ -65,7 +64,6 @@ class Segment:
         jitter_ms: int = 0,
         size: int = 0,
         index_bytes: tuple[int, int] = (0, 0),
-        modified_ms: int = 0,
         has_aborted: bool = False,
     ) -> None:
         """index_bytes: present sizes of the .index and the .timeindex file."""
@@ -75,7 +73,6 @@ class Segment:
         self.size = size
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
-        self.modified_ms = modified_ms
         self.touched = False
         self._index_bytes = index_bytes
         self._file: File | None = None
@@ -93,7 +90,7 @@ class Segment:
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, *, now_ms: int, jitter_ms: int) -> Segment:
         """A new, empty segment with its three files. now_ms: wall clock."""
-        segment = cls(folder, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms, modified_ms=now_ms)
+        segment = cls(folder, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms)
         segment._file = folder.open(base_offset, "log", "create")
         folder.open_files.opened(segment)
         if config.preallocate:
@@ -271,8 +268,10 @@ class Segment:
     @property
     def largest_timestamp(self) -> int:
         """What retention goes by: the largest timestamp, or when the file last changed if none has one."""
-        largest = self.max_timestamp
-        return largest if largest >= 0 else self.modified_ms
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        entry = self.folder.disk.stat(self.folder.file_path(self.base_offset, "log"))
+        return NO_TIMESTAMP if entry is None else entry.modified_ms
 
     # ---- find
 

@@ -491,6 +491,17 @@ def test_the_active_segment_goes_too_once_it_is_too_old() -> None:
     assert retained(LogConfig(segment_bytes=320, retention_ms=1000), wall_ms=NOW + 5000) == [20]
 
 
+def test_records_without_timestamps_are_as_old_as_the_last_of_their_segment() -> None:
+    clock = [NOW]
+    log = open_at(new_disk(wall_ms=lambda: clock[0]), LogConfig(retention_ms=1000))
+    for age_ms in (5000, 900):
+        clock[0] = NOW + 5000 - age_ms
+        log.append_as_leader(batch(timestamp=-1), 0, clock[0])
+    log.set_high_watermark(2)
+    log.delete_old_segments(NOW + 5000)
+    assert log.log_start_offset == 0
+
+
 def test_the_oldest_segments_go_when_the_log_is_too_large() -> None:
     size = 20 * len(batch())
     assert retained(LogConfig(segment_bytes=320, retention_bytes=size - 2 * 4 * len(batch()))) == [8, 12, 16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from crc32c import crc32c
@@ -95,9 +96,9 @@ def marker(
     )
 
 
-def new_disk(seed: int = 0) -> SimDisk:
-    """A simulated disk with the folder of one partition."""
-    disk = SimDisk(seed)
+def new_disk(seed: int = 0, wall_ms: Callable[[], int] = lambda: 0) -> SimDisk:
+    """A simulated disk with the folder of one partition. wall_ms: what files say of when they changed."""
+    disk = SimDisk(seed, wall_ms)
     disk.make_dir("/logs")
     disk.make_dir(FOLDER)
     disk.sync_dir("/")
