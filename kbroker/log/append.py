@@ -351,7 +351,10 @@ def _out_of_order(offset: int, last_offset: int, *, first: bool) -> KafkaError:
 
 def marker_of(batch: memoryview, header: HeaderTuple) -> Marker:
     """The end-of-transaction marker in a control batch. Raises KafkaError INVALID_RECORD if there is none."""
-    record = parse_records(batch, 0, header)[0]
+    records = parse_records(batch, 0, header)
+    if not records:
+        raise _refused(ErrorCode.INVALID_RECORD, "a control batch without a record")
+    record = records[0]
     control_type, coordinator_epoch = parse_marker(record)
     return Marker(control_type is ControlType.COMMIT, coordinator_epoch, record.timestamp)
 

@@ -204,6 +204,8 @@ class Log:
             at += header[1] + LENGTH_OVERHEAD
 
     def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
+        if header[12] <= 0:  # compaction has emptied it: nothing is left of the transaction either
+            return
         completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
         if completed is None:
             return

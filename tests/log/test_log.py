@@ -130,6 +130,16 @@ def test_regions_stay_good_when_the_log_forgets_their_file() -> None:
 # ---- refusals
 
 
+def emptied_marker() -> memoryview:
+    """A control batch whose only record is gone."""
+    return batch(0, producer=(9, 0, -1), attributes=0x30, records=b"", last_offset_delta=0)
+
+
+def test_a_coordinator_writes_no_marker_without_a_record() -> None:
+    with refused(ErrorCode.INVALID_RECORD):
+        open_at(new_disk()).append_as_leader(emptied_marker(), 0, NOW, Origin.COORDINATOR)
+
+
 def broken(data: memoryview, at: int) -> memoryview:
     data[at] ^= 1
     return data
@@ -354,6 +364,12 @@ def test_a_follower_refuses_damage_and_disorder() -> None:
         log.append_as_follower(copy_of(broken(batch(), 65)), NOW)
     with refused(ErrorCode.INVALID_RECORD):
         log.append_as_follower(copy_of(batch(base_offset=4), batch(base_offset=4)), NOW)
+
+
+def test_a_follower_takes_a_marker_that_compaction_has_emptied() -> None:
+    log = open_at(new_disk())
+    log.append_as_follower(emptied_marker(), NOW)
+    assert (log.log_end_offset, len(log.producers)) == (1, 0)
 
 
 def test_a_large_answer_to_a_follower_is_indexed_between_its_ends() -> None:
