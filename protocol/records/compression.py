@@ -222,6 +222,7 @@ class _Lz4:
     default_level = 9  # in Kafka this number means the fast compressor, every other one the high compressor
 
     HIGHEST_RATIO = 256  # a length byte stands for at most 255 bytes
+    FLAGS, FLAGS_MASK = 0x60, 0xE3  # version 1, independent blocks, no dictionary: no Java consumer reads another frame
 
     def compress(self, data: Readable, level: int | None = None) -> bytes:
         from lz4 import frame
@@ -242,6 +243,8 @@ class _Lz4:
     def _inflate(self, pieces: list[Readable], limit: int) -> bytes:
         from lz4.frame import LZ4FrameDecompressor
 
+        if len(pieces[0]) > 4 and pieces[0][4] & self.FLAGS_MASK != self.FLAGS:
+            raise _corrupt(f"lz4 frame flags {pieces[0][4]:#04x}: blocks depend on one another, or need a dictionary")
         inflater = LZ4FrameDecompressor()
         most = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO) + 1  # it allocates what it may return
         try:

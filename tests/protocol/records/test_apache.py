@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+import lz4.frame
 import pytest
 
 from protocol.records import Record, RecordError, batch, legacy
@@ -210,6 +211,18 @@ def mend(data: bytearray) -> None:
             legacy._write_crc(data, message.position, message.position + message.size_bytes)
     except RecordError:
         pass  # what comes behind cannot be told apart
+
+
+def test_lz4_blocks_that_depend_on_one_another_are_read_by_neither(apache: Judge) -> None:
+    records = [Record(0, 0, None, bytes(100_000))]  # more than one block
+    data = build_batch(records, codec_id=3)[:61]
+    data += lz4.frame.compress(build_batch(records)[61:], block_linked=True)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    batch.write_crc(data, 0, len(data))
+    (answer,) = apache.parse([bytes(data)])
+    assert "Dependent block stream is unsupported" in answer["batches"][0]["stopped"]
+    with pytest.raises(RecordError, match="depend on one another"):
+        parse(data, 2)
 
 
 # Where we refuse and Apache does not, in words that our errors contain. None of it is made by any client.

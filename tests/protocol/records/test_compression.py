@@ -170,6 +170,12 @@ def test_zstd_frames_are_joined() -> None:
     assert bytes(codec_named("zstd").decompress(frame + frame, 4)) == b"abab"
 
 
+@pytest.mark.parametrize("codec", [codec_named("lz4"), LZ4_OF_V0], ids=["lz4", "lz4 of v0"])
+def test_lz4_blocks_that_depend_on_one_another_are_refused_as_no_java_consumer_reads_them(codec: Codec) -> None:
+    frame = lz4.frame.compress(TEXT, block_linked=True)
+    assert outcome(codec, frame) is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_lz4_of_v0_has_the_old_clients_checksum() -> None:
     old = bytes(LZ4_OF_V0.compress(TEXT))
     with pytest.raises(RecordError):
@@ -181,7 +187,7 @@ def test_lz4_of_v0_reads_old_and_right_checksums_and_content_sizes() -> None:
     for data in (
         kafka_python.lz4_encode_old_kafka(TEXT),
         codec_of(3).compress(TEXT),
-        lz4.frame.compress(TEXT, store_size=True),
+        lz4.frame.compress(TEXT, store_size=True, block_linked=False),
     ):
         assert LZ4_OF_V0.decompress(data, LIMIT) == TEXT
 
