@@ -208,7 +208,7 @@ def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig
     facts = check_records(records, 0, header)
     if config.compact and facts[3] >= 0:
         raise RecordError(ErrorCode.INVALID_RECORD, 0, "a record without a key on a compacted topic", facts[3])
-    if config.limits_timestamps and facts[0] != NO_TIMESTAMP:
+    if config.limits_timestamps and facts[2] != NO_TIMESTAMP:  # facts[0] is -1, too, if all are before 1970
         earliest = now_ms - config.message_timestamp_before_max_ms
         latest = now_ms + config.message_timestamp_after_max_ms
         if not earliest <= facts[2] <= facts[0] <= latest:

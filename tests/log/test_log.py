@@ -183,7 +183,7 @@ def test_messages_of_old_formats_are_to_be_converted_first() -> None:
         open_at(new_disk()).append_as_leader(memoryview(message + bytes(40)), 0, NOW)
 
 
-@pytest.mark.parametrize("timestamp", [NOW - 1001, NOW + 501])
+@pytest.mark.parametrize("timestamp", [NOW - 1001, NOW + 501, -5])
 def test_timestamps_outside_the_limits_are_refused(timestamp: int) -> None:
     config = LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     with refused(ErrorCode.INVALID_TIMESTAMP):
