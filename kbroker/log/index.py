@@ -53,7 +53,7 @@ class _Index:
         self._tail: bytearray | None = None  # entries not in the file yet
         self._written = self.count  # entries in the file
         self._view: memoryview | None = None
-        if self.count:
+        if self.count > 1:  # a single entry may be zeros: record 0, of the first instant of 1970
             self._drop_unused()
 
     # ---- the file

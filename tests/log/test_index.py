@@ -89,6 +89,14 @@ def test_unused_room_is_not_taken_for_entries() -> None:
     assert (again.count, again.last_offset) == (600, 7000)
 
 
+def test_the_first_record_of_a_segment_may_be_of_timestamp_zero() -> None:
+    place = folder()
+    index = TimeIndex(place, 1000, 1200, 0)
+    index.append_if_later(0, 1000)
+    index.trim()
+    assert TimeIndex(place, 1000, 1200, size_of(place, "timeindex")).last_timestamp == 0
+
+
 def test_a_torn_last_entry_is_left_out() -> None:
     place = folder()
     offsets(3, place).trim()
