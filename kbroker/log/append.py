@@ -14,7 +14,7 @@ from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import RecordError, crc32c
+from protocol.records import RecordError, TornBatchError, crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -27,6 +27,7 @@ from protocol.records.batch import (
     TRANSACTIONAL,
     HeaderTuple,
     assign,
+    scan,
     set_max_timestamp,
     unpack_header,
 )
@@ -115,8 +116,8 @@ def plan_as_leader(
     """Check one v2 batch of a producer or coordinator, and stamp it with offset, leader epoch and timestamp.
 
     records: writable; bytes behind the batch that are no whole batch are ignored. now_ms: wall clock.
-    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT (v0 and v1: convert first), UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (also for v0 and v1: convert first), MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
     """
     if origin is _CLIENT:  # nearly all batches come this way; what does not is looked at from the start, with more care
         header = accept(records, config.plain_bytes, next_offset, leader_epoch)
@@ -268,11 +269,15 @@ def _rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec:
 
 
 def _only_batch(records: memoryview, size: int) -> memoryview:
-    """The first batch, if what follows it is no other whole batch."""
-    following = header_at(records, size)
-    if following is not None and size + following[1] + LENGTH_OVERHEAD <= len(records):
-        raise _refused(ErrorCode.INVALID_RECORD, "more than one batch for one partition in one request")
-    return records[:size]
+    """The first batch, if what follows it is the beginning of another at most."""
+    try:
+        next(scan(records, size))
+    except TornBatchError:
+        return records[:size]
+    except RecordError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            raise
+    raise _refused(ErrorCode.INVALID_RECORD, "more than one batch for one partition in one request")
 
 
 def _duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
@@ -379,15 +384,18 @@ def _longer_than_segment(size: int, config: LogConfig) -> KafkaError:
 
 
 def _unreadable(records: memoryview) -> KafkaError:
-    """Why the bytes are no v2 batch; only called once that is known."""
-    if len(records) < SMALLEST_BYTES:
-        return _refused(ErrorCode.INVALID_RECORD, f"{len(records)} bytes hold no batch")
-    magic = records[16]
-    if magic < MAGIC and header_at(records, 0) is not None:
-        return _refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"messages of format v{magic}, not a batch")
-    if magic > MAGIC:
-        return _refused(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is not 0, 1 or 2")
-    return _refused(ErrorCode.CORRUPT_MESSAGE, "the batch's length does not fit its bytes")
+    """Why the bytes do not begin with a v2 batch; only called once that is known.
+
+    What is cut off, or a message of v0 or v1, is no batch to Apache (ProduceRequest.validateRecords).
+    """
+    try:
+        next(scan(records))
+    except RecordError as error:
+        is_corrupt = error.code is ErrorCode.CORRUPT_MESSAGE and not isinstance(error, TornBatchError)
+        return _refused(ErrorCode.CORRUPT_MESSAGE if is_corrupt else ErrorCode.INVALID_RECORD, error.reason)
+    except StopIteration:
+        return _refused(ErrorCode.INVALID_RECORD, "no bytes hold no batch")
+    return _refused(ErrorCode.CORRUPT_MESSAGE, "a batch with negative offsets")
 
 
 def _not_a_clients(header: HeaderTuple) -> KafkaError:

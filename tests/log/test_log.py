@@ -151,7 +151,12 @@ def broken(data: memoryview, at: int) -> memoryview:
         (memoryview(bytearray()), ErrorCode.INVALID_RECORD),
         (broken(batch(), 70), ErrorCode.CORRUPT_MESSAGE),
         (broken(batch(), 19), ErrorCode.CORRUPT_MESSAGE),
-        (broken(batch(), 11), ErrorCode.CORRUPT_MESSAGE),
+        (batch()[:-1], ErrorCode.INVALID_RECORD),
+        (batch()[:30], ErrorCode.INVALID_RECORD),
+        (broken(batch(), 10), ErrorCode.INVALID_RECORD),
+        (broken(broken(batch(), 11), 70), ErrorCode.INVALID_RECORD),
+        (memoryview(bytearray(61)), ErrorCode.CORRUPT_MESSAGE),
+        (memoryview(bytearray(bytes(batch()) + bytes(20))), ErrorCode.CORRUPT_MESSAGE),
         (broken(batch(), 16), ErrorCode.CORRUPT_MESSAGE),
         (batch(base_offset=5), ErrorCode.INVALID_RECORD),
         (batch(0, last_offset_delta=0), ErrorCode.INVALID_RECORD),
@@ -177,9 +182,9 @@ def test_bytes_behind_the_only_batch_are_left_out() -> None:
     assert log.size == len(batch())
 
 
-def test_messages_of_old_formats_are_to_be_converted_first() -> None:
+def test_messages_of_old_formats_are_no_batches() -> None:
     message = bytearray(b"\0" * 8 + (22).to_bytes(4, "big") + b"\0" * 4 + b"\1" + b"\0" * 9 + b"\xff" * 8)
-    with refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+    with refused(ErrorCode.INVALID_RECORD):
         open_at(new_disk()).append_as_leader(memoryview(message + bytes(40)), 0, NOW)
 
 
