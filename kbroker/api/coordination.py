@@ -31,6 +31,7 @@ from protocol.records.control_records import ControlType, parse_marker
 if TYPE_CHECKING:
     from kbroker.groups import Effect, GroupCoordinator, TimerKey, Write
     from kbroker.groups.shard import GroupShard
+    from kbroker.log.log import Log
     from kbroker.ports import Clock
     from kbroker.replica import Partition, ReplicaManager
 
@@ -72,7 +73,7 @@ class Coordination:
         self._codec_id = codec_id
         self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
         self._appended: dict[int, deque[_Appended]] = {}  # by partition, in the order of the log
-        self._epochs: dict[int, int] = {}  # leader epoch of each partition that is led here
+        self._led: dict[int, Log] = {}  # by partition that is led here: the log that its groups are in
         self._loading: deque[_Loading] = deque()
 
     # -- effects
@@ -143,27 +144,28 @@ class Coordination:
     # -- partitions of __consumer_offsets
 
     def moved(self, partition: Partition, now_ms: int) -> None:
-        """A partition of __consumer_offsets has records, another leader, or another high watermark."""
-        index = partition.index
-        led = self._epochs.get(index)
-        if partition.is_leader and partition.log is not None:
-            if led != partition.leader_epoch:
-                self._take_over(partition, now_ms)
-            self._commit(partition, now_ms)
-        elif led is not None:
-            self._resign(partition, now_ms)
+        """A partition of __consumer_offsets has records, another leader, or another high watermark.
 
-    def _take_over(self, partition: Partition, now_ms: int) -> None:
-        assert partition.log is not None
-        self._epochs[partition.index] = partition.leader_epoch
+        A new epoch under the same leader (a follower has gone, replicas are moved) leaves its groups as they are.
+        """
+        log = partition.log if partition.is_leader else None
+        led = self._led.get(partition.index)
+        if led is not log and led is not None:
+            self._resign(partition.index, now_ms)
+        if led is not log and log is not None:
+            self._take_over(partition, log, now_ms)
+        self._commit(partition, now_ms)
+
+    def _take_over(self, partition: Partition, log: Log, now_ms: int) -> None:
+        self._led[partition.index] = log
         self.carry_out(self.groups.elected(partition.index, partition.leader_epoch, now_ms), now_ms)
-        self._loading.append(_Loading(partition, partition.log.log_start_offset))
+        self._loading.append(_Loading(partition, log.log_start_offset))
 
-    def _resign(self, partition: Partition, now_ms: int) -> None:
-        del self._epochs[partition.index]
-        epoch = partition.leader_epoch if partition.log is not None and partition.leader_id >= 0 else None
-        self.carry_out(self.groups.resigned(partition.index, epoch, now_ms), now_ms)
-        for waiting in self._appended.pop(partition.index, ()):
+    def _resign(self, index: int, now_ms: int) -> None:
+        del self._led[index]
+        self._loading = deque(loading for loading in self._loading if loading.partition.index != index)
+        self.carry_out(self.groups.resigned(index, None, now_ms), now_ms)
+        for waiting in self._appended.pop(index, ()):
             self._conclude(waiting.write, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, now_ms)
 
     def _load_slice(self, now_ms: int) -> None:

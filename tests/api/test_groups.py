@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.api.coordination import SLICE_BYTES
 from kbroker.log.log import Log
+from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
@@ -305,6 +306,37 @@ def test_offsets_and_members_are_there_after_a_restart(world: World, client: Cli
     assert committed(again) == 7
     beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
     assert again.ask(beat, 3).error_code == 0
+
+
+def lead_groups(world: World, *, leader: int) -> None:
+    """The controller has elected a leader of the group's partition, in a new epoch."""
+    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    state = LeaderState(1, leader, partition.leader_epoch + 1, (leader,), 1, (1, 2))
+    world.replicas.become(partition.topic, partition.index, partition.topic_id, state, is_new=False)
+    world.core.expire(world.clock.now_ms())
+
+
+def test_a_new_epoch_of_the_same_leader_leaves_groups_as_they_are(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    second = world.client()
+    number = second.send(join_request(), 3)  # parked until the first one has joined again
+    lead_groups(world, leader=1)
+    assert second.look() == {}
+    assert client.ask(join_request(joined.member_id), 7).generation_id == 2
+    assert second.look()[number].generation_id == 2
+
+
+def test_groups_are_loaded_again_by_a_leader_that_was_a_follower(world: World, client: Client) -> None:
+    joined = join(world, client)
+    sync(client, joined)
+    commit(client, 7, joined=joined)
+    lead_groups(world, leader=2)
+    assert commit(client, 8, joined=joined) == ErrorCode.NOT_COORDINATOR
+    lead_groups(world, leader=1)
+    world.advance(100)
+    assert committed(client) == 7
+    assert commit(client, 8, joined=joined) == 0
 
 
 def test_a_group_is_refused_while_its_partition_is_loaded(world: World, client: Client) -> None:
