@@ -44,7 +44,7 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     try:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
     except KafkaError as error:
-        return _refuse(request, error.code, error.message)
+        return FetchResponse(error_code=error.code, responses=[])
     reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes)
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()

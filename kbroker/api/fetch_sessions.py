@@ -148,6 +148,9 @@ class FetchSessions:
         if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
             session = self._continue(request, now_ms, uses_ids=uses_ids)
             session.change(request, topic_name)
+            if not session.partitions:
+                del self._sessions[session.id]
+                return None, ()
             return session, list(session.partitions.values())
         if request.session_id != NO_SESSION:
             self._sessions.pop(request.session_id, None)

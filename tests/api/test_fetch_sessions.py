@@ -120,6 +120,17 @@ def test_a_closed_session_is_gone(client: Client) -> None:
     assert client.ask(fetch(session=(session, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_session_without_partitions_is_closed(world: World, client: Client) -> None:
+    session = begin(client)
+    answer = client.ask(fetch(session=(session, 1), indices=(), forget=(0, 1, 2)), 12)
+    assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
+    assert len(world.broker.fetch_sessions) == 0
+
+
+def test_an_error_of_the_session_says_nothing_of_partitions(client: Client) -> None:
+    assert client.ask(fetch(session=(12345, 1)), 12).responses == []
+
+
 def test_a_new_session_takes_the_place_of_the_clients_old_one(client: Client, world: World) -> None:
     session = begin(client)
     answer = client.ask(fetch(session=(session, 0)), 12)
