@@ -165,8 +165,6 @@ class Reader:
             diverging = _divergence(partition, wanted)
             if diverging is not None:
                 return self._data(partition, wanted, diverging=diverging), 0
-            if max_bytes <= 0 and not whole_first and partition.log is not None:  # `read` says what is wrong
-                return self._data(partition, wanted), 0
             fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
         except KafkaError as error:
             return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""), 0
@@ -218,6 +216,9 @@ def _divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
     end = partition.end_of_epoch(wanted.last_fetched_epoch)
     if end.epoch < 0 or end.end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not in the log")
+    log = partition.log
+    if log is not None and wanted.fetch_offset < log.log_start_offset:
+        return None  # wherever they part: reading says that it is out of range
     if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
         return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
     return None

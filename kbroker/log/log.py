@@ -259,9 +259,7 @@ class Log:
             )
         if bound > end_offset:
             bound = end_offset
-        if offset >= bound:
-            return Fetched(None, 0, []) if with_aborted else NOTHING
-        place = self._locate(offset)
+        place = None if offset >= bound or (max_bytes <= 0 and not whole_first_batch) else self._locate(offset)
         if place is None:
             return Fetched(None, 0, []) if with_aborted else NOTHING
         segment, position, first = place

@@ -109,6 +109,37 @@ def test_a_partition_whose_disk_failed_is_told_even_if_no_bytes_are_left_for_it(
     assert [part.error_code for part in parts.values()] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
+@pytest.mark.parametrize("limits", [{"max_bytes": 10}, {"partition_max_bytes": 0}])
+def test_an_offset_out_of_range_is_told_even_if_no_bytes_are_left_for_it(
+    client: Client, limits: dict[str, int]
+) -> None:
+    client.ask(produce(b"v" * 1000), 9)
+    request = fetch(0, indices=(0, 1), **limits)
+    request.topics[0].partitions[1].fetch_offset = 7
+    parts = fetched(client.ask(request, 12))
+    assert [part.error_code for part in parts.values()] == [0, ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_a_partition_led_elsewhere_is_told_even_if_no_bytes_are_left_for_it(world: World, client: Client) -> None:
+    client.ask(produce(b"v" * 1000), 9)
+    world.partition("t", 1).is_leader = False
+    parts = fetched(client.ask(fetch(indices=(0, 1), max_bytes=10), 12))
+    assert [part.error_code for part in parts.values()] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_diverging_reader_below_the_log_start_is_out_of_range(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    state = LeaderState(1, 1, 5, (1,), 1, (1,))
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+    client.ask(produce(b"b", b"c"), 9)
+    world.replicas.become("t", 0, world.topic_id("t"), state._replace(leader_epoch=7), is_new=False)
+    client.ask(produce(b"d"), 9)
+    world.partition("t").delete_records(2)
+    asked = [fetch(offset, last_fetched_epoch=6, max_wait_ms=1000) for offset in (1, 2)]
+    parts = [fetched(client.ask(each, 12))[0] for each in asked]
+    assert [part.error_code for part in parts] == [ErrorCode.OFFSET_OUT_OF_RANGE, 0]
+
+
 # ---- how much
 
 
