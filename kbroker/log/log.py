@@ -279,15 +279,20 @@ class Log:
         return Fetched(Region(segment.file, position, size), 0, aborted)
 
     def available_bytes(self, offset: int, bound: int) -> int:
-        """About how many bytes a read from `offset` to `bound` would find: what a parked fetch waits for.
+        """How many bytes there are to read from `offset` to `bound`: what a parked fetch waits for.
 
-        Exact within a segment; 0 if the offset is out of range. Never reads records.
+        0 if the offset is out of range. Never reads records.
         """
         bound = min(bound, self.log_end_offset)
         if not self.log_start_offset <= offset < bound:
             return 0
         place = self._locate(offset)
-        return 0 if place is None else max(0, self._end_within(place[0], bound) - place[1])
+        if place is None:
+            return 0
+        segment, position, _ = place
+        at = -1 if segment is self.segments[-1] else self.segments.index(segment)
+        ends = (self._end_within(each, bound) for each in self.segments[at:] if each.base_offset < bound)
+        return max(0, sum(ends) - position)
 
     def _locate(self, offset: int) -> _Place | None:
         """Where the batch is that holds `offset`, or the next one; None behind the last."""

@@ -180,6 +180,14 @@ def test_bytes_of_all_partitions_count_for_min_bytes(client: Client) -> None:
     assert [values(part.records) for part in parts.values()] == [[b"v" * 100]] * 3
 
 
+def test_the_rest_of_an_older_segment_is_not_made_to_wait_for_min_bytes(world: World, client: Client) -> None:
+    world.create("rolls", segment_bytes="2200")
+    for _ in range(3):
+        client.ask(produce(b"v" * 1000, topic="rolls"), 9)
+    part = fetched(client.ask(fetch(1, topic="rolls", min_bytes=2000, max_wait_ms=1000), 12))[0]
+    assert values(part.records) == [b"v" * 1000]
+
+
 def test_records_above_the_high_watermark_are_not_there_yet(world: World, client: Client) -> None:
     client.ask(produce(b"a"), 9)
     world.partition("t").isr = (1, 2)
