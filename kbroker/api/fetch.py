@@ -18,6 +18,7 @@ from kbroker.api.routes import Route
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import READ_COMMITTED
 from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -205,6 +206,8 @@ class Reader:
         if wanted.topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._replicas.find(wanted.topic, wanted.index)
+        if wanted.topic_id != partition.topic_id and ZERO_UUID not in (wanted.topic_id, partition.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_epoch(wanted.current_leader_epoch)
         return partition
 

@@ -20,6 +20,7 @@ from kbroker.config.limits import LONGEST_FSYNC_MS
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, Result
     from kbroker.replica import Partition
-    from protocol.messages.produce import PartitionProduceData
+    from protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
@@ -54,7 +55,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     topics: list[TopicProduceResponse] = []
     failed = False
     for topic in request.topic_data:
-        name = topic.name if call.version < TOPIC_IDS_SINCE else call.broker.plane.cache.topic_name(topic.topic_id)
+        name = topic.name if call.version < TOPIC_IDS_SINCE else _name_of(topic, call)
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
@@ -70,6 +71,17 @@ def produce(request: ProduceRequest, call: Call) -> Result:
         return response
     waiting = AwaitAppends(response, appended, request.acks, call.now_ms + request.timeout_ms)
     return waiting.answer(call.now_ms) or waiting.also_for_fsync()
+
+
+def _name_of(topic: TopicProduceData, call: Call) -> str | None:
+    """The name of the topic with this id; None if there is none, or if its name is by now another topic's."""
+    name = call.broker.plane.cache.topic_name(topic.topic_id)
+    if name is not None:
+        for data in topic.partition_data:
+            partition = call.broker.replicas.partitions.get((name, data.index))
+            if partition is not None and partition.topic_id not in (topic.topic_id, ZERO_UUID):
+                return None
+    return name
 
 
 def _append(
@@ -91,7 +103,7 @@ def _append(
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
     if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL:
-        _check_attributes(records[LOW_ATTRIBUTES_AT], call.version)
+        _check_attributes(records, call.version)
     plan = replicas.append(partition, records, acks, _CLIENT, wall_ms)
     log = partition.log
     assert log is not None, partition
@@ -101,8 +113,9 @@ def _append(
     return answer
 
 
-def _check_attributes(attributes: int, version: int) -> None:
-    """What a batch may be depends on the request that brings it. attributes: the low byte of the batch's."""
+def _check_attributes(records: memoryview, version: int) -> None:
+    """What a batch may be depends on the request that brings it."""
+    attributes = records[LOW_ATTRIBUTES_AT]
     if attributes & TRANSACTIONAL:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator for them"

@@ -140,6 +140,13 @@ def test_a_diverging_reader_below_the_log_start_is_out_of_range(world: World, cl
     assert [part.error_code for part in parts] == [ErrorCode.OFFSET_OUT_OF_RANGE, 0]
 
 
+def test_the_id_of_a_topic_is_not_that_of_its_successor_of_the_same_name(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    world.partition("t").topic_id = bytes(range(16))  # LeaderAndIsr has come, UpdateMetadata has not
+    part = fetched(client.ask(fetch(topic="", topic_id=world.topic_id("t")), 13))[0]
+    assert (part.error_code, part.records) == (ErrorCode.INCONSISTENT_TOPIC_ID, b"")
+
+
 # ---- how much
 
 

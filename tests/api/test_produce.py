@@ -59,6 +59,13 @@ def test_an_unknown_topic_id_is_told_so(client: Client) -> None:
     assert produced(client.ask(request, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_the_id_of_a_topic_is_not_that_of_its_successor_of_the_same_name(world: World, client: Client) -> None:
+    world.partition("t").topic_id = bytes(range(16))  # LeaderAndIsr has come, UpdateMetadata has not
+    request = produce(b"v", topic="", topic_id=world.topic_id("t"))
+    assert produced(client.ask(request, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.partition("t").log.size == 0  # type: ignore[union-attr]
+
+
 def test_a_partition_without_records_is_refused(client: Client) -> None:
     data = [PartitionProduceData(index=0, records=None)]
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
