@@ -27,7 +27,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL
+from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -115,6 +115,8 @@ def _append(
 
 def _check_attributes(records: memoryview, version: int) -> None:
     """What a batch may be depends on the request that brings it."""
+    if records[MAGIC_AT] != MAGIC:
+        return  # these are no attributes; the log says what is wrong
     attributes = records[LOW_ATTRIBUTES_AT]
     if attributes & TRANSACTIONAL:
         raise KafkaError(
@@ -192,7 +194,10 @@ def _fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
 
 
 def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+    code = error.code
+    if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
+        code = ErrorCode.INVALID_RECORD
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:

@@ -86,6 +86,12 @@ def test_a_batch_over_max_message_bytes_is_refused(world: World, client: Client)
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_messages_of_the_old_formats_are_no_batch(client: Client) -> None:
+    records = bytearray(100)
+    records[8:12], records[16], records[22] = (88).to_bytes(4, "big"), 1, 0x10
+    assert produced(client.ask(produce(records=bytes(records)), 9)).error_code == ErrorCode.INVALID_RECORD
+
+
 def test_an_idempotent_batch_sent_twice_is_answered_twice_and_kept_once(world: World, client: Client) -> None:
     records = batch(b"a", b"b", producer=(7, 0, 0))
     first = produced(client.ask(produce(records=records, acks=-1), 9))
