@@ -7,6 +7,8 @@ closed if an append failed, for that is all the client can be told. A batch that
 answered, and shown to consumers, once it is durable: the fsync runs beside the loop, and covers all that was appended
 until it began, so nobody waits for more than two of them.
 
+A batch that is refused for one of its records names the first such record (KIP-467).
+
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator.
 """
 
@@ -22,11 +24,13 @@ from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records import RecordError
 from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -197,7 +201,12 @@ def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
         code = ErrorCode.INVALID_RECORD
-    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    if isinstance(error, RecordError) and error.index is not None:
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=error.index, batch_index_error_message=error.reason)
+        ]
+    return answer
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:

@@ -86,6 +86,16 @@ def test_a_batch_over_max_message_bytes_is_refused(world: World, client: Client)
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize(("version", "named"), [(7, []), (8, [1]), (9, [1])])
+def test_a_refused_record_is_named(world: World, client: Client, version: int, named: list[int]) -> None:
+    world.create("dated", message_timestamp_after_max_ms="1000")
+    now_ms = world.clock.wall_ms()
+    records = batch(b"a", b"b", b"c", timestamps=(now_ms, now_ms + 5000, now_ms))
+    answer = produced(client.ask(produce(records=records, topic="dated"), version))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in answer.record_errors] == named
+
+
 def test_messages_of_the_old_formats_are_no_batch(client: Client) -> None:
     records = bytearray(100)
     records[8:12], records[16], records[22] = (88).to_bytes(4, "big"), 1, 0x10
