@@ -115,8 +115,7 @@ class Broker:
         went_on = plane.step(now_ms)
         if plane.deleted:
             deleted, plane.deleted = plane.deleted, []
-            for topic, index in deleted:
-                self.coordination.carry_out(self.groups.topic_deleted(topic, [index], now_ms), now_ms)
+            self.coordination.carry_out(self.groups.partitions_deleted(deleted, now_ms), now_ms)
         return went_on
 
     def expire(self, now_ms: int) -> None:

@@ -12,7 +12,7 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kbroker.config import BrokerConfig
 from kbroker.groups.effects import (
@@ -366,13 +366,12 @@ class GroupCoordinator:
             effects.append(Reply(caller.call, response))
         return effects
 
-    def topic_deleted(self, topic: str, partitions: Iterable[int], now_ms: int) -> list[Effect]:
-        """A topic is gone, or some of its partitions: so are the offsets of all groups for them."""
-        gone = [(topic, partition) for partition in partitions]
+    def partitions_deleted(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
+        """Topics are gone, with these partitions: so are the offsets of all groups for them."""
         effects: list[Effect] = []
-        for shard in self._serving():
+        for shard in self._shards.values():
             turn = shard.turn(now_ms)
-            shard.topic_deleted(turn, gone)
+            shard.partitions_deleted(turn, partitions)
             effects += turn.effects
         return effects
 
@@ -464,9 +463,6 @@ class GroupCoordinator:
 
     def _turn(self, shard: GroupShard | ErrorCode, now_ms: int) -> Turn:
         return Turn(now_ms, -1, -1) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
-
-    def _serving(self) -> list[GroupShard]:
-        return [shard for shard in self._shards.values() if not shard.loading]
 
 
 def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:

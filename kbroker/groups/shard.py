@@ -51,6 +51,7 @@ class GroupShard:
         self._chance = chance
         self._commits = 0
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
+        self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
 
     def turn(self, now_ms: int) -> Turn:
         """Begin an operation."""
@@ -218,11 +219,13 @@ class GroupShard:
         )
         return {where: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if where in in_use else ErrorCode.NONE for where in places}
 
-    def topic_deleted(self, turn: Turn, partitions: Iterable[TopicPartition]) -> None:
+    def partitions_deleted(self, turn: Turn, partitions: Iterable[TopicPartition]) -> None:
         """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
-        gone_partitions = list(partitions)
+        if self.loading:
+            self._deleted_meanwhile += partitions
+            return
         for group in list(self.groups.values()):
-            gone = group.offsets.forget(gone_partitions)
+            gone = group.offsets.forget(partitions)
             if gone:
                 self._remove(turn, group, gone, dead=_is_spent(group))
 
@@ -310,6 +313,7 @@ class GroupShard:
             if group.state_since_ms is None and group.protocol_type is None:
                 group.state_since_ms = turn.now_ms
             membership.loaded(turn, group, self.config)
+        self.partitions_deleted(turn, self._deleted_meanwhile)
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
 
     def unload(self, turn: Turn) -> None:

@@ -270,7 +270,8 @@ class Stage:
         self.send("delete", None, self.world.groups.delete_offsets(request, caller, self.world.now_ms), caller)
 
     def do_topic_deleted(self, topic: str, *partitions: str) -> None:
-        self.world.run(self.world.groups.topic_deleted(topic, map(int, partitions), self.world.now_ms))
+        gone = [(topic, int(partition)) for partition in partitions]
+        self.world.run(self.world.groups.partitions_deleted(gone, self.world.now_ms))
 
     def do_wait(self, delay_ms: str) -> None:
         self.world.wait(int(delay_ms))
