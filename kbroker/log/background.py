@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from kbroker.config import BrokerConfig
 from kbroker.log.config import NEVER
 from kbroker.log.directory import LogDirectory
 from kbroker.log.jobs import DeleteJob, FlushJob
@@ -40,7 +41,10 @@ def one_after_another(tasks: Sequence[Callable[[], None]]) -> None:
 
 
 class ManagerConfig(NamedTuple):
-    """Broker settings of the same meaning, in ms; defaults as in Apache Kafka 3.9."""
+    """Broker settings of the same meaning, in ms; defaults as in Apache Kafka 3.9.
+
+    A period of 0 or less is none: the work is done once, initial_delay_ms after the start.
+    """
 
     retention_check_interval_ms: int = 300_000  # log.retention.check.interval.ms
     flush_scheduler_interval_ms: int = NEVER  # log.flush.scheduler.interval.ms
@@ -52,6 +56,21 @@ class ManagerConfig(NamedTuple):
     file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms, of what an earlier life left behind
     threads: int = 1  # num.recovery.threads.per.data.dir, for closing; a directory is loaded by one
     open_files: int = 4096  # descriptors that idle segments may hold, all directories together
+
+    @classmethod
+    def of(cls, broker: BrokerConfig) -> ManagerConfig:
+        """The same from a broker's resolved settings."""
+        return cls(
+            retention_check_interval_ms=broker.log_retention_check_interval_ms,
+            flush_scheduler_interval_ms=broker.log_flush_scheduler_interval_ms,
+            recovery_point_interval_ms=broker.log_flush_offset_checkpoint_interval_ms,
+            log_start_interval_ms=broker.log_flush_start_offset_checkpoint_interval_ms,
+            high_watermark_interval_ms=broker.replica_high_watermark_checkpoint_interval_ms,
+            producer_expiry_interval_ms=broker.producer_id_expiration_check_interval_ms,
+            initial_delay_ms=broker.log_initial_task_delay_ms,
+            file_delete_delay_ms=broker.log_segment_delete_delay_ms,
+            threads=broker.num_recovery_threads_per_data_dir,
+        )
 
 
 class Job(Protocol):
@@ -184,5 +203,6 @@ class Timers:
     def _take(self, name: str, now_ms: int) -> bool:
         if self._due.get(name, NEVER) > now_ms:
             return False
-        self._due[name] = now_ms + self._intervals[name]
+        interval_ms = self._intervals[name]
+        self._due[name] = now_ms + interval_ms if interval_ms > 0 else NEVER
         return True

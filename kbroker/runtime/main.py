@@ -144,7 +144,7 @@ class BrokerProcess:
                 ),
                 cluster_id=self.cluster_id,
                 node_id=self.node_id,
-                config=_manager_config(config),
+                config=ManagerConfig.of(config),
                 now_ms=self._clock.now_ms(),
                 wall_ms=self._clock.wall_ms(),
                 run_all=side_by_side,
@@ -238,19 +238,6 @@ def _show_progress(progress: LoadProgress) -> None:
             progress.partitions_done,
             progress.partitions,
         )
-
-
-def _manager_config(config: BrokerConfig) -> ManagerConfig:
-    return ManagerConfig(
-        retention_check_interval_ms=config.log_retention_check_interval_ms,
-        flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
-        recovery_point_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-        log_start_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
-        high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-        producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
-        file_delete_delay_ms=config.log_segment_delete_delay_ms,
-        threads=config.num_recovery_threads_per_data_dir,
-    )
 
 
 def _limits(config: BrokerConfig) -> Limits:

@@ -24,7 +24,6 @@ from kbroker.sim.clock import SimRandom
 from kbroker.sim.store import Ensemble
 
 if TYPE_CHECKING:
-    from kbroker.config import BrokerConfig
     from kbroker.sim.machine import Compose, Machine
 
 LOG_DIR = "/data/kbroker"
@@ -62,19 +61,7 @@ def _open_logs(machine: Machine, configs: Configs, random: SimRandom) -> LogMana
         ),
         cluster_id=CLUSTER_ID,
         node_id=machine.broker_id,
-        config=_manager_config(config),
+        config=ManagerConfig.of(config),
         now_ms=machine.world.now_ms,
         wall_ms=machine.clock.wall_ms(),
-    )
-
-
-def _manager_config(config: BrokerConfig) -> ManagerConfig:
-    return ManagerConfig(
-        retention_check_interval_ms=config.log_retention_check_interval_ms,
-        flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
-        recovery_point_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-        log_start_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
-        high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-        initial_delay_ms=config.log_initial_task_delay_ms,
-        file_delete_delay_ms=config.log_segment_delete_delay_ms,
     )

@@ -15,7 +15,7 @@ KBROKER = Path(__file__).parents[2] / "kbroker"
 READ = {
     word
     for path in KBROKER.rglob("*.py")
-    if path.parts[-2:] not in (("config", "broker.py"), ("config", "topic.py"))
+    if path.parts[-2:] not in (("config", "broker.py"), ("config", "topic.py")) and "sim" not in path.parts
     for word in re.findall(r"\w+", path.read_text())
 }
 SETTINGS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]

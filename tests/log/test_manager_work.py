@@ -86,6 +86,15 @@ def test_a_look_at_many_logs_is_spread_over_turns() -> None:
     assert manager.due(0, NOW) > 0
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1])
+def test_work_without_a_period_is_done_once(interval_ms: int) -> None:
+    config = ManagerConfig(initial_delay_ms=100, flush_scheduler_interval_ms=interval_ms)
+    manager = start(SimDisk(), manager_config=config)
+    create(manager, "t")
+    manager.due(100, NOW)
+    assert manager.due(101, NOW) > 101
+
+
 def test_logs_are_flushed_when_their_time_has_come() -> None:
     manager = start(SimDisk(), manager_config=ManagerConfig(initial_delay_ms=0, flush_scheduler_interval_ms=100))
     manager.get_or_create("t", 0, None, LogConfig(flush_ms=1000), is_new=True, wall_ms=NOW)
