@@ -34,7 +34,7 @@ from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
-BROKER, DAY_MS = 1, 86_400_000
+BROKER = 1
 CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
 
 
@@ -64,14 +64,14 @@ class World:
             self.disk,
             random,
             self.directories,
-            config_of=lambda topic: LogConfig.of(configs.topic_config(topic), producer_id_expiration_ms=DAY_MS),
+            config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
             cluster_id=CLUSTER,
             node_id=BROKER,
             config=ManagerConfig(),
             now_ms=self.clock.now_ms(),
             wall_ms=self.clock.wall_ms(),
         )
-        self.replicas = ReplicaManager(BROKER, self.logs, self.clock, configs.topic_config)
+        self.replicas = ReplicaManager(BROKER, self.logs, self.clock, configs)
         for session in list(self.ensemble.sessions):  # of an earlier life, that had no time to end it
             self.ensemble.end_session(session)
         self._store = self.ensemble.connect(self._events.append)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.config import TopicConfig
+    from kbroker.config import BrokerConfig, TopicConfig
 
 NEVER = 2**63 - 1
 """What Kafka writes for "no limit" where -1 is not taken."""
@@ -78,7 +78,7 @@ class LogConfig(_Values):
         )
 
     @classmethod
-    def of(cls, topic: TopicConfig, *, producer_id_expiration_ms: int) -> LogConfig:
+    def of(cls, topic: TopicConfig, broker: BrokerConfig) -> LogConfig:
         """The same from a topic's resolved settings; producer.id.expiration.ms is the broker's."""
         levels = {
             "gzip": topic.compression_gzip_level,
@@ -108,5 +108,5 @@ class LogConfig(_Values):
             min_compaction_lag_ms=topic.min_compaction_lag_ms,
             max_compaction_lag_ms=topic.max_compaction_lag_ms,
             min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
-            producer_id_expiration_ms=producer_id_expiration_ms,
+            producer_id_expiration_ms=broker.producer_id_expiration_ms,
         )

@@ -7,7 +7,7 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log import LogConfig
@@ -16,38 +16,28 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kbroker.config import TopicConfig
     from kbroker.log.append import AppendPlan
     from kbroker.log.manager import LogManager
     from kbroker.log.producers import Origin
+    from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
 
-DAY_MS = 86_400_000
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class ReplicaManager:
     """The replicas of one broker.
 
-    touched: partitions with new records, another high watermark, leader or log start. topic_config: the settings of a
-    topic, by name.
+    touched: partitions with new records, another high watermark, leader or log start.
     """
 
-    def __init__(
-        self,
-        broker_id: int,
-        logs: LogManager,
-        clock: Clock,
-        topic_config: Callable[[str], TopicConfig],
-        producer_id_expiration_ms: int = DAY_MS,
-    ) -> None:
+    def __init__(self, broker_id: int, logs: LogManager, clock: Clock, configs: Configs) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.touched: list[Partition] = []
         self._logs = logs
         self._clock = clock
-        self._topic_config = topic_config
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._configs = configs
 
     # -- looking up
 
@@ -141,11 +131,11 @@ class ReplicaManager:
         self.touched.append(partition)
 
     def _open(self, partition: Partition, topic_id: bytes, is_new: bool) -> None:
-        config = self._topic_config(partition.topic)
+        config = self._configs.topic_config(partition.topic)
         partition.min_insync_replicas = config.min_insync_replicas
         if topic_id != ZERO_UUID:
             partition.topic_id = topic_id
-        log_config = self._log_config(config)
+        log_config = LogConfig.of(config, self._configs.broker)
         if partition.log is None:
             self._set_stranger_aside(partition, is_new=is_new)
             partition.log = self._logs.get_or_create(
@@ -177,9 +167,6 @@ class ReplicaManager:
         if found != partition.topic_id if has_id else is_new and log.log_end_offset > 0:
             self._logs.set_aside(partition.topic, partition.index)
 
-    def _log_config(self, config: TopicConfig) -> LogConfig:
-        return LogConfig.of(config, producer_id_expiration_ms=self._producer_id_expiration_ms)
-
     def stop(self, topic: str, index: int, *, delete: bool) -> None:
         """Give a replica up; with delete, its log goes too."""
         partition = self.partitions.pop((topic, index), None)
@@ -192,7 +179,7 @@ class ReplicaManager:
 
     def reconfigure(self, topic: str) -> None:
         """A topic's settings changed: its logs and partitions take them from now on."""
-        config = self._topic_config(topic)
+        config = self._configs.topic_config(topic)
         for partition in self.of_topic(topic):
             partition.min_insync_replicas = config.min_insync_replicas
-            self._logs.reconfigure(topic, partition.index, self._log_config(config))
+            self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))

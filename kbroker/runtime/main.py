@@ -139,9 +139,7 @@ class BrokerProcess:
                 self._disk,
                 self._random,
                 self.paths,
-                config_of=lambda topic: LogConfig.of(
-                    configs.topic_config(topic), producer_id_expiration_ms=config.producer_id_expiration_ms
-                ),
+                config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
                 cluster_id=self.cluster_id,
                 node_id=self.node_id,
                 config=ManagerConfig.of(config),
@@ -197,9 +195,7 @@ class BrokerProcess:
         def post(event: object) -> None:
             loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
 
-        replicas = ReplicaManager(
-            self.node_id, logs, self._clock, configs.topic_config, self.config.producer_id_expiration_ms
-        )
+        replicas = ReplicaManager(self.node_id, logs, self._clock, configs)
         try:
             store = EmbeddedStore(
                 f"{self.paths[0]}/{STORE_FILE}", post, lambda again: loop.call_later(STORE_RETRY_S, again)

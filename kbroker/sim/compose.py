@@ -39,7 +39,7 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
         random = SimRandom(machine.chance.randrange(1 << 62))
         logs = _open_logs(machine, configs, random)
-        replicas = ReplicaManager(machine.broker_id, logs, machine.clock, configs.topic_config)
+        replicas = ReplicaManager(machine.broker_id, logs, machine.clock, configs)
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
         store = machine.store = ensemble.connect(machine.post)
@@ -51,17 +51,14 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
 
 
 def _open_logs(machine: Machine, configs: Configs, random: SimRandom) -> LogManager:
-    config = configs.broker
     return open_logs(
         machine.disk,
         random,
         [LOG_DIR],
-        config_of=lambda name: LogConfig.of(
-            configs.topic_config(name), producer_id_expiration_ms=config.producer_id_expiration_ms
-        ),
+        config_of=lambda name: LogConfig.of(configs.topic_config(name), configs.broker),
         cluster_id=CLUSTER_ID,
         node_id=machine.broker_id,
-        config=ManagerConfig.of(config),
+        config=ManagerConfig.of(configs.broker),
         now_ms=machine.world.now_ms,
         wall_ms=machine.clock.wall_ms(),
     )

@@ -9,6 +9,11 @@ import pytest
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.requests import batch, produce
 from tests.world import World
@@ -216,3 +221,15 @@ def test_a_topic_is_made_again_only_when_no_power_cut_can_bring_the_old_folder_b
     world.client().send(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 5)
     world.advance(100)
     assert world.partition("t").log is None
+
+
+def test_a_dynamic_setting_of_the_broker_reaches_the_logs_it_is_about() -> None:
+    world = World()
+    world.create("t")
+    wanted = IncrementalAlterableConfig(name="producer.id.expiration.ms", config_operation=0, value="1000")
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[wanted])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    assert world.client().ask(request, 1).responses[0].error_code == ErrorCode.NONE
+    log = world.partition("t").log
+    assert log is not None
+    assert log.config.producer_id_expiration_ms == 1000
