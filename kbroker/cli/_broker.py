@@ -85,7 +85,7 @@ def _settings(start: Start) -> dict[str, Given]:
         with open(name, "rb") as file:
             content = file.read()
         try:
-            text = content.decode()
+            text = content.decode("utf-8-sig")  # some editors begin a file with a mark of byte order
         except UnicodeDecodeError as error:
             number = content.count(b"\n", 0, error.start) + 1
             raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None

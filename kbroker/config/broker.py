@@ -27,6 +27,7 @@ from kbroker.config.settings import (
     at_least,
     between,
     each_of,
+    empty,
     matching,
     one_of,
     setting,
@@ -46,7 +47,7 @@ NO_TRANSACTIONS = "there are no transactions yet"
 NO_ZOOKEEPER = "there is no cluster on ZooKeeper yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
-NO_METRICS_PLUGINS = "Java metrics plugins cannot be loaded"
+NO_PLUGINS = "Java classes cannot be loaded"
 ALWAYS_V2 = "v2 batches are written whatever it says, as Apache Kafka 3.9 does"
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -501,7 +502,7 @@ class BrokerConfig(Settings):
     producer_purgatory_purge_interval_requests: Int = setting(1000, unused=NO_SWEEP, doc="Sweep of parked produces.")
     delete_records_purgatory_purge_interval_requests: Int = setting(1, unused=NO_SWEEP, doc="Sweep of parked deletes.")
     metric_reporters: List = setting(
-        (), dynamic=CLUSTER_WIDE, unused=NO_METRICS_PLUGINS, doc="Classes that are told of metrics."
+        (), dynamic=CLUSTER_WIDE, unused=NO_PLUGINS, doc="Classes that are told of metrics."
     )
     process_roles: List = setting((), each_of("broker", "controller"), unused=NO_KRAFT, doc="Roles in a KRaft cluster.")
     controller_listener_names: List = setting(
@@ -510,13 +511,13 @@ class BrokerConfig(Settings):
     controller_quorum_voters: List = setting((), unused=NO_KRAFT, doc="Members of a KRaft quorum.")
     controller_quorum_bootstrap_servers: List = setting((), unused=NO_KRAFT, doc="Addresses of a KRaft quorum.")
     authorizer_class_name: String = setting(
-        "", one_of(""), doc="Class that decides who may do what; must be empty, as access control is not there yet."
+        "", empty(NO_SECURITY), doc="Class that decides who may do what; must not be set."
     )
     create_topic_policy_class_name: Class | None = setting(
-        None, one_of(""), doc="Class that checks new topics; cannot be loaded, so it must not be set."
+        None, empty(NO_PLUGINS), doc="Class that checks new topics; must not be set."
     )
     alter_config_policy_class_name: Class | None = setting(
-        None, one_of(""), doc="Class that checks changed configs; cannot be loaded, so it must not be set."
+        None, empty(NO_PLUGINS), doc="Class that checks changed configs; must not be set."
     )
     sasl_jaas_config: Password | None = setting(None, unused=NO_SECURITY, doc="Login of the broker.")
 

@@ -80,6 +80,11 @@ def one_of(*names: str) -> Check:
     return Check("one of " + ", ".join(names), lambda value: value in names)
 
 
+def empty(why: str) -> Check:
+    """No value at all. why: what is not there to make use of one."""
+    return Check(f"empty: {why}", lambda value: not value)
+
+
 def each_of(*names: str) -> Check:
     """A list with nothing but these words."""
     return Check("a list of " + ", ".join(names), lambda value: all(item in names for item in value))

@@ -54,11 +54,11 @@ class BrokerProcess:
     """
 
     def __init__(self, static: dict[str, Given]) -> None:
-        """static: everything given before the start (`config.static_values`). Raises: ConfigError."""
+        """static: everything given before the start (`config.static_values`). Raises: ConfigError, StartupError."""
         self.layers = BrokerLayers(static=static, alone=ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
         self.listeners = resolve_listeners(self.config)
-        self.paths = [os.path.abspath(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
+        self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
         self.ports: dict[str, int] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         self._clock = SystemClock()
@@ -208,6 +208,16 @@ class BrokerProcess:
         broker = Broker(plane, logs, replicas, self._clock, self._random)
         self.core = Core(broker, self._clock.now_ms())
         self.server = Server(loop, self.core, self._clock, pool, _limits(self.config))
+
+
+def _full(path: str) -> str:
+    """A log directory's whole path. Raises: StartupError for what no file system can have."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return os.path.abspath(path)
+    except UnicodeEncodeError:  # the locale's encoding has no such character
+        pass
+    raise StartupError(f"log.dirs: {path!r} is no name for a directory here")
 
 
 def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:

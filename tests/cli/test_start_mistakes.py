@@ -53,6 +53,11 @@ def marked(folder: Path, *lines: str) -> str:
         ("auto.create.topics.enable=yes", "auto.create.topics.enable=yes: allowed: true or false (--override)"),
         ("broker.id=-5", "broker.id=-5: allowed: a 32-bit integer, at least -1 (--override)"),
         ("log.dirs=", "log.dirs=: allowed: at least one directory"),
+        (
+            "authorizer.class.name=some.Authorizer",
+            "authorizer.class.name=some.Authorizer: allowed: text, empty: there is no TLS, SASL or access control yet "
+            "(--override)",
+        ),
         ("foo", "--override 'foo': allowed: key=value"),
     ],
 )
@@ -64,6 +69,18 @@ def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path: Path, capsys: py
     path = tmp_path / "latin1.properties"
     path.write_bytes(b"num.partitions=1\n# caf\xe9\n")
     assert said(capsys, str(path)) == f"{path} line 2: allowed: text in UTF-8, other characters as \\uXXXX"
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "windows.properties"
+    path.write_bytes(b"\xef\xbb\xbfnum.partitions=x\n")
+    assert said(capsys, str(path)).startswith("num.partitions=x: allowed: ")
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "a\ud800b"])
+def test_a_log_directory_that_no_file_system_can_name(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = said(capsys, log_dirs=f"/tmp/{folder}")
+    assert line == f"log.dirs: {f'/tmp/{folder}'!r} is no name for a directory here"
 
 
 def test_a_log_directory_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
