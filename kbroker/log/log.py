@@ -43,13 +43,11 @@ _MARKS = 16  # positions remembered between reads; a fetch that goes on where on
 class Fetched(NamedTuple):
     """What a read found.
 
-    region: the batches, from the one that holds the offset; None if there is nothing, or too little room. size_wanted:
-    bytes of the first batch, if it had no room and the caller did not want it whole; else 0. aborted: the aborted
-    transactions that overlap it, None unless asked for.
+    region: the batches, from the one that holds the offset; None if there is nothing, or too little room.
+    aborted: the aborted transactions that overlap it, None unless asked for.
     """
 
     region: Region | None
-    size_wanted: int = 0
     aborted: list[AbortedTransaction] | None = None
 
 
@@ -261,7 +259,7 @@ class Log:
             bound = end_offset
         place = None if offset >= bound or (max_bytes <= 0 and not whole_first_batch) else self._locate(offset)
         if place is None:
-            return Fetched(None, 0, []) if with_aborted else NOTHING
+            return Fetched(None, []) if with_aborted else NOTHING
         segment, position, first = place
         available = self._end_within(segment, bound) - position
         size = available
@@ -271,12 +269,12 @@ class Log:
                 assert found is not None, (segment, offset)
                 first = found[1]
             if first > max_bytes and not whole_first_batch:
-                return Fetched(None, first, [] if with_aborted else None)
+                return Fetched(None, []) if with_aborted else NOTHING
             size = min(available, max(max_bytes, first))
         if size <= 0:
-            return Fetched(None, 0, []) if with_aborted else NOTHING
+            return Fetched(None, []) if with_aborted else NOTHING
         aborted = self._aborted(segment, offset, position + size) if with_aborted else None
-        return Fetched(Region(segment.file, position, size), 0, aborted)
+        return Fetched(Region(segment.file, position, size), aborted)
 
     def available_bytes(self, offset: int, bound: int) -> int:
         """How many bytes there are to read from `offset` to `bound`: what a parked fetch waits for.
