@@ -2,14 +2,17 @@
 
 Served: ListOffsets 1-11 (v0, lists of segment starts, is older than any client we know), OffsetForLeaderEpoch 2-4,
 DeleteRecords 0-2. A timestamp asks for the first record at or after it; -1 is the end (of what the isolation level
-shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk.
+shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
+know fewer of these.
 
-Unlike Kafka: there is no tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the
-remote tier) are answered with -1. A record's timestamp is found to the batch, then to the record by reading it.
+Unlike Kafka: whoever asks is answered as a consumer, replica_id or not, for there are no followers yet. There is no
+tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the remote tier) are answered
+with -1. A record's timestamp is found to the batch, then to the record by reading it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
@@ -36,22 +39,32 @@ if TYPE_CHECKING:
     from protocol.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}  # the version in which each got its meaning
+NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
 def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     """One offset, with its timestamp, for each partition asked about."""
-    seen: set[tuple[str, int]] = set()
+    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             try:
-                if key in seen:
+                if named[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{asked.partition_index} is named twice")
-                seen.add(key)
+                if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing here")
                 partition = call.broker.replicas.find(*key)
                 answers.append(_offset(partition, asked, request.isolation_level, call))
             except KafkaError as error:
@@ -81,13 +94,12 @@ def _offset(
             raise call.broker.replicas.storage_error(partition, error) from error
         if found is not None and found.offset < end_offset:
             offset, timestamp = found.offset, found.timestamp
-    elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing here")
-    epoch = log.epochs.epoch_at(offset) if offset >= 0 else UNKNOWN
-    if offset == log.log_end_offset:
-        epoch = partition.leader_epoch
-    if call.version < EPOCHS_SINCE:
+    if call.version < EPOCHS_SINCE or offset < 0:
         epoch = UNKNOWN
+    elif asked.timestamp == LATEST or offset == log.log_end_offset:
+        epoch = partition.leader_epoch  # of the leader that says so, not of a record
+    else:
+        epoch = log.epochs.epoch_at(offset)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, offset=offset, timestamp=timestamp, leader_epoch=epoch
     )

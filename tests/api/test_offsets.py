@@ -83,11 +83,42 @@ def test_the_end_is_the_high_watermark_to_a_consumer(world: World, client: Clien
     assert found(client.ask(list_offsets(LATEST), 7)) == (0, 4, -1)
 
 
-def test_a_partition_named_twice_is_refused_the_second_time(client: Client) -> None:
+def test_a_partition_named_twice_is_refused_each_time(world: World, client: Client) -> None:
+    world.create("other")
     request = list_offsets(LATEST)
-    request.topics[0].partitions *= 2
-    codes = [part.error_code for part in client.ask(request, 7).topics[0].partitions]
-    assert codes == [0, ErrorCode.INVALID_REQUEST]
+    request.topics = [*request.topics, *list_offsets(LATEST, topic="other").topics, *list_offsets(EARLIEST).topics]
+    codes = [part.error_code for topic in client.ask(request, 7).topics for part in topic.partitions]
+    assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since"),
+    [
+        (LATEST, 1),
+        (EARLIEST, 1),
+        (MAX_TIMESTAMP, 7),
+        (EARLIEST_LOCAL, 8),
+        (LATEST_TIERED, 9),
+        (EARLIEST_PENDING_UPLOAD, 11),
+        (-7, 12),
+    ],
+)
+def test_what_a_negative_timestamp_may_ask_depends_on_the_version(client: Client, timestamp: int, since: int) -> None:
+    codes = [found(client.ask(list_offsets(timestamp), version))[0] for version in range(1, 12)]
+    refused = min(since, 12) - 1
+    assert codes == [ErrorCode.UNSUPPORTED_VERSION] * refused + [0] * (11 - refused)
+
+
+def test_the_end_is_of_the_current_leader_epoch(world: World, client: Client) -> None:
+    world.partition("t").isr = (1, 2)
+    world.replicas.become("t", 0, world.topic_id("t"), LeaderState(1, 1, 5, (1, 2), 1, (1, 2)), is_new=False)
+    client.ask(produce(b"e"), 9)
+    (part,) = client.ask(list_offsets(LATEST), 7).topics[0].partitions
+    assert (part.offset, part.leader_epoch) == (4, 5)
+    world.partition("t").leader_epoch = 6
+    client.ask(produce(b"f"), 9)
+    (part,) = client.ask(list_offsets(LATEST), 7).topics[0].partitions
+    assert (part.offset, part.leader_epoch) == (4, 6)
 
 
 def test_unknown_partitions_and_epochs_are_told(client: Client) -> None:
