@@ -18,6 +18,7 @@ from kbroker.api.internal_topics import topic_on_demand
 from kbroker.api.routes import Route
 from kbroker.groups import Caller
 from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -165,7 +166,6 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse
     cache = call.broker.plane.cache
     answers = []
     for group in request.groups:
-        names: dict[str, bytes] = {}
         unknown: list[OffsetFetchResponseTopics] = []
         asked: list[TopicPartition] | None = None
         if group.topics is not None:
@@ -174,9 +174,8 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse
                 name = topic.name if call.version < TOPIC_IDS_SINCE else cache.topic_name(topic.topic_id)
                 if name is None:
                     unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
-                    continue
-                names[name] = topic.topic_id
-                asked += [(name, index) for index in topic.partition_indexes]
+                else:
+                    asked += [(name, index) for index in topic.partition_indexes]
         found = call.broker.groups.fetch_offsets(group.group_id, asked, require_stable=request.require_stable)
         if isinstance(found, ErrorCode):
             answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=found))
@@ -184,10 +183,11 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse
         topics = [
             OffsetFetchResponseTopics(
                 name=name,
-                topic_id=names.get(name) or cache.topic_id(name),
+                topic_id=cache.topic_id(name),
                 partitions=[_with_epoch(index, commit, code) for index, commit, code in offsets],
             )
             for name, offsets in _by_topic(found)
+            if call.version < TOPIC_IDS_SINCE or cache.topic_id(name) != ZERO_UUID  # else there is no way to name it
         ]
         answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown))
     return OffsetFetchResponse(groups=answers)

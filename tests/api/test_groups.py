@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.api.coordination import SLICE_BYTES
+from kbroker.groups import Caller
 from kbroker.log.log import Log
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
@@ -224,6 +225,18 @@ def test_all_offsets_of_a_group_are_asked_for_by_null(client: Client) -> None:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
     (topic,) = client.ask(request, 8).groups[0].topics
     assert [(topic.name, part.partition_index, part.committed_offset) for part in topic.partitions] == [("t", 1, 7)]
+
+
+def test_offsets_of_a_topic_without_an_id_are_shown_by_name_only(world: World, client: Client) -> None:
+    commit(client, 7)
+    unchecked = commit_request(1, topic="of-the-past")  # as if read from the log of another broker
+    groups, now_ms = world.broker.groups, world.clock.now_ms()
+    world.broker.coordination.carry_out(groups.commit_offsets(unchecked, Caller(None, 8), now_ms), now_ms)
+    world.broker.coordination.replies.clear()
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+    by_name, by_id = client.ask(request, 9).groups[0].topics, client.ask(request, 10).groups[0].topics
+    assert [topic.name for topic in by_name] == ["t", "of-the-past"]
+    assert [topic.topic_id for topic in by_id] == [world.topic_id("t")]
 
 
 def test_offsets_of_partitions_that_do_not_exist_are_refused(client: Client) -> None:
