@@ -187,17 +187,18 @@ def static_member_stored(turn: Turn, group: Group, write: StaticMemberReplaced, 
     if group.state is not STABLE or caller is None or group.static.get(write.instance_id) != write.new_member_id:
         return  # a rebalance or yet another newcomer has overtaken it; its call belongs to that
     del group.joining[write.new_member_id]
+    member = group.members[write.new_member_id]
     if error is not ErrorCode.NONE:
-        member = group.rename(write.new_member_id, write.old_member_id)
-        group.update(member, write.old_protocols, write.old_session_timeout_ms, write.old_rebalance_timeout_ms)
         turn.cancel_timer("session", group.group_id, write.new_member_id)
-        _restart_session(turn, group, member)
+        group.rename(write.new_member_id, write.old_member_id)
+        group.update(member, write.old_protocols, write.old_session_timeout_ms, write.old_rebalance_timeout_ms)
         refuse_join(turn, caller, append_error(error))
     elif caller.version >= SKIPS_ASSIGNMENT_SINCE:
         leads = group.leader == write.new_member_id
         _tell_generation(turn, group, write.new_member_id, caller, skip_assignment=leads)
     else:  # named the old leader, it does not take itself for one and compute an assignment that nobody would use
         _tell_generation(turn, group, write.new_member_id, caller, leader=write.old_leader)
+    _restart_session(turn, group, member)  # it may have run out while the call was parked
 
 
 # --- rebalance
