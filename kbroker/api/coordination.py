@@ -7,6 +7,8 @@ into timers, Reply into answers. It decides nothing about groups.
 An append's answer leaves when the partition's high watermark has passed it, in the order of the log; with one broker
 that is at once. A partition that this broker begins to lead is replayed in slices between other requests, since a
 large one takes long; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS.
+
+Unlike Kafka: a batch that cannot be read is passed by, with a line in the log, instead of all that is in the partition.
 """
 
 from __future__ import annotations
@@ -180,9 +182,9 @@ class Coordination:
             loading.offset = max(loading.offset, source.log_start_offset)  # it moves where the topic is not compacted
             fetched = source.read(loading.offset, SLICE_BYTES, source.log_end_offset)
             if fetched.region is not None:
-                loading.offset = self._replay(shard, memoryview(fetched.region.read()), loading.offset)
+                loading.offset = _replay(shard, memoryview(fetched.region.read()), loading.offset)
                 return
-        except (RecordError, DecodeError) as error:
+        except RecordError as error:
             log.error("%s-%d: stopped loading groups at %s", OFFSETS_TOPIC, loading.partition.index, error)
         except OSError as error:  # the directory goes offline, and this broker resigns from the partition
             self._loading.popleft()
@@ -191,27 +193,37 @@ class Coordination:
         self._loading.popleft()
         self.carry_out(self.groups.loaded(loading.partition.index, loading.epoch, now_ms), now_ms)
 
-    def _replay(self, shard: GroupShard, data: memoryview, offset: int) -> int:
-        """Feed the whole batches in `data` to a shard; returns the offset that follows them.
 
-        Raises: RecordError, DecodeError for bytes that no coordinator can have written.
-        """
-        at = 0
-        while len(data) - at >= HEADER_SIZE:
-            header = BatchHeader(*unpack_header(data, at))
-            if header.size_bytes > len(data) - at:
-                break
-            records = parse_records(data, at, header)
-            if header.is_control:
-                # a cleaner leaves a batch without records in place of a marker whose transaction is gone
-                commits = bool(records) and parse_marker(records[0]).control_type is ControlType.COMMIT
-                shard.replay_marker(header.producer_id, commit=commits)
-            else:
-                producer_id = header.producer_id if header.is_transactional else -1
-                for record in records:
-                    if record.offset >= offset and record.key is not None:
-                        shard.replay(record.key, record.value, position=header.base_offset, producer_id=producer_id)
-            offset = header.last_offset + 1
-            at += header.size_bytes
-        assert at > 0, f"no whole batch at offset {offset}"
-        return offset
+def _replay(shard: GroupShard, data: memoryview, offset: int) -> int:
+    """Feed the whole batches in `data` to a shard; returns the offset that follows them.
+
+    Raises: RecordError for bytes that are no batch.
+    """
+    at = 0
+    while len(data) - at >= HEADER_SIZE:
+        header = BatchHeader(*unpack_header(data, at))
+        if header.size_bytes > len(data) - at:
+            break
+        try:
+            _replay_batch(shard, data, at, header, offset)
+        except (RecordError, DecodeError) as error:
+            where = f"{OFFSETS_TOPIC}-{shard.partition}"
+            log.error("%s: offsets %d to %d passed by: %s", where, header.base_offset, header.last_offset, error)
+        offset = header.last_offset + 1
+        at += header.size_bytes
+    assert at > 0, f"no whole batch at offset {offset}"
+    return offset
+
+
+def _replay_batch(shard: GroupShard, data: memoryview, at: int, header: BatchHeader, offset: int) -> None:
+    """Feed the records from `offset` on. Raises: RecordError, DecodeError if no coordinator can have written them."""
+    records = parse_records(data, at, header)
+    if header.is_control:
+        # a cleaner leaves a batch without records in place of a marker whose transaction is gone
+        commits = bool(records) and parse_marker(records[0]).control_type is ControlType.COMMIT
+        shard.replay_marker(header.producer_id, commit=commits)
+        return
+    producer_id = header.producer_id if header.is_transactional else -1
+    for record in records:
+        if record.offset >= offset and record.key is not None:
+            shard.replay(record.key, record.value, position=header.base_offset, producer_id=producer_id)

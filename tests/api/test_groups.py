@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.api.coordination import SLICE_BYTES
 from kbroker.groups import Caller
+from kbroker.log import Origin
 from kbroker.log.log import Log
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
@@ -39,6 +40,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
 )
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.records import Record
 from protocol.records.content import build_batch
 from tests.requests import produce, produced
 from tests.world import Client, World
@@ -398,6 +400,19 @@ def test_a_log_start_that_moves_while_groups_are_loaded_is_followed(world: World
     groups_log(world).advance_log_start(2990)
     world.advance(100)
     assert committed(world.client()) == 2999
+
+
+def test_a_batch_that_cannot_be_read_does_not_cost_the_groups_behind_it(world: World, client: Client) -> None:
+    commit(client, 7)
+    unreadable = build_batch([Record(0, 0, b"\0\1?", b"?")])
+    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    world.replicas.append(partition, memoryview(unreadable), -1, Origin.COORDINATOR, world.clock.wall_ms())
+    commit(client, 8)
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.advance(100)
+    assert committed(world.client()) == 8
 
 
 def test_a_marker_that_was_cleaned_away_does_not_stop_groups_from_loading(world: World, client: Client) -> None:
