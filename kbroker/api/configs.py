@@ -157,11 +157,12 @@ def _entries(
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         _check_topic_name(name)
-        if name not in plane.cache.topics:
+        found = overrides if isinstance(overrides, KafkaError) else overrides.get(("topics", name))
+        if name not in plane.cache.topics or found is None:  # not there, or only since its settings were asked for
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        if isinstance(overrides, KafkaError):
-            raise overrides
-        return describe_topic(plane.configs.sound(overrides["topics", name]), plane.configs.layers)
+        if isinstance(found, KafkaError):
+            raise found
+        return describe_topic(plane.configs.sound(found), plane.configs.layers)
     if resource.resource_type == BROKER:
         if not name:
             return describe_all_brokers(plane.configs.layers)

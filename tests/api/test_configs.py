@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import decode_config
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -109,6 +110,17 @@ def test_unknown_topics_and_kinds() -> None:
     assert describe(cluster, TOPIC, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(cluster, TOPIC, "a b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert describe(cluster, 99, "x").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_that_comes_while_another_one_s_settings_are_read_is_not_known_yet() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    cluster.nodes[1].plane.admin.create([NewTopic("b", 1, 1, {}, {})], validate_only=False)
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in "ab"
+    ]
+    results = cluster.ask(DescribeConfigsRequest(resources=resources), 4).results
+    assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_any_broker_describes_topics() -> None:
