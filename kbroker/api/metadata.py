@@ -323,6 +323,8 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Cal
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {start.partition_index}")
     names = sorted({topic.name for topic in request.topics}) or cache.sorted_names()
     if start is not None:
+        if request.topics and start.topic_name not in names:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names {start.topic_name}, the request does not")
         names = [name for name in names if name >= start.topic_name]
     limit = min(call.broker.plane.configs.broker.max_request_partition_size_limit, request.response_partition_limit)
     left = max(limit, 1)

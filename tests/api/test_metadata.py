@@ -287,3 +287,11 @@ def test_a_cursor_below_zero_is_refused() -> None:
         topics=[TopicRequest(name="a")], cursor=Cursor(topic_name="a", partition_index=-1)
     )
     assert Cluster(1).ask(request, 0).topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_the_cursor_s_topic_is_among_those_asked_for() -> None:
+    cluster = Cluster(1)
+    cluster.create("a")
+    cursor = Cursor(topic_name="b", partition_index=0)
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a"), TopicRequest(name="c")], cursor=cursor)
+    assert [topic.error_code for topic in cluster.ask(request, 0).topics] == [ErrorCode.INVALID_REQUEST] * 2
