@@ -26,6 +26,7 @@ from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
     CONFIG_CHANGES,
+    DELETE_TOPICS,
     TOPICS,
     Assignment,
     TopicInfo,
@@ -187,14 +188,14 @@ class Admin:
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
         term = self._term()
-        lookups = [look for topic in topics for look in (Exists(topic_path(topic.name)), Exists(_config(topic.name)))]
-        (children, *found) = yield [Children(TOPICS), *lookups]
-        names = set(children.names)
+        lookups = [Exists(_config(topic.name)) for topic in topics]
+        (there, doomed, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
+        # a wish that outlived its topic, since a controller died between the two, would take the new one away
+        names = {*there.names, *doomed.names}
         _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
-        for at, topic in enumerate(topics):
-            has_config = found[2 * at + 1].stat is not None
+        for topic, config in zip(topics, found, strict=True):
             try:
                 made = self._plan(topic, names)
             except KafkaError as error:
@@ -204,7 +205,7 @@ class Admin:
             outcomes[topic.name] = made
             if not validate_only:
                 made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
-                writes[topic.name] = _creation(term, topic.name, made, has_config=has_config)
+                writes[topic.name] = _creation(term, topic.name, made, has_config=config.stat is not None)
         answers = yield list(writes.values())
         for name, answer in zip(writes, answers, strict=True):
             if answer.fault is not None:
