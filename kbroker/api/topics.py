@@ -52,6 +52,7 @@ T = TypeVar("T")
 METADATA_LOG = "__cluster_metadata"  # the topic of a metadata quorum: nobody may have one of this name
 IDS_SINCE = 6  # DeleteTopics
 DELETION_DISABLED_SINCE = 3  # DeleteTopics: the client knows TOPIC_DELETION_DISABLED
+WHOLE_ELECTION_SINCE = 1  # ElectLeaders: the answer has a code of its own
 STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
 
 
@@ -134,7 +135,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
 
     def answer_with(shown: set[str]) -> CreateTopicsResponse:
         results = []
-        for name in dict.fromkeys(names):
+        for name in names:
             made = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
                 made = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
@@ -344,13 +345,13 @@ def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
     """Have leaders elected: the preferred ones, or any that live."""
     plane = call.broker.plane
     if request.election_type not in (ElectionType.PREFERRED.value, ElectionType.UNCLEAN.value):
-        return _refuse_elect(request, ErrorCode.INVALID_REQUEST, "")
+        return _no_election(request, ErrorCode.INVALID_REQUEST, call.version)
     if request.topic_partitions is None:
         topics = plane.cache.topics.values()
         partitions = tuple((topic.name, index) for topic in topics for index in sorted(topic.partitions))
     else:
         partitions = tuple((each.topic, index) for each in request.topic_partitions for index in each.partitions)
-    waiting = AwaitElection(request, plane, call.now_ms)
+    waiting = AwaitElection(request, call)
     plane.controller.put(ElectLeaders(partitions, ElectionType(request.election_type), waiting.elected))
     return waiting.answer(call.now_ms) or waiting
 
@@ -358,15 +359,16 @@ def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
 class AwaitElection:
     """An ElectLeaders: first the controller's turn comes, then the new leaders become known here."""
 
-    __slots__ = ("_changed", "_codes", "_now_ms", "_plane", "_request", "_topics", "deadline_ms")
+    __slots__ = ("_changed", "_codes", "_plane", "_request", "_topics", "_version", "deadline_ms")
 
-    def __init__(self, request: ElectLeadersRequest, plane: ControlPlane, now_ms: int) -> None:
+    def __init__(self, request: ElectLeadersRequest, call: Call) -> None:
         self._request = request
-        self._plane = plane
+        self._version = call.version
+        self._plane = plane = call.broker.plane
         self._codes: Mapping[tuple[str, int], ErrorCode] | None = None
         self._changed: Mapping[tuple[str, int], int] = {}
         self._topics = [each.topic for each in request.topic_partitions or ()] or list(plane.cache.topics)
-        self.deadline_ms = now_ms + (request.timeout_ms if request.timeout_ms > 0 else STORE_PATIENCE_MS)
+        self.deadline_ms = call.now_ms + (request.timeout_ms if request.timeout_ms > 0 else STORE_PATIENCE_MS)
 
     def elected(self, codes: Mapping[tuple[str, int], ErrorCode], changed: Mapping[tuple[str, int], int]) -> None:
         """What became of each partition, and who leads those that changed."""
@@ -387,7 +389,7 @@ class AwaitElection:
     def expired(self, now_ms: int) -> ElectLeadersResponse:
         """With REQUEST_TIMED_OUT for the leaders that are not known here."""
         if self._codes is None:
-            return _refuse_elect(self._request, ErrorCode.REQUEST_TIMED_OUT, "")
+            return _no_election(self._request, ErrorCode.REQUEST_TIMED_OUT, self._version)
         codes = dict(self._codes) | dict.fromkeys(self._unknown(), ErrorCode.REQUEST_TIMED_OUT)
         if self._request.topic_partitions is None:
             codes = {each: code for each, code in codes.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
@@ -407,9 +409,14 @@ def _elections(codes: Mapping[tuple[str, int], ErrorCode], code: ErrorCode = Err
     return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=list(topics.values()))
 
 
-def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
+def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
+    """Why there was none: of each partition that was named, and of the whole request where that can be told."""
     asked = [(each.topic, index) for each in request.topic_partitions or () for index in each.partitions]
-    return _elections(dict.fromkeys(asked, code))
+    return _elections(dict.fromkeys(asked, code), code if version >= WHOLE_ELECTION_SINCE else ErrorCode.NONE)
+
+
+def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
+    return _no_election(request, code, 0)
 
 
 ROUTES = (

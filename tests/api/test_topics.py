@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.controller.events import TopicsChanged
+from kbroker.metadata.store import delete_topic_path
+from kbroker.ports import Create
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.topics import (
@@ -119,7 +122,15 @@ def test_a_topic_exists_once() -> None:
 
 
 def test_the_same_topic_twice_in_a_request() -> None:
-    assert codes(Cluster(1), topic(), topic()) == [ErrorCode.INVALID_REQUEST]
+    assert codes(Cluster(1), topic(), topic()) == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_a_topic_that_is_wished_away_is_there_until_the_wish_is_gone() -> None:
+    cluster = Cluster(1)
+    cluster.ensemble.tree.apply(Create(delete_topic_path("t")), 0)  # left by a controller that died in the last step
+    assert codes(cluster, topic()) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    cluster.settle()
+    assert codes(cluster, topic()) == [ErrorCode.NONE]
 
 
 def test_dots_and_underscores_count_as_the_same() -> None:
@@ -197,3 +208,16 @@ def test_leaders_are_elected_in_every_version(version: int) -> None:
     cluster.create("t")
     request = ElectLeadersRequest(topic_partitions=None, timeout_ms=1000)
     assert cluster.ask(request, version).replica_election_results == []
+
+
+def test_an_unknown_kind_of_election_is_refused_where_no_partition_is_named_too() -> None:
+    request = ElectLeadersRequest(election_type=7, topic_partitions=None, timeout_ms=1000)
+    assert Cluster(1).ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_election_that_is_not_held_in_time_says_so() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    cluster.nodes[1].plane.controller.put(TopicsChanged())  # comes first, and waits for the store
+    request = ElectLeadersRequest(topic_partitions=None, timeout_ms=1000)
+    assert cluster.ask(request, 2, wait=False).error_code == ErrorCode.REQUEST_TIMED_OUT
