@@ -8,7 +8,8 @@ changes of one resource are made, or none.
 Unlike Kafka: brokers' loggers (8) are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions
 to client metrics (16) are refused, since there is no telemetry. A value that is not legal is INVALID_CONFIG for
 brokers, too, where Kafka answers INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and
-subtract start from the value in force.
+subtract start from the value in force. A topic's value that an older name of the broker's key gives
+(log.retention.hours) is told with that source, as a controller of a metadata quorum does.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def _entries(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         if isinstance(found, KafkaError):
             raise found
-        return describe_topic(plane.configs.sound(found), plane.configs.layers)
+        return describe_topic(plane.configs.sound(found), plane.configs.layers, plane.configs.broker)
     if resource.resource_type == BROKER:
         if not name:
             return describe_all_brokers(plane.configs.layers)

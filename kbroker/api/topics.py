@@ -201,7 +201,7 @@ def _made_topic(name: str, made: MadeTopic, plane: ControlPlane) -> CreatableTop
                 config_source=entry.source.wire,
                 is_sensitive=entry.sensitive,
             )
-            for entry in describe_topic(made.configs, plane.configs.layers)
+            for entry in describe_topic(made.configs, plane.configs.layers, plane.configs.broker)
         ],
     )
 

@@ -7,7 +7,7 @@ here for entries, AlterConfigs and CreateTopics ask here whether a change is leg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -171,9 +171,13 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
     return faults
 
 
-def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers) -> list[Entry]:
-    """Every setting of a topic. Its synonyms: the override, then what the broker's key and its older names say."""
-    resolved = resolve_topic(overrides, resolve_broker(layers))
+def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers, config: BrokerConfig) -> list[Entry]:
+    """Every setting of a topic. Its synonyms: the override, then what the broker's key and its older names say.
+
+    config: what the layers resolve to.
+    """
+    resolved = resolve_topic(overrides, config)
+    sources = list(layers.by_strength())
     entries = []
     for each, value in resolved.items():
         synonyms = []
@@ -181,17 +185,17 @@ def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers) -> list[E
             shown = each.shown(each.parse(overrides[each.name]))
             synonyms.append(Synonym(each.name, shown, Source.DYNAMIC_TOPIC_CONFIG))
         if each.broker is not None:
-            synonyms += _broker_synonyms(BrokerConfig.KEYS[each.broker], layers)
+            synonyms += _broker_synonyms(BrokerConfig.KEYS[each.broker], sources)
         entries.append(_entry(each, each.shown(value), tuple(synonyms), read_only=False))
     return entries
 
 
 def describe_broker(layers: BrokerLayers) -> list[Entry]:
     """Every setting of this broker, as itself: a key without a value shows none even where an older name gives one."""
-    resolve_broker(layers)
+    sources = list(layers.by_strength())
     entries = []
     for each in BrokerConfig.KEYS.values():
-        synonyms = _broker_synonyms(each, layers)
+        synonyms = _broker_synonyms(each, sources)
         own = [synonym for synonym in synonyms if synonym.name == each.name]
         if each.internal and own[0].source is Source.DEFAULT_CONFIG:
             continue
@@ -206,7 +210,9 @@ def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
     """What was set dynamically for all brokers: DescribeConfigs of the broker with the empty name."""
     entries = []
     for key, text in layers.dynamic_default.items():
-        each = BrokerConfig.KEYS[key]
+        each = BrokerConfig.KEYS.get(key)
+        if each is None:  # of another version, which may show it
+            continue
         shown = each.shown(each.parse(text))
         synonyms = (Synonym(key, shown, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
         entries.append(_entry(each, shown, synonyms, read_only=each.dynamic is Dynamic.READ_ONLY))
@@ -218,12 +224,12 @@ def _entry(each: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, r
     return Entry(each.name, value, source, each.type, each.sensitive, read_only, synonyms, each.doc)
 
 
-def _broker_synonyms(each: Setting, layers: BrokerLayers) -> list[Synonym]:
+def _broker_synonyms(each: Setting, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> list[Synonym]:
     """Values set for a key, then for its older names, source by source; defaults last."""
     family = [each, *(BrokerConfig.KEYS[key] for key, _ in each.fallbacks)]
     found = [
         Synonym(one.name, one.shown(one.parse(values[one.name])), source)
-        for source, values in layers.by_strength()
+        for source, values in sources
         for one in family
         if one.name in values
     ]

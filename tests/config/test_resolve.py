@@ -191,7 +191,7 @@ def test_bad_topic_override_gets_one_line(changes: dict[str, str], line: str) ->
 
 def test_topic_value_from_the_broker_names_its_source() -> None:
     layers = BrokerLayers(static=given({"log.retention.hours": "1"}))
-    found = entry(describe_topic({}, layers), "retention.ms")
+    found = entry(describe_topic({}, layers, resolve_broker(layers)), "retention.ms")
     assert (found.value, found.source) == ("3600000", Source.STATIC_BROKER_CONFIG)
     assert found.synonyms == (
         Synonym("log.retention.hours", "1", Source.STATIC_BROKER_CONFIG),
@@ -201,7 +201,7 @@ def test_topic_value_from_the_broker_names_its_source() -> None:
 
 def test_topic_override_comes_first_among_its_synonyms() -> None:
     layers = BrokerLayers(dynamic_default={"message.max.bytes": "2"})
-    found = entry(describe_topic({"max.message.bytes": "1"}, layers), "max.message.bytes")
+    found = entry(describe_topic({"max.message.bytes": "1"}, layers, resolve_broker(layers)), "max.message.bytes")
     assert [(each.name, each.value, each.source) for each in found.synonyms] == [
         ("max.message.bytes", "1", Source.DYNAMIC_TOPIC_CONFIG),
         ("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -210,7 +210,7 @@ def test_topic_override_comes_first_among_its_synonyms() -> None:
 
 
 def test_topic_setting_without_a_broker_key_has_no_synonyms_by_default() -> None:
-    found = entry(describe_topic({}, BrokerLayers()), "leader.replication.throttled.replicas")
+    found = entry(describe_topic({}, BrokerLayers(), broker()), "leader.replication.throttled.replicas")
     assert (found.value, found.source, found.synonyms) == ("", Source.DEFAULT_CONFIG, ())
 
 
@@ -246,3 +246,8 @@ def test_internal_key_shows_only_when_set() -> None:
 def test_empty_broker_name_lists_what_was_set_for_all() -> None:
     (found,) = describe_all_brokers(BrokerLayers(dynamic_default={"message.max.bytes": "2"}))
     assert (found.name, found.value, found.source) == ("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def test_a_key_of_another_version_that_was_set_for_all_is_passed_by() -> None:
+    layers = BrokerLayers(dynamic_default={"some.new.key": "1", "message.max.bytes": "2"})
+    assert [each.name for each in describe_all_brokers(layers)] == ["message.max.bytes"]
