@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kbroker.controller.admin import Made, Pending
 
 AUTO_CREATE_WAIT_MS = 1000
+MAY_BE_THERE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 NO_LEADER = -1
 NOT_ASKED = -(2**31)  # for authorized operations
@@ -154,11 +155,9 @@ class AwaitTopics:
 
 
 def _why_not(name: str, creation: Pending[Made]) -> KafkaError | None:
-    """Why a topic will not be there; that somebody else has just made it is no reason."""
-    if creation.error is not None:
-        return creation.error
-    made = creation.value[name] if creation.value else None
-    return made if isinstance(made, KafkaError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS else None
+    """Why a topic will not be there; that somebody else has just made it, or may have, is no reason."""
+    made = creation.error or (creation.value[name] if creation.value else None)
+    return made if isinstance(made, KafkaError) and made.code not in MAY_BE_THERE else None
 
 
 def _is_led(topic: TopicImage | None) -> bool:

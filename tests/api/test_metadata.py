@@ -158,6 +158,13 @@ def test_a_creation_that_fails_says_why() -> None:
     assert ask(cluster, "a").topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_a_creation_that_the_store_has_not_confirmed_is_asked_for_again() -> None:
+    cluster = Cluster(1)
+    node = cluster.nodes[1]
+    cluster.ensemble.end_session(node.plane._session)  # and nobody knows yet whether the topic was made
+    assert ask(cluster, "a").topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
 def test_a_name_that_differs_in_a_dot_only_is_not_created() -> None:
     cluster = Cluster(1)
     cluster.create("a.b")
