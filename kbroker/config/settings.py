@@ -192,7 +192,10 @@ def _integer(bits: int) -> Callable[[str], int]:
 def _double(text: str) -> float:
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         raise ValueError
-    return float(text)
+    value = float(text)
+    if abs(value) > DOUBLE_MAX:
+        raise ValueError
+    return value
 
 
 def _list(text: str) -> tuple[str, ...]:

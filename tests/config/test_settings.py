@@ -68,6 +68,10 @@ def test_good_value_is_taken(key: str, text: str) -> None:
     assert allows(key, text)
 
 
+def test_a_number_without_end_is_none() -> None:
+    assert not allows("log.cleaner.io.max.bytes.per.second", "1e999")  # it has no text that DescribeConfigs could show
+
+
 def test_every_default_is_a_legal_value() -> None:
     shown = [(each, each.shown(each.default)) for each in ALL]
     assert [each.name for each, text in shown if text is not None and each.parse(text) != each.default] == []
