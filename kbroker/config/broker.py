@@ -3,6 +3,8 @@
 Read by the composition root and by whoever needs a value (`config.num_partitions`); described to clients by
 DescribeConfigs. Defaults are those of Apache Kafka 3.9.1 in ZooKeeper mode, of 4.3.0 where 3.9.1 has no such key. A key
 with `unused` is shown and checked, and named once in a warning at start when somebody set it.
+
+Unlike Kafka's: addresses (listeners, advertised.listeners and the map of protocols) do not change while the broker runs.
 """
 
 from __future__ import annotations
@@ -84,9 +86,7 @@ class BrokerConfig(Settings):
         doc="Where to listen: NAME://host:port, comma-separated; no host is every interface, port 0 any free one.",
     )
     advertised_listeners: String | None = setting(
-        None,
-        dynamic=PER_BROKER,
-        doc="The addresses that clients are told, by listener name; without it those of listeners.",
+        None, doc="The addresses that clients are told, by listener name; without it those of listeners."
     )
     listener_security_protocol_map: String = setting(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

@@ -1,8 +1,7 @@
 """Listeners: where the broker listens, what it calls each place, and which address it tells clients.
 
-Read once by the composition root, again when advertised.listeners changes. Names are upper-cased, as Kafka does. No
-socket is touched: an empty host means every interface, and an advertised address without host, or with port 0, is
-completed by the runtime when it has bound.
+Read once by the composition root. Names are upper-cased, as Kafka does. No socket is touched: an empty host means every
+interface, and an advertised address without host, or with port 0, is completed by the runtime when it has bound.
 """
 
 from __future__ import annotations

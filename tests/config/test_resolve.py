@@ -155,8 +155,13 @@ def test_read_only_key_cannot_be_changed_while_running() -> None:
     assert line.startswith("num.partitions: read-only")
 
 
+def test_what_clients_are_told_does_not_change_while_running() -> None:
+    (line,) = check_broker({"advertised.listeners": "PLAINTEXT://a:1"}, BrokerLayers(), per_broker=True)
+    assert line.startswith("advertised.listeners: read-only")
+
+
 def test_key_of_one_broker_cannot_be_set_for_all() -> None:
-    change = {"advertised.listeners": "PLAINTEXT://a:1"}
+    change = {"leader.replication.throttled.rate": "1"}
     assert len(check_broker(change, BrokerLayers(), per_broker=False)) == 1
     assert check_broker(change, BrokerLayers(), per_broker=True) == []
 
