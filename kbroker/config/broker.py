@@ -4,7 +4,7 @@ Read by the composition root and by whoever needs a value (`config.num_partition
 DescribeConfigs. Defaults are those of Apache Kafka 3.9.1 in ZooKeeper mode, of 4.3.0 where 3.9.1 has no such key. A key
 with `unused` is shown and checked, and named once in a warning at start when somebody set it.
 
-Unlike Kafka's: addresses (listeners, advertised.listeners and the map of protocols) do not change while the broker runs.
+Unlike Kafka: addresses (listeners, advertised.listeners, the map of protocols) do not change while the broker runs.
 """
 
 from __future__ import annotations
