@@ -63,18 +63,25 @@ class AbortedIndex:
     def entries(self) -> list[AbortedTransaction]:
         """All of them, in the order of their markers. Raises CorruptFileError."""
         if self._entries is None:
-            try:
-                file = self._folder.open(self._base_offset, "txnindex", "read")
-            except FileNotFoundError:
-                self._entries = []
-                return self._entries
-            try:
-                self._entries = parse_aborted(file.read(0, file.size()))
-            except CorruptFileError as error:
-                raise error.at(self._folder.file_path(self._base_offset, "txnindex")) from None
-            finally:
-                file.close()
+            self._entries = self._read()
         return self._entries
+
+    def check(self) -> None:
+        """Look whether the file makes sense. Raises as `entries`."""
+        if self._entries is None:
+            self._read()
+
+    def _read(self) -> list[AbortedTransaction]:
+        try:
+            file = self._folder.open(self._base_offset, "txnindex", "read")
+        except FileNotFoundError:
+            return []
+        try:
+            return parse_aborted(file.read(0, file.size()))
+        except CorruptFileError as error:
+            raise error.at(self._folder.file_path(self._base_offset, "txnindex")) from None
+        finally:
+            file.close()
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add the transaction that a marker just appended has aborted."""

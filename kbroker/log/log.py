@@ -25,7 +25,7 @@ from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.jobs import DeleteJob, FlushJob
 from kbroker.log.names import LEADER_EPOCHS, SegmentPart
-from kbroker.log.producers import Origin, Producers
+from kbroker.log.producers import CompletedTransaction, Origin, Producers
 from kbroker.log.segment import Segment
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random, Region
@@ -209,14 +209,7 @@ class Log:
             return
         if completed.is_aborted:
             self._names_changed = True
-            self.active.note_aborted().append(
-                AbortedTransaction(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.producers.last_stable_offset_after(completed),
-                )
-            )
+            self.active.note_aborted(completed, self.producers.last_stable_offset_after(completed))
         self.producers.forget_completed(completed)
 
     def roll(self, wall_ms: int, next_offset: int = 0) -> Segment:
@@ -686,15 +679,17 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
     producers.end_offset = max(producers.end_offset, end_offset)
 
 
-def replay_batch(segment: Segment, producers: Producers, position: int, header: HeaderTuple) -> None:
-    """Apply one batch that the log has already."""
-    if header[9] >= 0:
-        if header[5] & CONTROL:
-            batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
-            if header[12] > 0:  # compaction may have emptied it
-                completed = producers.end_transaction(header, header[0], marker_of(batch, header))
-                if completed is not None:
-                    producers.forget_completed(completed)
-        else:
-            producers.update(header, header[0], header[8])
+def replay_batch(
+    segment: Segment, producers: Producers, position: int, header: HeaderTuple
+) -> CompletedTransaction | None:
+    """Apply one batch that the log has already; the transaction that it ended. Raises KafkaError for a bad marker."""
+    completed = None
+    if header[9] >= 0 and not header[5] & CONTROL:
+        producers.update(header, header[0], header[8])
+    elif header[9] >= 0 and header[12] > 0:  # compaction may have emptied it
+        batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
+        completed = producers.end_transaction(header, header[0], marker_of(batch, header))
+        if completed is not None:
+            producers.forget_completed(completed)
     producers.end_offset = header[0] + header[6] + 1
+    return completed

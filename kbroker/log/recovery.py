@@ -17,8 +17,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from kbroker.log.aborted import AbortedTransaction
-from kbroker.log.append import marker_of
 from kbroker.log.checkpoints import parse_leader_epochs, read_text
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import LeaderEpochs
@@ -26,7 +24,7 @@ from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder, OpenFiles
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there
-from kbroker.log.log import Log, draw_jitter, replay_producers
+from kbroker.log.log import Log, draw_jitter, replay_batch, replay_producers
 from kbroker.log.names import LEADER_EPOCHS, SegmentFile, SegmentPart, parse_segment_file_name
 from kbroker.log.producers import Producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
@@ -34,7 +32,7 @@ from kbroker.log.segment import Segment
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError
-from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+from protocol.records.batch import LENGTH_OVERHEAD, HeaderTuple
 
 _base_offset = attrgetter("base_offset")
 
@@ -82,6 +80,7 @@ def open_log(
     if segments and not clean:
         recovery = _Recovery(config, segments, epochs, producers, snapshots, notices)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
+    _mend_aborted(segments, notices)
     log_end_offset = segments[-1].end()[0] if segments else -1
     if log_end_offset < log_start_offset:
         if segments:
@@ -364,8 +363,8 @@ class _Recovery:
             segment.aborted.clear()
         self._producers.end_offset = max(self._producers.end_offset, segment.base_offset)
         self._snapshots.take(self._producers)
-        for position, header, batch in intact_batches(segment.file, 0, size):
-            if not self._follows(segment, header) or not self._note_producer(segment, header, batch):
+        for position, header in intact_batches(segment.file, 0, size):
+            if not self._follows(segment, header) or not self._note_producer(segment, position, header):
                 break
             if segment.index_batch(position, header, last_entry):
                 last_entry = position
@@ -394,23 +393,39 @@ class _Recovery:
             return False
         return base_offset < self._trusted or header[2] < 0 or header[2] >= self._epoch
 
-    def _note_producer(self, segment: Segment, header: HeaderTuple, batch: memoryview) -> bool:
+    def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> bool:
         """Bring the producers up to date; whether the batch made sense to them."""
-        producers = self._producers
-        if header[9] >= 0 and header[5] & CONTROL and header[12] > 0:
-            try:
-                marker = marker_of(batch, header)
-            except KafkaError:
-                return False
-            completed = producers.end_transaction(header, header[0], marker)
-            if completed is not None:
-                if completed.is_aborted:
-                    stable = producers.last_stable_offset_after(completed)
-                    segment.note_aborted().append(
-                        AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                    )
-                producers.forget_completed(completed)
-        elif header[9] >= 0 and not header[5] & CONTROL:
-            producers.update(header, header[0], header[8])
-        producers.end_offset = header[0] + header[6] + 1
+        try:
+            _replay_into(segment, self._producers, position, header)
+        except KafkaError:
+            return False
         return True
+
+
+# ---- aborted transactions
+
+
+def _mend_aborted(segments: list[Segment], notices: list[str]) -> None:
+    """Make indices of aborted transactions that make no sense anew, from all batches up to their segments' ends."""
+    for at, segment in enumerate(segments):
+        aborted = segment.aborted
+        if aborted is None:
+            continue
+        try:
+            aborted.check()
+        except NewerFormatError:
+            raise
+        except CorruptFileError as error:
+            notices.append(f"{error}: made anew from the batches")
+            producers = Producers()
+            replay_producers(segments[:at], producers, segment.base_offset)
+            aborted.clear()
+            for position, header in segment.batches_from(0):
+                _replay_into(segment, producers, position, header)
+
+
+def _replay_into(segment: Segment, producers: Producers, position: int, header: HeaderTuple) -> None:
+    """`replay_batch`, and a segment's aborted transactions. Raises KafkaError for a bad marker."""
+    completed = replay_batch(segment, producers, position, header)
+    if completed is not None and completed.is_aborted:
+        segment.note_aborted(completed, producers.last_stable_offset_after(completed))

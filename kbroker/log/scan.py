@@ -81,8 +81,8 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTu
         position += header[1] + LENGTH_OVERHEAD
 
 
-def intact_batches(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTuple, memoryview]]:
-    """Positions, headers and bytes of whole batches whose checksums hold; stops at the first that does not."""
+def intact_batches(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTuple]]:
+    """Positions and headers of whole batches whose checksums hold; stops at the first that does not."""
     data, start = memoryview(b""), position
     while end - position >= SMALLEST_BYTES:
         at = position - start
@@ -100,5 +100,5 @@ def intact_batches(file: File, position: int, end: int) -> Iterator[tuple[int, H
                 return
         if not is_intact(data, at, header):
             return
-        yield position, header, data[at : at + size]
+        yield position, header
         position += size

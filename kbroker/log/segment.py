@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from kbroker.log.aborted import AbortedIndex
+from kbroker.log.aborted import AbortedIndex, AbortedTransaction
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
+from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File
 from protocol.errors import ErrorCode, KafkaError
@@ -390,11 +391,12 @@ class Segment:
                 largest, largest_offset = header[8], header[0] + header[6]
         self._max_timestamp, self._max_timestamp_offset = largest, largest_offset
 
-    def note_aborted(self) -> AbortedIndex:
-        """The aborted transactions, about to be added to."""
+    def note_aborted(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
+        """Index the transaction that a marker in here has aborted. last_stable_offset: right after the marker."""
         if self._aborted is None:
             self._aborted = AbortedIndex(self.folder, self.base_offset)
-        return self._aborted
+        producer_id, first_offset, last_offset, _ = completed
+        self._aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
 
     def rebuild_indices(self) -> None:
         """Make both indices anew from the batches' headers."""

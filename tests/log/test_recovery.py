@@ -297,6 +297,20 @@ def test_transactions_survive_an_unclean_stop() -> None:
     assert (log.last_stable_offset, [tuple(entry) for entry in aborted or []]) == (2, [(9, 0, 1, 2)])
 
 
+def test_a_damaged_index_of_aborted_transactions_is_made_anew_after_a_clean_stop() -> None:
+    disk = new_disk()
+    log = open_at(disk, LogConfig(segment_bytes=150))
+    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(batch(producer=(8, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
+    log.close()
+    write(disk, path(2, "txnindex"), b"\x7f", 10)
+    log = open_at(disk)
+    log.set_high_watermark(3)
+    aborted = log.read(0, 1000, 3, with_aborted=True).aborted
+    assert [tuple(entry) for entry in aborted or []] == [(9, 0, 2, 1)]
+
+
 def test_messages_of_old_formats_are_walked_and_found() -> None:
     disk = new_disk()
     kept = bytes.fromhex("0000000000000000000000160000000001000000018bcfe56800ffffffffffffffff")
