@@ -308,21 +308,23 @@ class LogManager:
         return self._move_away(topic, index, "stray", 0)
 
     def _move_away(self, topic: str, index: int, state: FolderState, now_ms: int) -> bool:
-        log = self.get(topic, index)
-        if log is None:
+        if self.get(topic, index) is None:
             return False
         partition = TopicPartition(topic, index)
-        directory = self.directory_of(log.folder.path)
-        name = folder_name_in_state(partition, state, self._random.token(16).hex())
-        with _Storage(self, directory):
-            log.move_to(f"{directory.path}/{name}")
-        directory.moved_away(folder_name(partition))
-        del self._logs[partition]
-        directory.partitions -= 1
-        removal = log.delete()
-        if state == "delete":
-            self._delete_later(directory, removal, now_ms)
-        self._outdated[directory.path] = directory
+        for logs in (self._logs, self._futures):  # an Apache broker may have been moving a copy between directories
+            if (log := logs.get(partition)) is None:
+                continue
+            directory = self.directory_of(log.folder.path)
+            parent, _, old = log.folder.path.rpartition("/")
+            with _Storage(self, directory):
+                log.move_to(f"{parent}/{folder_name_in_state(partition, state, self._random.token(16).hex())}")
+            directory.moved_away(old)
+            del logs[partition]
+            directory.partitions -= 1
+            removal = log.delete()
+            if state == "delete":
+                self._delete_later(directory, removal, now_ms)
+            self._outdated[directory.path] = directory
         return True
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:

@@ -277,6 +277,15 @@ def test_foreign_things_are_reported_and_left_alone() -> None:
     assert len(manager) == 0
 
 
+def test_a_copy_that_was_moving_to_another_directory_goes_with_its_partition() -> None:
+    future = "t-0.0123456789abcdef0123456789abcdef-future"
+    manager = start(disk := stored({f"/a/{future}/partition.metadata": "x", "/a/t-0/partition.metadata": "x"}))
+    assert manager.delete("t", 0, now_ms=0)
+    manager.due(60_000, NOW)
+    run_jobs(manager, 60_000)
+    assert [name for name in names(disk, "/a") if name.startswith("t-0")] == []
+
+
 def test_a_stray_partition_is_reported_and_left_alone() -> None:
     disk = stored({"/a/t-0.0123456789abcdef0123456789abcdef-stray/partition.metadata": "x"})
     assert "a stray partition of an earlier life, left alone" in start(disk).notices[0]
