@@ -45,6 +45,7 @@ class _Values(NamedTuple):
     # another setting needs a look at records
 
     compact: bool = False  # this and the rest follow from the above
+    roll_ms: int = 0  # segment_ms, or max_compaction_lag_ms if that is less: compaction leaves the active segment alone
     delete: bool = False
     log_append_time: bool = False
     limits_timestamps: bool = False
@@ -70,6 +71,7 @@ class LogConfig(_Values):
         is_special = compact or limits_timestamps or log_append_time or self.compression_type != "producer"
         return self._replace(
             compact=compact,
+            roll_ms=min(self.segment_ms, self.max_compaction_lag_ms if compact else NEVER),
             delete="delete" in self.cleanup_policy,
             log_append_time=log_append_time,
             limits_timestamps=limits_timestamps,

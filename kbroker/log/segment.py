@@ -226,14 +226,14 @@ class Segment:
         config, present = self.config, self.size
         if present + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
-        if present and self.waited_ms(now_ms, max_timestamp) > config.segment_ms - self.jitter_ms:
+        if present and self.waited_ms(now_ms, max_timestamp) > config.roll_ms - self.jitter_ms:
             return True
         offsets, times = self._offsets, self._times
         if (offsets is not None and offsets.is_full) or (times is not None and times.is_full):
             return True
         first = self._rolling_timestamp if present else NO_TIMESTAMP
         self.roll_bytes = config.segment_bytes
-        self.roll_timestamp = first + config.segment_ms - self.jitter_ms if first >= 0 else _ASK
+        self.roll_timestamp = first + config.roll_ms - self.jitter_ms if first >= 0 else _ASK
         return False
 
     def reconfigure(self, config: LogConfig) -> None:

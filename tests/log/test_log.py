@@ -406,6 +406,13 @@ def test_a_segment_rolls_when_a_batch_is_that_much_later_than_its_first() -> Non
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
+def test_a_compacted_topic_rolls_in_time_to_be_compacted() -> None:
+    log = open_at(new_disk(), LogConfig(max_compaction_lag_ms=1000, cleanup_policy=frozenset({"compact"})))
+    for at_ms in (0, 1000, 1001):
+        log.append_as_leader(batch(timestamp=NOW + at_ms, key=b"k"), 0, NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
 def test_jitter_makes_a_segment_roll_earlier() -> None:
     log = open_at(new_disk(), LogConfig(segment_ms=1000, segment_jitter_ms=1000))
     jitter = log.active.jitter_ms
