@@ -14,7 +14,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
 from kbroker.log.producers import CompletedTransaction
-from kbroker.log.scan import SMALLEST_BYTES, header_at, headers
+from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
@@ -298,7 +298,8 @@ class Segment:
             raise self._corrupt(position)
         while position < end:
             if len(data) - at < _FIND_BYTES:
-                data, at = file.read(position, min(self.config.index_interval_bytes + HEADER_SIZE, end - position)), 0
+                most = min(self.config.index_interval_bytes + HEADER_SIZE, CHUNK_BYTES, end - position)
+                data, at = file.read(position, most), 0
                 if len(data) < SMALLEST_BYTES:
                     break
                 data += b"\0" * (_FIND_BYTES - len(data))  # the shortest message of v0, at the end

@@ -126,6 +126,18 @@ def test_regions_stay_good_when_the_log_forgets_their_file() -> None:
     assert offsets_in(region.read())[0] == 0
 
 
+def test_a_lookup_reads_little_at_a_time_however_sparse_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_at(new_disk(), LogConfig(index_interval_bytes=1 << 30))
+    for _ in range(100):
+        log.append_as_leader(batch(size=1000), 0, NOW)
+    sizes: list[int] = []
+    file = type(log.active.file)
+    read = file.read
+    monkeypatch.setattr(file, "read", lambda *args: (sizes.append(args[2]), read(*args))[1])
+    assert log.available_bytes(50, 100) > 0
+    assert max(sizes) <= 8192
+
+
 # ---- refusals
 
 
