@@ -10,6 +10,7 @@ Source: Kafka documentation, implementation, "Log"; KIP-112 (several directories
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -43,6 +44,7 @@ from kbroker.log.names import (
 )
 from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.ports import Disk, Lock, Random
+from protocol.errors import KafkaError
 from protocol.records import crc32c
 
 CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
@@ -329,19 +331,22 @@ class _Loader:
         high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
         for done, (name, folder) in enumerate(folders):
             partition = folder.topic_partition
-            log = open_log(
-                self._disk,
-                f"{self._path}/{name}",
-                self._config(partition.topic),
-                open_files=self._directory.open_files,
-                random=self._random,
-                wall_ms=self._wall_ms,
-                clean=clean,
-                recovery_point=trusted.get(partition, 0),
-                log_start_offset=start_offsets.get(partition, 0),
-                progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
-                notices=self._found.notices,
-            )
+            try:
+                log = open_log(
+                    self._disk,
+                    f"{self._path}/{name}",
+                    self._config(partition.topic),
+                    open_files=self._directory.open_files,
+                    random=self._random,
+                    wall_ms=self._wall_ms,
+                    clean=clean,
+                    recovery_point=trusted.get(partition, 0),
+                    log_start_offset=start_offsets.get(partition, 0),
+                    progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
+                    notices=self._found.notices,
+                )
+            except KafkaError as error:  # records below the recovery point that cannot be read
+                raise OSError(errno.EIO, f"{name}: {error.message}; verify-log says where") from error
             trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
             self._keep(partition, folder, log)

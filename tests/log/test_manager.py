@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from kbroker.log import LogConfig
+from kbroker.log import LogConfig, Origin
 from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.directory import DirectoryRefusedError, LoadProgress
@@ -19,7 +19,7 @@ from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode, KafkaError
 from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, run_jobs, start, text
-from tests.log.worlds import NOW, all_offsets
+from tests.log.worlds import NOW, all_offsets, batch, marker
 
 # ---- coming up
 
@@ -284,6 +284,26 @@ def test_a_copy_that_was_moving_to_another_directory_goes_with_its_partition() -
     manager.due(60_000, NOW)
     run_jobs(manager, 60_000)
     assert [name for name in names(disk, "/a") if name.startswith("t-0")] == []
+
+
+def test_a_directory_whose_records_cannot_be_read_goes_offline_alone() -> None:
+    manager = start(disk := SimDisk(), "/a", "/b")
+    create(manager, "bad")
+    log = manager.get("bad", 0)
+    assert log is not None
+    for records in (batch(producer=(9, 0, 0), attributes=0x10), marker(9, 0, commit=True)):
+        log.append_as_leader(records, 0, NOW, Origin.COORDINATOR)
+    log.roll(NOW)
+    manager.close()
+    directory, _, folder = log.folder.path.rpartition("/")
+    disk.remove(f"{log.folder.path}/{2:020d}.snapshot")
+    disk.remove(f"{directory}/.kafka_cleanshutdown")
+    position = len(batch()) + 61 + 7  # the type in the marker's key
+    file = disk.open(f"{log.folder.path}/{0:020d}.log", "write")
+    file.write([b"\x09"], position)
+    manager = start(disk, "/a", "/b")
+    assert [each.path for each in manager.directories if not each.online] == [directory]
+    assert f"{directory}: goes offline: {folder}: a control record of type UNKNOWN" in manager.notices[0]
 
 
 def test_a_stray_partition_is_reported_and_left_alone() -> None:
