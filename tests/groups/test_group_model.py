@@ -3,11 +3,12 @@
 - The assignments of a generation are those that its leader gave, and never overlap.
 - Generations only rise, as far as anything was told under them.
 - Every parked join and sync is answered by its deadline.
-- A broker that reads the log knows the same group and offsets.
+- A broker that reads the log knows the same group and offsets, and none that were deleted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -16,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kbroker.groups import Caller, GroupCoordinator
 from kbroker.groups.effects import Effect
-from kbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
+from kbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE, Group
 from kbroker.groups.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -24,8 +25,12 @@ from protocol.messages.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from protocol.messages.groups import (
+    DeleteGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -70,6 +75,7 @@ class RandomGroup(RuleBasedStateMachine):
         self.parked: dict[object, tuple[Member, str, int]] = {}
         self.proposed: dict[int, list[dict[str, bytes]]] = {}
         self.committed: dict[int, int] = {}
+        self.deleting = False  # tombstones are being written
 
     @initialize(delay=st.sampled_from(["0", str(INITIAL_DELAY_MS)]), seed=st.integers(0, 1000))
     def begin(self, delay: str, seed: int) -> None:
@@ -78,14 +84,19 @@ class RandomGroup(RuleBasedStateMachine):
 
     # --- steps
 
-    @rule(number=MEMBERS, version=st.sampled_from([3, 5, 9]), protocols=st.sampled_from(["a", "ab", "ba"]))
-    def join(self, number: int, version: int, protocols: str) -> None:
+    @rule(
+        number=MEMBERS,
+        version=st.sampled_from([3, 5, 9]),
+        protocols=st.sampled_from(["a", "ab", "ba"]),
+        rebalance_ms=st.sampled_from([0, REBALANCE_MS]),
+    )
+    def join(self, number: int, version: int, protocols: str, rebalance_ms: int = REBALANCE_MS) -> None:
         member = self.members[number]
         caller = self.world.call(version, member.name)
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
+            rebalance_timeout_ms=rebalance_ms,
             member_id=member.member_id,
             group_instance_id=member.instance,
             protocol_type="consumer",
@@ -173,6 +184,44 @@ class RandomGroup(RuleBasedStateMachine):
         elif answer is None:
             self.committed.pop(partition, None)  # its answer comes later: either offset is right from now on
 
+    @rule(partition=st.integers(0, 5))
+    def delete_offset(self, partition: int) -> None:
+        """By an admin client, which is refused while members read the topic."""
+        each = OffsetDeleteRequestPartition(partition_index=partition)
+        topic = OffsetDeleteRequestTopic(name="t", partitions=[each])
+        group, caller = self.group(), self.world.call(0)
+        if group is not None and group.state is EMPTY:
+            self.forget_offsets([partition])
+        request = OffsetDeleteRequest(group_id="g", topics=[topic])
+        self.remove(self.world.groups.delete_offsets(request, caller, self.world.now_ms))
+
+    @rule()
+    def delete_group(self) -> None:
+        """By an admin client, which is refused while there are members."""
+        group, caller = self.group(), self.world.call(2)
+        if group is not None and group.state is EMPTY:
+            self.forget_offsets(PARTITIONS)
+        request = DeleteGroupsRequest(groups_names=["g"])
+        self.remove(self.world.groups.delete_groups(request, caller, self.world.now_ms))
+
+    @rule(partition=st.integers(0, 5))
+    def delete_partition(self, partition: int) -> None:
+        """The topic is gone, and made again."""
+        self.forget_offsets([partition])
+        self.remove(self.world.groups.partitions_deleted([("t", partition)], self.world.now_ms))
+
+    def forget_offsets(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self.committed.pop(partition, None)
+
+    def remove(self, effects: list[Effect]) -> None:
+        self.deleting = self.world.hold
+        self.world.run(effects)
+        if self.group() is None:  # the next one begins with generation 1 again
+            self.told = -1
+            self.given.clear()
+            self.proposed.clear()
+
     @rule(delay_ms=st.sampled_from([1, 500, 1_500, 4_000, 9_000, 13_000]))
     def wait(self, delay_ms: int) -> None:
         self.world.wait(delay_ms)
@@ -183,9 +232,10 @@ class RandomGroup(RuleBasedStateMachine):
 
     @rule()
     def commit_appends(self) -> None:
-        self.world.hold = False
+        self.world.hold = self.deleting = False
         self.world.commit_appends()
 
+    @precondition(lambda self: not self.deleting)  # the log would still say what was
     @rule(error=st.sampled_from(FAILURES))
     def fail_appends(self, error: ErrorCode) -> None:
         self.world.hold = False
@@ -215,7 +265,11 @@ class RandomGroup(RuleBasedStateMachine):
         shard = reader.shard_to_load(0, 1_000_000)
         assert shard is not None
         read, present = shard.groups.get("g"), self.group()
-        if present is None or present.generation == 0:
+        if present is None:
+            assert read is None or (read.generation, read.offsets.committed) == (0, {})
+            return
+        if present.generation == 0:
+            assert present.offsets.committed == (read.offsets.committed if read else {})
             return
         assert read is None or read.generation <= present.generation
         assert present.offsets.committed == (read.offsets.committed if read else {})
