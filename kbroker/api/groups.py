@@ -1,10 +1,10 @@
 """FindCoordinator and the APIs of classic groups: who coordinates, who is a member, who reads what, how far.
 
 Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
-ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0. Groups are `kbroker.groups`;
+ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 1-10, OffsetFetch 1-10, OffsetDelete 0. Groups are `kbroker.groups`;
 these handlers hand requests over and carry out what comes back (`coordination.py`).
 
-Unlike Kafka: OffsetCommit 0-1 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
+Unlike Kafka: OffsetCommit 0 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
 transactions says COORDINATOR_NOT_AVAILABLE, and for share groups INVALID_REQUEST, until there are such coordinators.
 """
 
@@ -384,7 +384,7 @@ def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorC
 
 
 ROUTES = (
-    Route(8, OffsetCommitRequest, 2, 10, offset_commit, _refuse_commit),
+    Route(8, OffsetCommitRequest, 1, 10, offset_commit, _refuse_commit),
     Route(9, OffsetFetchRequest, 1, 10, offset_fetch, _refuse_offset_fetch),
     Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find),
     Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),

@@ -281,6 +281,14 @@ def test_partitions_refused_by_the_handler_keep_their_code_and_their_place() -> 
     assert world.groups.fetch_offsets("g", None) == {("t", 1): (Commit(5, -1, "", world.now_ms, -1, 0), NONE)}
 
 
+def test_commit_is_as_old_as_a_client_of_version_1_says() -> None:
+    world = World()
+    request = commit_request()
+    request.topics[0].partitions[0].commit_timestamp = 5
+    assert committed(world, request) == [NONE]
+    assert world.groups.fetch_offsets("g", None) == {("t", 0): (Commit(5, -1, "", 5, -1, 0), NONE)}
+
+
 def test_refused_partition_keeps_its_code_when_the_append_fails() -> None:
     world = World()
     world.hold = True
