@@ -28,6 +28,7 @@ from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.replica import ReplicaManager
 from kbroker.runtime.clock import SystemClock, SystemRandom
+from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.files import SystemDisk
@@ -64,6 +65,7 @@ class BrokerProcess:
         self._clock = SystemClock()
         self._random = SystemRandom()
         self._disk = SystemDisk()
+        self._shares = Shares.of(raise_limit())
         self._stopping = False
         self._choose_identity()
 
@@ -142,7 +144,7 @@ class BrokerProcess:
                 config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
                 cluster_id=self.cluster_id,
                 node_id=self.node_id,
-                config=ManagerConfig.of(config),
+                config=ManagerConfig.of(config)._replace(open_files=self._shares.log_files),
                 now_ms=self._clock.now_ms(),
                 wall_ms=self._clock.wall_ms(),
                 run_all=side_by_side,
@@ -188,7 +190,7 @@ class BrokerProcess:
             self.server.settle()
             plane = self.core.broker.plane
             if plane.config_changed:
-                self.server.limit(_limits(plane.configs.broker))
+                self.server.limit(_limits(plane.configs.broker, self._shares))
             if plane.fatal:
                 self._stop()
 
@@ -207,7 +209,7 @@ class BrokerProcess:
         )
         broker = Broker(plane, logs, replicas, self._clock, self._random)
         self.core = Core(broker, self._clock.now_ms())
-        self.server = Server(loop, self.core, self._clock, pool, _limits(self.config))
+        self.server = Server(loop, self.core, self._clock, pool, _limits(self.config, self._shares))
 
 
 def _full(path: str) -> str:
@@ -246,7 +248,7 @@ def _show_progress(progress: LoadProgress) -> None:
         )
 
 
-def _limits(config: BrokerConfig) -> Limits:
+def _limits(config: BrokerConfig, shares: Shares) -> Limits:
     return Limits(
         max_frame_bytes=config.socket_request_max_bytes,
         max_connections=config.max_connections,
@@ -254,6 +256,7 @@ def _limits(config: BrokerConfig) -> Limits:
         max_connections_per_ip_overrides=_counts_by_address(config.max_connections_per_ip_overrides),
         idle_ms=config.connections_max_idle_ms,
         send_buffer_bytes=config.socket_send_buffer_bytes,
+        most_sockets=shares.sockets,
     )
 
 

@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     max_connections_per_ip_overrides: dict[str, int]
     idle_ms: int  # connections.max.idle.ms; < 0: never
     send_buffer_bytes: int  # socket.send.buffer.bytes; -1: the system's own
+    most_sockets: int = 1 << 20  # no setting: how many descriptors there are for clients
 
 
 def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
@@ -226,6 +227,8 @@ class Server:
         limits = self._limits
         if len(self._connections) >= limits.max_connections and not control:
             return f"max.connections={limits.max_connections} are open"
+        if len(self._connections) >= limits.most_sockets and not control:
+            return f"{limits.most_sockets} are open, the other descriptors (ulimit -n) are for the logs"
         most = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
         if self._by_ip[host] >= most:
             return f"max.connections.per.ip={most} are open from this address"

@@ -97,6 +97,18 @@ def test_out_of_descriptors_it_goes_on_with_whom_it_has(tmp_path: Path) -> None:
         assert "Traceback" not in broker.log
 
 
+def test_clients_cannot_take_the_descriptors_of_the_logs(tmp_path: Path) -> None:
+    starting = BrokerProcess(tmp_path)
+    resource.prlimit(starting.process.pid, resource.RLIMIT_NOFILE, (120, 120))  # while it imports
+    with starting as broker:
+        here = World(broker.port)
+        more = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(130)]
+        for _ in range(20):
+            assert here.produce(here.filled(), b"still").base_offset == 3
+        for each in more:
+            each.close()
+
+
 def test_it_ends_cleanly_in_the_middle_of_flushes(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, log_flush_interval_messages="1", num_partitions="20") as broker:
         producer = KafkaProducer(bootstrap_servers=f"127.0.0.1:{broker.port}", linger_ms=0)

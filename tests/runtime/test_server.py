@@ -33,6 +33,13 @@ def test_beyond_max_connections_a_client_is_refused_with_one_line(caplog: pytest
         assert ["max.connections=2" in line for line in warnings(caplog)] == [True]
 
 
+def test_clients_leave_the_logs_their_descriptors(caplog: pytest.LogCaptureFixture) -> None:
+    with running(LIMITS._replace(most_sockets=2)) as here:
+        clients = [here.connect() for _ in range(3)]
+        assert [is_closed(client) for client in clients] == [False, False, True]
+        assert ["2 are open, the other descriptors" in line for line in warnings(caplog)] == [True]
+
+
 def test_a_client_that_leaves_makes_room() -> None:
     with running(LIMITS._replace(max_connections=1)) as here:
         here.connect().close()

@@ -1,0 +1,38 @@
+"""How many files and sockets the process may have open, and who may have how many of them.
+
+Used by `main.py` once, before anything is opened. A log directory whose files cannot be opened goes offline with all
+that is in it, so clients must not be able to use up the descriptors, however many connect; and what an operating system
+allows a process at first (`ulimit -n`, often 1,024) is less than it would allow.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from typing import NamedTuple
+
+MOST_LOG_FILES = 4096  # more open at once gains nothing: a segment is opened again when it is needed
+MOST_SPARE = 256  # listeners, checkpoints, flushes, deletions, regions of closed segments on their way out
+
+
+class Shares(NamedTuple):
+    """log_files: descriptors of segments and indices. sockets: connections of clients."""
+
+    log_files: int
+    sockets: int
+
+    @classmethod
+    def of(cls, limit: int) -> Shares:
+        """What there is of so many descriptors: up to half for the logs, most of the rest for clients."""
+        log_files = min(MOST_LOG_FILES, limit // 2)
+        return cls(log_files, limit - log_files - min(MOST_SPARE, limit // 8))
+
+
+def raise_limit() -> int:
+    """Ask for as many descriptors as the process may have, as the JVM does for Apache's broker. Returns: how many."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != most:
+        with suppress(OSError, ValueError):  # not allowed here: it goes with what there is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            limit = most
+    return limit if limit != resource.RLIM_INFINITY else 1 << 20

@@ -1,0 +1,25 @@
+"""Who may have how many files and sockets open."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from kbroker.runtime.descriptors import MOST_LOG_FILES, Shares, raise_limit
+
+
+@pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 20_000, 1 << 20])
+def test_logs_and_clients_together_leave_some_over(limit: int) -> None:
+    log_files, sockets = Shares.of(limit)
+    assert 2 <= log_files <= MOST_LOG_FILES
+    assert limit // 4 <= sockets < limit - log_files
+
+
+def test_the_limit_is_raised_to_what_is_allowed() -> None:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 256), most))
+        assert raise_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == most
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
