@@ -14,6 +14,7 @@ subtract start from the value in force. A topic's value that an older name of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -140,7 +141,7 @@ def _describe(
         entries = _entries(resource, call.broker.plane, overrides)
     except KafkaError as error:
         return _not_described(resource, error.code, error.message)
-    wanted = resource.configuration_keys or ()
+    wanted = set(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -253,9 +254,10 @@ def _alter(
     plane = call.broker.plane
     refused: dict[int, KafkaError] = {}
     changes: dict[Entity, Change] = {}
+    times = Counter(map(_identity, resources))
     for at, resource in enumerate(resources):
         try:
-            _check_resource(resource, resources, plane)
+            _check_resource(resource, times[_identity(resource)], plane)
             change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else BrokerConfig.KEYS)
             changes[_entity(resource)] = _checked(change, resource, plane)
         except KafkaError as error:
@@ -301,10 +303,9 @@ def _entity(resource: Resource) -> Entity:
     return "brokers", resource.resource_name or ALL_BROKERS
 
 
-def _check_resource(resource: Resource, resources: Sequence[Resource], plane: ControlPlane) -> None:
-    """Whether there is such a resource, and the request is sound about it. Raises: KafkaError."""
-    same = [each for each in resources if _identity(each) == _identity(resource)]
-    if len(same) > 1:
+def _check_resource(resource: Resource, times: int, plane: ControlPlane) -> None:
+    """Whether there is such a resource, and the request is sound about it. times: it has it. Raises: KafkaError."""
+    if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this resource more than once")
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):

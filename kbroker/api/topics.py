@@ -10,6 +10,7 @@ Unlike Kafka: replicas of a new topic are never refused by a policy class; error
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -124,11 +125,12 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "")
     names = [topic.name for topic in request.topics]
+    times = Counter(names)
     refused: dict[str, KafkaError] = {}
     wanted: list[NewTopic] = []
     for topic in request.topics:
         try:
-            wanted.append(_new_topic(topic, names, plane))
+            wanted.append(_new_topic(topic, times[topic.name], plane))
         except KafkaError as error:
             refused[topic.name] = error
     pending = plane.admin.create(wanted, validate_only=request.validate_only)
@@ -152,11 +154,11 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     return waiting.answer(call.now_ms) or waiting
 
 
-def _new_topic(topic: CreatableTopic, names: list[str], plane: ControlPlane) -> NewTopic:
-    """A topic as asked for. Raises: KafkaError for what can be seen without the store."""
+def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTopic:
+    """A topic as asked for. times: how often, in one request. Raises: KafkaError for what shows without the store."""
     if topic.name == METADATA_LOG:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_LOG} cannot be made by anybody")
-    if names.count(topic.name) > 1:
+    if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
     if topic.name in plane.cache.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {topic.name} already")
@@ -227,8 +229,8 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
         knows = call.version >= DELETION_DISABLED_SINCE
         return _refuse_delete(request, ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST, "")
     asked = [_resolved(topic, plane) for topic in _wanted(request)]
-    names = list({name: None for name, _ in asked if name is not None and name in plane.cache.topics})
-    pending = plane.admin.delete(names)
+    names = {name: None for name, _ in asked if name is not None and name in plane.cache.topics}
+    pending = plane.admin.delete(list(names))
 
     def answer_with(shown: set[str]) -> DeleteTopicsResponse:
         results = []
@@ -288,11 +290,11 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     plane = call.broker.plane
     if not plane.controller.is_active:
         return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "")
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     growths: list[Growth] = []
     for topic in request.topics:
-        if names.count(topic.name) > 1:
+        if times[topic.name] > 1:
             refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
         elif plane.controller.is_going(topic.name):
             refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
@@ -302,7 +304,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
 
     def answer_with(shown: set[str]) -> CreatePartitionsResponse:
         results = []
-        for name in dict.fromkeys(names):
+        for name in times:
             outcome = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(outcome, int) and not request.validate_only and name not in shown:
                 outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")

@@ -188,11 +188,11 @@ class Admin:
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
         term = self._term()
+        _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         lookups = [Exists(_config(topic.name)) for topic in topics]
         (there, doomed, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
         # a wish that outlived its topic, since a controller died between the two, would take the new one away
-        names = {*there.names, *doomed.names}
-        _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
+        names = {_plain(name): name for name in (*there.names, *doomed.names)}
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
@@ -201,7 +201,7 @@ class Admin:
             except KafkaError as error:
                 outcomes[topic.name] = error
                 continue
-            names.add(topic.name)
+            names[_plain(topic.name)] = topic.name
             outcomes[topic.name] = made
             if not validate_only:
                 made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
@@ -212,7 +212,7 @@ class Admin:
                 outcomes[name] = _failure(name, fault_of(answer, 0), fault_of(answer, 2))
         return outcomes
 
-    def _plan(self, topic: NewTopic, names: set[str]) -> MadeTopic:
+    def _plan(self, topic: NewTopic, names: Mapping[str, str]) -> MadeTopic:
         """Everything about a new topic but its id. Raises: KafkaError for whatever is wrong with it."""
         check_new_name(topic.name, names)
         configs = self._configs
@@ -364,23 +364,24 @@ class Admin:
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
-def check_new_name(name: str, names: set[str]) -> None:
+def check_new_name(name: str, names: Mapping[str, str]) -> None:
     """Whether a topic may be called this beside the others. Raises: KafkaError.
 
-    `.` and `_` count as the same letter, for the sake of metrics that are named after topics.
+    `.` and `_` count as the same letter, for the sake of metrics that are named after topics. names: of the others, by
+    themselves with `_` for each dot.
     """
     fault = topic_name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
-    if name in names:
+    other = names.get(_plain(name))
+    if other == name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
-    if "." in name or "_" in name:
-        plain = name.replace(".", "_")
-        clashes = sorted(each for each in names if each.replace(".", "_") == plain)
-        if clashes:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from {', '.join(clashes)} only in . and _"
-            )
+    if other is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from {other} only in . and _")
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def check_assignment(replicas: Mapping[int, Sequence[int]]) -> None:
