@@ -1,7 +1,8 @@
 """DescribeLogDirs: which log directory holds which partition, and how large it is.
 
-Served: DescribeLogDirs 0-4. An offline directory is named with KAFKA_STORAGE_ERROR. Unlike Kafka, replicas are never
-moved between directories, so there are no future replicas; AlterReplicaLogDirs is not served.
+Served: DescribeLogDirs 0-4. A directory that is offline or cannot be looked at is named with KAFKA_STORAGE_ERROR.
+Unlike Kafka, replicas are never moved between directories, so there are no future replicas; AlterReplicaLogDirs is not
+served.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call
     from kbroker.log import Log
+    from kbroker.log.directory import LogDirectory
+    from kbroker.ports import Volume
 
 
 def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
@@ -34,12 +37,12 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
     )
     results = []
     for directory, logs in call.broker.logs.by_directory():
-        if not directory.online:
+        volume = _volume(directory)
+        if volume is None:
             results.append(
                 DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
             )
             continue
-        volume = directory.disk.volume(directory.path)
         results.append(
             DescribeLogDirsResult(
                 error_code=0,
@@ -50,6 +53,14 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
             )
         )
     return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
+
+
+def _volume(directory: LogDirectory) -> Volume | None:
+    """None if it is offline, or cannot be looked at; a question takes no directory offline."""
+    try:
+        return directory.disk.volume(directory.path) if directory.online else None
+    except OSError:
+        return None
 
 
 def _topics(logs: Mapping[tuple[str, int], Log]) -> list[DescribeLogDirsTopic]:
