@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.replica import Partition, ReplicaManager
 
 TOPIC_IDS_SINCE = 13
+ZSTD_SINCE = 10  # KIP-110
 
 
 def fetch(request: FetchRequest, call: Call) -> Result:
@@ -46,7 +47,8 @@ def fetch(request: FetchRequest, call: Call) -> Result:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes)
+    knows_zstd = call.version >= ZSTD_SINCE
+    reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes, knows_zstd=knows_zstd)
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
@@ -86,7 +88,7 @@ class AwaitBytes:
 class Reader:
     """One fetch: what it wants, and how much."""
 
-    __slots__ = ("_isolation", "_max_bytes", "_min_bytes", "_replicas", "_session", "_wanted")
+    __slots__ = ("_isolation", "_knows_zstd", "_max_bytes", "_min_bytes", "_replicas", "_session", "_wanted")
 
     def __init__(
         self,
@@ -95,10 +97,13 @@ class Reader:
         session: FetchSession | None,
         wanted: Sequence[Wanted],
         most_bytes: int,
+        *,
+        knows_zstd: bool,
     ) -> None:
         self._replicas = replicas
         self._session = session
         self._wanted = wanted
+        self._knows_zstd = knows_zstd
         self._isolation = request.isolation_level
         self._max_bytes = min(request.max_bytes, most_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
@@ -209,6 +214,8 @@ class Reader:
         if wanted.topic_id != partition.topic_id and ZERO_UUID not in (wanted.topic_id, partition.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_epoch(wanted.current_leader_epoch)
+        if not self._knows_zstd and partition.log is not None and partition.log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition
 
 

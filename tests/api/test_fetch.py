@@ -63,6 +63,14 @@ def test_an_offset_out_of_range_is_told_at_once(client: Client, offset: int) -> 
     assert (part.error_code, part.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
+@pytest.mark.parametrize(("version", "code"), [(9, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (10, ErrorCode.NONE)])
+def test_a_topic_of_zstd_is_not_for_consumers_from_before_it(world: World, version: int, code: ErrorCode) -> None:
+    world.create("z", compression_type="zstd")
+    client = world.client()
+    client.ask(produce(b"a", topic="z"), 9)
+    assert fetched(client.ask(fetch(topic="z"), version))[0].error_code == code
+
+
 def test_an_unknown_topic_is_told_at_once(client: Client) -> None:
     part = fetched(client.ask(fetch(topic="unknown", max_wait_ms=1000), 12))[0]
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
