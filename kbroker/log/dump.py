@@ -9,6 +9,7 @@ Source: Kafka documentation, "Operations", kafka-dump-log; the names are those t
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
@@ -27,10 +28,11 @@ from kbroker.log.errors import CorruptFileError
 from kbroker.log.metaproperties import parse_meta_properties
 from kbroker.log.names import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, OFFSET_CHECKPOINTS, PARTITION_METADATA
 from kbroker.log.producers import NONE, parse_snapshot
+from kbroker.log.scan import headers
 from kbroker.log.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File
 from protocol.records import Record, RecordError, legacy
-from protocol.records.batch import LARGEST_SEQUENCE, MAGIC, NO_SEQUENCE
+from protocol.records.batch import LARGEST_SEQUENCE, LENGTH_OVERHEAD, MAGIC, NO_SEQUENCE, HeaderTuple
 from protocol.records.compression import codec_of
 from protocol.records.control_records import ControlType, parse_key, parse_marker
 
@@ -264,7 +266,7 @@ def _control_fields(record: Record) -> dict[str, Value]:
 
 
 class _Entries:
-    """The entries of an offset index, as the file has them."""
+    """The entries of an index, as the file has them."""
 
     def __init__(self, content: bytes, base_offset: int, entry: Struct) -> None:
         whole = len(content) - len(content) % entry.size
@@ -277,6 +279,25 @@ class _Entries:
         if self.surplus:
             return f"holds {self.surplus} bytes more than entries of {entry_size} bytes"
         return None
+
+
+class _Positions:
+    """From offsets to positions, by an offset index."""
+
+    def __init__(self, index: _Entries) -> None:
+        rows = index.rows
+        used = next((at for at, (relative, _) in enumerate(rows) if at and not relative), len(rows))
+        self._offsets = [index.base_offset + relative for relative, _ in rows[:used]]
+        self._positions = [position for _, position in rows[:used]]
+
+    def before(self, offset: int) -> int:
+        """Where the last entry at or before an offset points, 0 if there is none."""
+        at = bisect_right(self._offsets, offset)
+        return self._positions[at - 1] if at else 0
+
+
+def _last_offset(header: HeaderTuple) -> int:
+    return header[0] + header[6]
 
 
 def _dump_index(disk: Disk, path: str, base_offset: int, state: str, options: DumpOptions) -> Iterator[Shown]:
@@ -296,9 +317,9 @@ def _dump_index(disk: Disk, path: str, base_offset: int, state: str, options: Du
             if relative == 0 and at > 0:
                 return  # laid out and not used
             offset = base_offset + relative
-            batch = next(batches(file, position, min(size, position + options.max_message_bytes)), None)
-            if batch is None or batch.header.last_offset != offset:
-                found = "none" if batch is None else str(batch.header.last_offset)
+            batch = next(headers(file, position, min(size, position + options.max_message_bytes)), None)
+            if batch is None or _last_offset(batch[1]) != offset:
+                found = "none" if batch is None else str(_last_offset(batch[1]))
                 yield Fault(f"Mismatches in :{path}", f"Index offset: {offset}, log offset: {found}")
             if not options.verify_only:
                 yield Line("indexEntry", {"offset": offset, "position": position})
@@ -314,16 +335,15 @@ def _dump_time_index(disk: Disk, path: str, base_offset: int, state: str, option
             fault = _last_entry_fault([row[0] for row in entries.rows])
         yield _sanity(options.shown_path or path, fault)
         return
-    offsets = _Entries(_content(disk, _sibling(path, base_offset, "index", state)), base_offset, _OFFSET_ENTRY)
+    index = _Entries(_content(disk, _sibling(path, base_offset, "index", state)), base_offset, _OFFSET_ENTRY)
+    positions = _Positions(index)
     file = _log_of(disk, path, base_offset, state)
     try:
         previous = -1
         for at, (timestamp, relative) in enumerate(entries.rows):
             if relative == 0 and at > 0:
                 return
-            yield from _check_time_entry(
-                file, path, base_offset, offsets, (timestamp, base_offset + relative), previous
-            )
+            yield from _check_time_entry(file, path, positions, (timestamp, base_offset + relative), previous)
             if not options.verify_only:
                 yield Line("timeIndexEntry", {"timestamp": timestamp, "offset": base_offset + relative})
             previous = timestamp
@@ -332,16 +352,19 @@ def _dump_time_index(disk: Disk, path: str, base_offset: int, state: str, option
 
 
 def _check_time_entry(
-    file: File, path: str, base_offset: int, offsets: _Entries, entry: tuple[int, int], previous: int
+    file: File, path: str, positions: _Positions, entry: tuple[int, int], previous: int
 ) -> Iterator[Fault]:
     """Whether the entry names the end of a batch, and the largest timestamp in it."""
     timestamp, offset = entry
-    start = max((position for relative, position in offsets.rows if base_offset + relative <= offset), default=0)
-    batch = next((each for each in batches(file, start, file.size()) if each.header.last_offset >= offset), None)
-    if batch is None or batch.header.last_offset != offset:
-        found = -1 if batch is None else batch.header.last_offset
+    walk = headers(file, positions.before(offset), file.size())
+    position, header = next((each for each in walk if _last_offset(each[1]) >= offset), (0, None))
+    if header is None or _last_offset(header) != offset:
+        found = -1 if header is None else _last_offset(header)
         title = "The following indexed offsets are not found in the log."
         yield Fault(title, f"Indexed offset: {offset}, found log offset: {found}")
+        return
+    batch = next(batches(file, position, position + header[1] + LENGTH_OVERHEAD), None)
+    if batch is None:  # its broker has cut it off meanwhile
         return
     try:
         largest = max((record.timestamp for record in batch.records()), default=batch.header.max_timestamp)
