@@ -110,12 +110,15 @@ class Broker:
         return replies
 
     def step(self, now_ms: int) -> bool:
-        """Let the control plane go on, and pass on what it found out; whether there may be more to do."""
+        """Let the control plane go on, pass on what it and the logs found out; whether there may be more to do."""
         plane = self.plane
         went_on = plane.step(now_ms)
         if plane.deleted:
             deleted, plane.deleted = plane.deleted, []
             self.coordination.carry_out(self.groups.partitions_deleted(deleted, now_ms), now_ms)
+        if self.logs.notices:
+            self._heed_logs()
+            went_on = True
         return went_on
 
     def expire(self, now_ms: int) -> None:
@@ -124,7 +127,6 @@ class Broker:
         self.coordination.expire(now_ms)
         if now_ms >= self._logs_due_ms:
             self._logs_due_ms = self.logs.due(now_ms, self.clock.wall_ms())
-            self._heed_logs()
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
@@ -141,7 +143,6 @@ class Broker:
             if self.logs.durable:
                 durable, self.logs.durable = self.logs.durable, []
                 self.replicas.became_durable(durable)
-            self._heed_logs()
         else:
             self.plane.handle(event, now_ms)
 
@@ -156,12 +157,12 @@ class Broker:
         """An OSError reached the core: if it names a file in a log directory, that one goes offline."""
         if isinstance(error.filename, str):
             self.replicas.went_offline(self.logs.disk_failed(error.filename, error))
-        self._heed_logs()
 
     def _heed_logs(self) -> None:
         """What the log manager noticed by itself."""
         self.replicas.heed_lost()
-        if self.logs.notices:
-            notices, self.logs.notices = self.logs.notices, []
-            for notice in notices:
-                log.warning("%s", notice)
+        notices, self.logs.notices = self.logs.notices, []
+        for notice in notices:
+            log.warning("%s", notice)
+        if not self.logs.has_online_directory:
+            self.plane.fatal = "no log directory is left"

@@ -62,7 +62,7 @@ class OwnRequest(NamedTuple):
 class ControlPlane:
     """The parts: `cache`, `configs`, `controller`, `admin`, `lane`, `producer_ids`.
 
-    cluster_id: None until it is known. fatal: why the broker cannot be part of this cluster; whoever runs it stops.
+    cluster_id: None until it is known. fatal: why the broker cannot go on in this cluster; whoever runs it stops.
     config_changed: dynamic settings of this broker are other ones; set back by who has looked.
     """
 

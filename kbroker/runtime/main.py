@@ -114,7 +114,7 @@ class BrokerProcess:
             gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
             # few hundred objects, would cost a twentieth of the start
             started(self)
-            loop.run_until(lambda: self._stopping)
+            loop.run_until(lambda: self._stopping or plane.fatal)
         if plane.fatal:
             log.error("%s", plane.fatal)
         server.close()
@@ -191,8 +191,6 @@ class BrokerProcess:
             plane = self.core.broker.plane
             if plane.config_changed:
                 self.server.limit(_limits(plane.configs.broker, self._shares))
-            if plane.fatal:
-                self._stop()
 
         def post(event: object) -> None:
             loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from protocol.errors import ErrorCode
 from protocol.messages.handshake import ApiVersionsRequest
 from tests.e2e.world import World
 from tests.processes import BrokerProcess, Client
@@ -107,6 +108,17 @@ def test_clients_cannot_take_the_descriptors_of_the_logs(tmp_path: Path) -> None
             assert here.produce(here.filled(), b"still").base_offset == 3
         for each in more:
             each.close()
+
+
+def test_it_stops_with_its_last_log_directory(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).await_start()
+    here = World(broker.port)
+    topic = here.filled()
+    resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))  # EFBIG: no file grows beyond
+    assert here.produce(topic, b"v" * 5000).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.wait() == 1
+    assert "no log directory is left" in broker.log
+    assert "Traceback" not in broker.log
 
 
 def test_it_ends_cleanly_in_the_middle_of_flushes(tmp_path: Path) -> None:
