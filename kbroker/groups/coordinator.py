@@ -179,29 +179,17 @@ class GroupCoordinator:
         request: from version 10 on with the topics' names filled in. refused: partitions that the handler has turned
         down already (unknown, not allowed), for the same response.
         """
-        codes = dict(refused or {})
-        asked = {(topic.name, each.partition_index): each for topic in request.topics for each in topic.partitions}
         shard = self._shard(request.group_id, may_be_empty=True)
         turn = self._turn(shard, now_ms)
         error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request)
-        commits = {}
-        for where, each in asked.items():
-            if where in codes:
-                continue
-            if error is not NONE:
-                codes[where] = error
-            elif isinstance(shard, GroupShard) and not shard.metadata_fits(each.committed_metadata or ""):
-                codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                commits[where] = _commit(each, request.retention_time_ms, now_ms)
-        response = _commit_response(request, codes)
-        if not commits:
-            turn.reply(caller.call, response)
-            return turn.effects
-        assert isinstance(shard, GroupShard), shard
-        number = shard.next_commit()
-        write = OffsetsStored(turn.partition, turn.epoch, request.group_id, number, commits, caller.call, response)
-        shard.store_offsets(turn, request.group_id, commits, write)
+        codes = dict(refused or {})
+        wanted = {
+            (topic.name, each.partition_index): _commit(each, request.retention_time_ms, now_ms)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        commits = _admitted(shard, error, wanted, codes)
+        _store(turn, shard, request.group_id, commits, caller, _commit_response(request, codes))
         return turn.effects
 
     def commit_offsets_in_transaction(
@@ -212,34 +200,20 @@ class GroupCoordinator:
         refused: Mapping[TopicPartition, ErrorCode] | None = None,
     ) -> list[Effect]:
         """TxnOffsetCommit, once the transaction has been verified: the offsets count from its marker on."""
-        codes = dict(refused or {})
         shard = self._shard(request.group_id)
         turn = self._turn(shard, now_ms)
         error = shard if isinstance(shard, ErrorCode) else shard.transactional_commit_error(request)
-        commits = {}
-        for topic in request.topics:
-            for each in topic.partitions:
-                where = topic.name, each.partition_index
-                metadata = each.committed_metadata or ""
-                if where in codes:
-                    continue
-                if error is not NONE:
-                    codes[where] = error
-                elif isinstance(shard, GroupShard) and not shard.metadata_fits(metadata):
-                    codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    commits[where] = Commit(each.committed_offset, each.committed_leader_epoch, metadata, now_ms)
-        response = _txn_commit_response(request, codes)
-        if not commits:
-            turn.reply(caller.call, response)
-            return turn.effects
-        assert isinstance(shard, GroupShard), shard
+        codes = dict(refused or {})
+        wanted = {
+            (topic.name, each.partition_index): Commit(
+                each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", now_ms
+            )
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        commits = _admitted(shard, error, wanted, codes)
         producer = request.producer_id, request.producer_epoch
-        number = shard.next_commit()
-        write = OffsetsStored(
-            turn.partition, turn.epoch, request.group_id, number, commits, caller.call, response, request.producer_id
-        )
-        shard.store_offsets(turn, request.group_id, commits, write, *producer)
+        _store(turn, shard, request.group_id, commits, caller, _txn_commit_response(request, codes), *producer)
         return turn.effects
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
@@ -469,6 +443,46 @@ def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:
     if not gathering.waiting:
         turn.reply(gathering.call, gathering.response)
     return turn.effects
+
+
+def _admitted(
+    shard: GroupShard | ErrorCode,
+    error: ErrorCode,
+    wanted: Mapping[TopicPartition, Commit],
+    codes: dict[TopicPartition, ErrorCode],
+) -> dict[TopicPartition, Commit]:
+    """The commits to write. error: of the group. codes: of partitions refused before; gains those refused here."""
+    commits = {}
+    for where, commit in wanted.items():
+        if where in codes:
+            continue
+        if isinstance(shard, ErrorCode) or error is not NONE:
+            codes[where] = error
+        elif not shard.metadata_fits(commit.metadata):
+            codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            commits[where] = commit
+    return commits
+
+
+def _store(
+    turn: Turn,
+    shard: GroupShard | ErrorCode,
+    group_id: str,
+    commits: dict[TopicPartition, Commit],
+    caller: Caller,
+    response: OffsetCommitResponse | TxnOffsetCommitResponse,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> None:
+    """Have commits written, and answered when they are; at once if there are none."""
+    if not commits:
+        turn.reply(caller.call, response)
+        return
+    assert isinstance(shard, GroupShard), shard
+    number = shard.next_commit()
+    write = OffsetsStored(turn.partition, turn.epoch, group_id, number, commits, caller.call, response, producer_id)
+    shard.store_offsets(turn, group_id, commits, write, producer_id, producer_epoch)
 
 
 def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, now_ms: int) -> Commit:
