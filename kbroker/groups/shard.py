@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from protocol.messages.transactions import TxnOffsetCommitRequest
 
 MINUTE_MS = 60_000
-NO_GENERATION = -1
+
+TOMBSTONES_PER_BATCH = 1_000
+"""Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
 
 
 class GroupShard:
@@ -259,8 +261,9 @@ class GroupShard:
             del self.groups[group.group_id]
             if group.generation > 0:  # else it only kept offsets, and has no record of its own
                 tombstones.append(records.group_tombstone(group.group_id))
-        if tombstones:
-            turn.append(tombstones, Removed(self.partition, self.epoch, group.group_id, gathering, list(places)))
+        removed = Removed(self.partition, self.epoch, group.group_id, gathering, list(places))
+        for at in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
+            turn.append(tombstones[at : at + TOMBSTONES_PER_BATCH], removed)
             if gathering is not None:
                 gathering.waiting += 1
 

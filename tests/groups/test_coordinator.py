@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
 from kbroker.groups import Append, Caller, Commit, GroupCoordinator, Reply, java_hash, partition_for, records
 from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
+from kbroker.groups.shard import TOMBSTONES_PER_BATCH
 from protocol.errors import ErrorCode
 from protocol.message import DecodeError
 from protocol.messages.group_offsets import (
@@ -21,6 +22,7 @@ from protocol.messages.group_offsets import (
     OffsetCommitResponse,
 )
 from protocol.messages.groups import (
+    DeleteGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -287,6 +289,20 @@ def test_commit_is_as_old_as_a_client_of_version_1_says() -> None:
     request.topics[0].partitions[0].commit_timestamp = 5
     assert committed(world, request) == [NONE]
     assert world.groups.fetch_offsets("g", None) == {("t", 0): (Commit(5, -1, "", 5, -1, 0), NONE)}
+
+
+def test_group_with_very_many_offsets_is_deleted_in_several_batches() -> None:
+    world = World()
+    committed(world, commit_request(partitions=2 * TOMBSTONES_PER_BATCH + 1))
+    caller = world.call(2)
+    effects = world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), caller, world.now_ms)
+    appends = [effect for effect in effects if isinstance(effect, Append)]
+    assert [len(append.records) for append in appends] == [TOMBSTONES_PER_BATCH, TOMBSTONES_PER_BATCH, 1]
+    answers = []
+    for append, error in zip(appends, (NONE, ErrorCode.NOT_ENOUGH_REPLICAS, NONE), strict=True):
+        effects = world.groups.written(append.write, error, world.now_ms, position=-1 if error else 0)
+        answers.append([effect.response.results[0].error_code for effect in effects if isinstance(effect, Reply)])
+    assert answers == [[], [], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
 
 
 def test_refused_partition_keeps_its_code_when_the_append_fails() -> None:
