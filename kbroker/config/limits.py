@@ -27,6 +27,11 @@ LONGEST_FSYNC_MS = 60_000
 # would outlast the ten seconds that `docker stop` has patience for.
 LOGS_CLOSED_AT_ONCE = 16
 
+# Records in a compressed batch, which may have 18 million of them in 180 KB. A batch that has to be built anew, and one
+# that a time is looked up in, is taken apart in memory: 200 bytes and 4 us a record. librdkafka's largest
+# batch.num.messages is the same number; Java's producer splits what is refused as too large.
+RECORDS_PER_COMPRESSED_BATCH = 1_000_000
+
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
 PARKED_OPERATIONS = 200_000
 

@@ -9,12 +9,13 @@ The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, U
 
 from __future__ import annotations
 
+from kbroker.config.limits import RECORDS_PER_COMPRESSED_BATCH
 from kbroker.log.config import LogConfig
 from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import RecordError, TornBatchError, crc32c
+from protocol.records import Record, RecordError, TornBatchError, crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -206,6 +207,11 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
 
 def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
     """Check that the records parse, have keys on a compacted topic, and timestamps within the topic's limits."""
+    if header[5] & CODEC_MASK and header[12] > RECORDS_PER_COMPRESSED_BATCH:
+        raise _refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{header[12]} records in a compressed batch, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
+        )
     facts = check_records(records, 0, header)
     if config.compact and facts[3] >= 0:
         raise RecordError(ErrorCode.INVALID_RECORD, 0, "a record without a key on a compacted topic", facts[3])
@@ -253,7 +259,7 @@ def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogCo
 
 def _rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec) -> memoryview:
     """The same records in a new batch; compressed here, in the loop, as compression.type wants it."""
-    parsed = [record._replace(offset=index) for index, record in enumerate(parse_records(records, 0, header))]
+    parsed = [Record(index, *record[1:]) for index, record in enumerate(parse_records(records, 0, header))]
     batch = build_batch(
         parsed,
         codec_id=codec.codec_id,

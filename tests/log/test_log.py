@@ -141,6 +141,11 @@ def test_a_lookup_reads_little_at_a_time_however_sparse_the_index(monkeypatch: p
 # ---- refusals
 
 
+def test_a_compressed_batch_of_millions_of_records_is_refused_unread() -> None:
+    with refused(ErrorCode.MESSAGE_TOO_LARGE):
+        open_at(new_disk()).append_as_leader(batch(1_000_001, records=b"", attributes=1), 0, NOW)
+
+
 def emptied_marker() -> memoryview:
     """A control batch whose only record is gone."""
     return batch(0, producer=(9, 0, -1), attributes=0x30, records=b"", last_offset_delta=0)
