@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. arguments: without the program's name, the process's own by default."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    # a name on disk need not be text, and not every terminal can show one that is
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         code = _run(words)
         sys.stdout.flush()

@@ -327,3 +327,9 @@ def test_verifying_changes_nothing(directory: Path) -> None:
     before = state()
     run(["verify-log", str(directory)])
     assert state() == before
+
+
+def test_a_file_whose_name_is_no_text_is_named_all_the_same(directory: Path, capsys: Captured) -> None:
+    (directory / os.fsdecode(b"odd\xff")).touch()
+    run(["verify-log", str(directory)])
+    assert "odd\\udcff" in capsys.readouterr().out
