@@ -8,6 +8,7 @@ directly. It never decides whether a commit is allowed (membership.py does).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -145,9 +146,10 @@ class GroupOffsets:
                 gone.append(where)
         return gone
 
-    def forget_all(self) -> list[TopicPartition]:
-        """As `forget`, of every partition."""
-        return self.forget(list(self.committed | self._on_the_way))
+    def places(self) -> list[TopicPartition]:
+        """The partitions that have an offset, or one on its way."""
+        pending = chain.from_iterable(self._in_transactions.values())
+        return list(dict.fromkeys(chain(self.committed, self._on_the_way, pending)))
 
     def _put(self, where: TopicPartition, commit: Commit) -> None:
         before = self.committed.get(where)

@@ -194,7 +194,7 @@ class GroupShard:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        gone = group.offsets.forget_all()
+        gone = group.offsets.forget(group.offsets.places())
         self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
         turn.happened(group_id, f"deleted, with {len(gone)} offsets")
         return ErrorCode.NONE
@@ -226,8 +226,9 @@ class GroupShard:
         if self.loading:
             self._deleted_meanwhile += partitions
             return
+        deleted = set(partitions)
         for group in list(self.groups.values()):
-            gone = group.offsets.forget(partitions)
+            gone = group.offsets.forget([where for where in group.offsets.places() if where in deleted])
             if gone:
                 self._remove(turn, group, gone, dead=_is_spent(group))
 
