@@ -5,7 +5,10 @@ Owns the sessions of all clients and the rule of who loses theirs when there are
 
 A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
 slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
-no error: it goes on with full requests.
+no error: it goes on with full requests. A session that loses its last partition is closed.
+
+Unlike Kafka: sessions in use are not pushed out by those of more partitions; and a partition whose topic was deleted is
+UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now.
 """
 
 from __future__ import annotations
