@@ -42,7 +42,8 @@ class Broker:
     """One broker's parts.
 
     strict: a failure that nobody foresaw is raised instead of answered; simulations and tests want that. jobs: work for
-    the disk, to be taken, run anywhere, and brought back as a DiskDone event.
+    the disk, to be taken, run anywhere, and brought back as a DiskDone event. fetch_regions: of how many partitions the
+    records go into one answer; each may hold a file open until it has left.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Broker:
         random: Random,
         *,
         strict: bool = False,
+        fetch_regions: int = 1000,
     ) -> None:
         now_ms = clock.now_ms()
         config = plane.configs.broker
@@ -63,6 +65,7 @@ class Broker:
         self.clock = clock
         self.random = random
         self.strict = strict
+        self.fetch_regions = fetch_regions
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, random)
         self.groups = GroupCoordinator(config, random)
         self.coordination = Coordination(self.groups, replicas, clock, config.offsets_topic_compression_codec, now_ms)

@@ -2,11 +2,12 @@
 
 Served: Fetch 4-18, with incremental sessions (`fetch_sessions.py`), topic ids from 13 on, and both isolation levels.
 An answer holds at most max_bytes, the request's or the broker's `fetch.max.bytes`, except that the first batch of the
-first partition with data always comes whole, so that a consumer gets on. An error of any partition, or a divergence of
-epochs, is answered at once.
+first partition with data always comes whole, so that a consumer gets on; and records of at most 1,000 partitions, since
+each may hold a file open. An error of any partition, or a divergence of epochs, is answered at once.
 
 Unlike Kafka: v0-v3 (down-conversion to formats 0 and 1) are not served yet, nor are followers; consumers are never
-sent to a nearer replica (KIP-392), whatever their rack.
+sent to a nearer replica (KIP-392), whatever their rack. A min_bytes that a segment's end cuts in two is waited for all
+the same.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from kbroker.api.broker import Broker
     from kbroker.api.call import Call, Result
     from kbroker.api.fetch_sessions import FetchSession
     from kbroker.log.log import Fetched
-    from kbroker.replica import Partition, ReplicaManager
+    from kbroker.replica import Partition
 
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 10  # KIP-110
@@ -48,7 +50,7 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     knows_zstd = call.version >= ZSTD_SINCE
-    reader = Reader(request, broker.replicas, session, wanted, broker.config.fetch_max_bytes, knows_zstd=knows_zstd)
+    reader = Reader(request, broker, session, wanted, knows_zstd=knows_zstd)
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
@@ -88,24 +90,33 @@ class AwaitBytes:
 class Reader:
     """One fetch: what it wants, and how much."""
 
-    __slots__ = ("_isolation", "_knows_zstd", "_max_bytes", "_min_bytes", "_replicas", "_session", "_wanted")
+    __slots__ = (
+        "_isolation",
+        "_knows_zstd",
+        "_max_bytes",
+        "_min_bytes",
+        "_most_regions",
+        "_replicas",
+        "_session",
+        "_wanted",
+    )
 
     def __init__(
         self,
         request: FetchRequest,
-        replicas: ReplicaManager,
+        broker: Broker,
         session: FetchSession | None,
         wanted: Sequence[Wanted],
-        most_bytes: int,
         *,
         knows_zstd: bool,
     ) -> None:
-        self._replicas = replicas
+        self._replicas = broker.replicas
         self._session = session
         self._wanted = wanted
         self._knows_zstd = knows_zstd
         self._isolation = request.isolation_level
-        self._max_bytes = min(request.max_bytes, most_bytes)
+        self._most_regions = broker.fetch_regions
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
 
     def partitions(self) -> list[Partition]:
@@ -137,7 +148,7 @@ class Reader:
                 try:
                     size = partition.log.available_bytes(wanted.fetch_offset, end)
                 except OSError as error:  # raised here, it would hit whoever's append makes us look
-                    self._replicas.storage_error(partition, error)
+                    self._replicas.read_failed(partition, error)
                     return True
                 available += min(size, wanted.max_bytes)
                 if available >= self._min_bytes:
@@ -151,13 +162,15 @@ class Reader:
     def response(self) -> FetchResponse:
         """Read now. Partitions share the bytes in the order they stand in."""
         left = self._max_bytes
+        regions_left = self._most_regions
         whole_first = True
         answers: list[tuple[Wanted, PartitionData, int]] = []
         for wanted in self._wanted:
             data, size = self._read(wanted, min(left, wanted.max_bytes), whole_first)
             if size:
                 whole_first = False
-                left = max(left - size, 0)
+                regions_left -= 1
+                left = max(left - size, 0) if regions_left else 0
             answers.append((wanted, data, size))
         session = self._session
         if session is None:
@@ -175,7 +188,7 @@ class Reader:
         except KafkaError as error:
             return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""), 0
         except OSError as error:
-            code = self._replicas.storage_error(partition, error).code
+            code = self._replicas.read_failed(partition, error).code
             return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
         return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
 

@@ -7,6 +7,7 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,12 @@ class ReplicaManager:
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror or error}"
         )
+
+    def read_failed(self, partition: Partition, error: OSError) -> KafkaError:
+        """As `storage_error`, but for want of a descriptor nothing is lost that cannot be read a moment later."""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror}")
+        return self.storage_error(partition, error)
 
     def heed_lost(self) -> None:
         """Take note of the partitions that the log manager lost by itself."""

@@ -12,20 +12,24 @@ from contextlib import suppress
 from typing import NamedTuple
 
 MOST_LOG_FILES = 4096  # more open at once gains nothing: a segment is opened again when it is needed
-MOST_SPARE = 256  # listeners, checkpoints, flushes, deletions, regions of closed segments on their way out
+MOST_FETCH_REGIONS = 1000  # of one answer; what is beyond comes with the next
 
 
 class Shares(NamedTuple):
-    """log_files: descriptors of segments and indices. sockets: connections of clients."""
+    """log_files: descriptors of segments and indices. sockets: connections of clients.
+
+    fetch_regions: of one answer, each of which may hold the file of a segment that the logs have let go.
+    """
 
     log_files: int
     sockets: int
+    fetch_regions: int
 
     @classmethod
     def of(cls, limit: int) -> Shares:
-        """What there is of so many descriptors: up to half for the logs, most of the rest for clients."""
+        """What there is of so many descriptors: up to half for the logs, a quarter for what is under way."""
         log_files = min(MOST_LOG_FILES, limit // 2)
-        return cls(log_files, limit - log_files - min(MOST_SPARE, limit // 8))
+        return cls(log_files, limit - log_files - limit // 4, min(MOST_FETCH_REGIONS, limit // 8))
 
 
 def raise_limit() -> int:

@@ -205,7 +205,7 @@ class BrokerProcess:
         plane = ControlPlane(
             self.node_id, configs, replicas, store, self._clock, self._random, self.endpoints, self.cluster_id
         )
-        broker = Broker(plane, logs, replicas, self._clock, self._random)
+        broker = Broker(plane, logs, replicas, self._clock, self._random, fetch_regions=self._shares.fetch_regions)
         self.core = Core(broker, self._clock.now_ms())
         self.server = Server(loop, self.core, self._clock, pool, _limits(self.config, self._shares))
 

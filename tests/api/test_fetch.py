@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kbroker.replica.partition import LeaderState
@@ -186,6 +188,28 @@ def test_the_brokers_own_limit_holds_too() -> None:
     for _ in range(5):
         client.ask(produce(b"v" * 1000), 9)
     assert len(fetched(client.ask(fetch(), 12))[0].records) == 2048
+
+
+def test_an_answer_holds_only_so_many_files_open(world: World, client: Client) -> None:
+    for index in range(3):
+        client.ask(produce(b"v", index=index), 9)
+    world.broker.fetch_regions = 2
+    parts = fetched(client.ask(fetch(indices=(2, 0, 1)), 12))
+    assert {index: len(part.records) > 0 for index, part in parts.items()} == {2: True, 0: True, 1: False}
+
+
+def test_want_of_a_descriptor_costs_a_fetch_and_not_the_directory() -> None:
+    world = World()
+    world.create("t", segment_bytes="2200")
+    client = world.client()
+    for _ in range(3):
+        client.ask(produce(b"v" * 1000), 9)
+    world.stop()
+    world.start()
+    client = world.client()
+    world.disk.fail("open", ".log", errno.EMFILE)
+    codes = [fetched(client.ask(fetch(), 12))[0].error_code for _ in range(2)]
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
 
 
 def test_bytes_of_all_partitions_count_for_min_bytes(client: Client) -> None:

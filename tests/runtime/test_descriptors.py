@@ -11,9 +11,10 @@ from kbroker.runtime.descriptors import MOST_LOG_FILES, Shares, raise_limit
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 20_000, 1 << 20])
 def test_logs_and_clients_together_leave_some_over(limit: int) -> None:
-    log_files, sockets = Shares.of(limit)
+    log_files, sockets, fetch_regions = Shares.of(limit)
     assert 2 <= log_files <= MOST_LOG_FILES
-    assert limit // 4 <= sockets < limit - log_files
+    assert limit // 4 <= sockets
+    assert 1 <= fetch_regions <= limit // 8 <= limit - log_files - sockets
 
 
 def test_the_limit_is_raised_to_what_is_allowed() -> None:
