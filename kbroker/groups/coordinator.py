@@ -72,6 +72,7 @@ from protocol.messages.transactions import (
 
 NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
 NONE = ErrorCode.NONE
+NO_ABSOLUTE = -(1 << 31)
 
 
 def java_hash(text: str) -> int:
@@ -84,8 +85,13 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of an internal topic that a group id, or a transactional id, belongs to, as Kafka computes it."""
-    return (java_hash(key) & 0x7FFFFFFF) % partitions
+    """The partition of an internal topic that a group id, or a transactional id, belongs to.
+
+    The hash's absolute value counts, unlike in a producer's choice, which takes the sign bit away; of the hash that has
+    none in 32 bits it is 0. Source: Utils.abs of Apache Kafka.
+    """
+    value = java_hash(key)
+    return 0 if value == NO_ABSOLUTE else abs(value) % partitions
 
 
 class GroupCoordinator:

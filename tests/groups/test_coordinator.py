@@ -78,6 +78,15 @@ def test_hash_is_that_of_java_strings(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [("g", 3), ("readers", 28), ("connect-cluster", 13), ("my-group", 12), ("test-consumer-group", 31)],
+)
+def test_group_belongs_to_the_partition_in_which_apache_brokers_keep_it(group_id: str, partition: int) -> None:
+    """The last two have negative hashes; partitions as printed by Utils.abs(hashCode) % 50 of kafka-clients 3.9.1."""
+    assert partition_for(group_id, 50) == partition
+
+
 def test_most_negative_hash_has_a_partition() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
