@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.log.scan import headers
-from protocol.records.batch import LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, HeaderTuple, unpack_header
-from protocol.records.content import parse_records
+from protocol.records import legacy
+from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
+from protocol.records.content import record_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kbroker.log.log import Log
     from kbroker.log.segment import Segment
@@ -61,8 +62,13 @@ def _first_in_batch(
     log: Log, segment: Segment, position: int, header: HeaderTuple, wanted: Callable[[int], bool]
 ) -> Found | None:
     data = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
-    for record in parse_records(data, 0, unpack_header(data, 0)):
-        timestamp = header[8] if header[5] & LOG_APPEND_TIME else record.timestamp
-        if record.offset >= log.log_start_offset and wanted(timestamp):
-            return Found(record.offset, timestamp)
+    times = record_times(data, 0, header) if header[3] == MAGIC else _legacy_times(data)
+    for offset, timestamp in times:
+        if offset >= log.log_start_offset and wanted(timestamp):
+            return Found(offset, timestamp)
     return None
+
+
+def _legacy_times(data: memoryview) -> Iterator[tuple[int, int]]:
+    """Of a message of v0 or v1, or of those in a wrapper."""
+    return ((record.offset, record.timestamp) for record in legacy.parse_set(data))

@@ -8,8 +8,10 @@ import pytest
 
 from kbroker.log import LogConfig, OpenFiles, Origin, RecoveryProgress, open_log
 from kbroker.log.errors import NewerFormatError
+from kbroker.log.times import Found, first_at_or_after, with_max_timestamp
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
+from protocol.records import Record, legacy
 from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, flush, marker, new_disk, open_at
 
 SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
@@ -324,6 +326,16 @@ def test_messages_of_old_formats_are_walked_and_found() -> None:
     write(disk, path(0, "log"), b"".join(messages))
     log = open_at(disk, clean=False)
     assert (log.log_end_offset, fetch(log, 3)) == (5, messages[3] + messages[4])
+
+
+@pytest.mark.parametrize("codec_id", [0, 1])
+def test_times_are_found_among_messages_of_old_formats(codec_id: int) -> None:
+    disk = new_disk()
+    records = [Record(offset, NOW + offset, None, b"") for offset in range(6)]
+    write(disk, path(0, "log"), legacy.build_set(records[:3], 1, codec_id=codec_id))
+    write(disk, path(0, "log"), legacy.build_set(records[3:], 1, codec_id=codec_id), size_of(disk, path(0, "log")))
+    log = open_at(disk, clean=False)
+    assert (first_at_or_after(log, NOW + 4), with_max_timestamp(log)) == (Found(4, NOW + 4), Found(5, NOW + 5))
 
 
 def test_the_shortest_message_of_all_is_found_at_the_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, batch
-from protocol.records.content import Facts, build_batch, check_records, parse_records, parse_set
+from protocol.records.content import Facts, build_batch, check_records, parse_records, parse_set, record_times
 
 CODECS = range(5)
 THREE = [
@@ -236,6 +237,25 @@ def test_build_then_parse_is_identity(records: list[Record], fields: dict[str, A
     assert header.delete_horizon_ms == fields["delete_horizon_ms"]
 
 
+@settings(max_examples=200)
+@given(some_records(), FIELDS)
+def test_times_are_those_of_the_parsed_records(records: list[Record], fields: dict[str, Any]) -> None:
+    view = memoryview(build_batch(records, **fields))
+    header = batch.check(view, 0, len(view))
+    parsed = parse_records(view, 0, header)
+    assert list(record_times(view, 0, header)) == [(record.offset, record.timestamp) for record in parsed]
+
+
+def test_times_of_a_batch_of_headers_take_a_few_times_its_bytes_of_memory() -> None:
+    view = memoryview(build_batch([Record(0, 7, None, None, ((b"", None),) * 300_000)], codec_id=1))
+    header = batch.check(view, 0, len(view))
+    tracemalloc.start()
+    assert list(record_times(view, 0, header)) == [(0, 7)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_000_000  # parsed, it takes 30 MB
+
+
 @settings(max_examples=300)
 @given(some_records(), st.sampled_from(CODECS), st.lists(st.tuples(st.integers(21), st.integers(0, 255)), max_size=4))
 def test_damage_under_a_mended_checksum_is_read_or_refused(
@@ -250,6 +270,8 @@ def test_damage_under_a_mended_checksum_is_read_or_refused(
     except RecordError:
         return
     assert len(found) == header.records_count
+    times = list(record_times(memoryview(data), 0, header))
+    assert times == [(record.offset, record.timestamp) for record in found]
 
 
 @settings(max_examples=80)
