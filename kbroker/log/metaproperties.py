@@ -59,6 +59,10 @@ def parse_meta_properties(text: str) -> MetaProperties:
     if "directory.id" in values and (directory_id is None or directory_id in RESERVED_DIRECTORY_IDS):
         raise CorruptFileError(f"is no directory's id: {values['directory.id']!r}", where="directory.id")
     node_id = _number(values, id_key) if id_key in values else None
+    if node_id is not None and node_id < 0:
+        raise CorruptFileError(f"is no broker's number: {node_id}", where=id_key)
+    if values.get("cluster.id") == "":
+        raise CorruptFileError("is empty", where="cluster.id")
     return MetaProperties(version, values.get("cluster.id"), node_id, directory_id)
 
 

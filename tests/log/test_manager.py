@@ -211,6 +211,8 @@ def test_mixed_directories_are_one_line_and_no_directory_is_made() -> None:
     [
         ({"/a/meta.properties": "version=2\n"}, "/a/meta.properties: version: has version 2"),
         ({"/a/meta.properties": "version=0\nbroker.id=x\n"}, "/a/meta.properties: broker.id: is not a number"),
+        ({"/a/meta.properties": "version=0\nbroker.id=-7\n"}, "/a/meta.properties: broker.id: is no broker's number"),
+        ({"/a/meta.properties": "version=0\ncluster.id=\n"}, "/a/meta.properties: cluster.id: is empty"),
         (
             {"/a/recovery-point-offset-checkpoint": "1\n0\n"},
             "/a/recovery-point-offset-checkpoint: line 1: has version 1",
