@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log import LogConfig
+from kbroker.metadata.cache import INTERNAL_TOPICS
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from kbroker.log.producers import Origin
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class ReplicaManager:

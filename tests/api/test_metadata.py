@@ -64,6 +64,13 @@ def test_a_topic_with_its_partitions() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_topics_of_the_brokers_themselves_are_internal(name: str) -> None:
+    cluster = Cluster(1)
+    cluster.create(name)
+    assert ask(cluster, name).topics[0].is_internal
+
+
 def test_cluster_and_controller_are_named() -> None:
     cluster = Cluster(1, 2)
     response = ask(cluster, broker=2)
