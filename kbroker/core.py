@@ -82,20 +82,24 @@ class Channel:
     out: what may be written now, in order. closing: why to hang up once `out` is written, or empty.
     """
 
-    __slots__ = ("broker", "closing", "out", "pending", "session", "unsent_bytes")
+    __slots__ = ("broker", "closing", "held_bytes", "out", "pending", "session", "unsent_bytes")
 
     def __init__(self, broker: Broker, session: Session) -> None:
         self.broker = broker
         self.session = session
         self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
         self.out: list[Piece] = []
-        self.unsent_bytes = 0
+        self.unsent_bytes = 0  # of `out`, and of what the connection has taken of it
+        self.held_bytes = 0  # of answers in `pending`
         self.closing = ""
 
     @property
     def full(self) -> bool:
         """Whether no more requests are taken until answers have left: back-pressure."""
-        return len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION or self.unsent_bytes > ANSWER_BYTES_PER_CONNECTION
+        return (
+            len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
+            or self.unsent_bytes + self.held_bytes > ANSWER_BYTES_PER_CONNECTION
+        )
 
     @property
     def busy(self) -> bool:
@@ -274,11 +278,14 @@ class Core:
             _emit(channel, buffers)
             return
         request.answer = buffers
+        channel.held_bytes += _bytes_in(buffers)
         if not request.late:
             pending.append(request)
             return
-        while pending and pending[0].answer is not None:
-            _emit(channel, pending.popleft().answer or [])
+        while pending and (answer := pending[0].answer) is not None:
+            pending.popleft()
+            channel.held_bytes -= _bytes_in(answer)
+            _emit(channel, answer)
         self.dirty[channel] = None
 
     def _hang_up(self, channel: Channel, reason: str) -> None:
@@ -364,9 +371,16 @@ class Core:
 
 def _emit(channel: Channel, buffers: list[Piece]) -> None:
     channel.out += buffers
+    channel.unsent_bytes += _bytes_in(buffers)
+
+
+def _bytes_in(buffers: list[Piece]) -> int:
+    """Of memory: regions are in files."""
+    size = 0
     for piece in buffers:
         if piece.__class__ is not Region:
-            channel.unsent_bytes += len(piece)
+            size += len(piece)
+    return size
 
 
 def _encode(request: Request, response: Message) -> list[Piece]:

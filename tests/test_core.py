@@ -111,6 +111,22 @@ def test_a_full_connection_has_room_again_once_its_answers_have_left(world: Worl
     assert not client.channel.full
 
 
+def test_answers_behind_one_that_waits_count_as_unsent_bytes(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.core.ANSWER_BYTES_PER_CONNECTION", 1000)
+    client.send(fetch(max_wait_ms=1000), 12)
+    answered = 0
+    while not client.channel.full and answered < 50:
+        client.send(MetadataRequest(topics=None), 9)
+        answered += 1
+    assert answered < 20
+    world.advance(1000)
+    client.look()
+    client.channel.sent()
+    assert not client.channel.full
+
+
 def test_records_from_files_do_not_count_as_unsent_bytes(world: World, client: Client) -> None:
     client.ask(produce(b"v" * 100_000), 9)
     client.send(fetch(max_wait_ms=500), 12)
