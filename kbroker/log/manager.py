@@ -235,12 +235,8 @@ class LogManager:
         log = self.get(topic, index) if not is_new else self._logs.get(partition)
         if log is not None:
             return log
-        offline = [directory.path for directory in self.directories if not directory.online]
-        if offline and not is_new:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{partition} may be in a directory that is offline: {', '.join(offline)}",
-            )
+        if not is_new:
+            self._check_is_nowhere(partition)
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
             raise _name_too_long(name)
@@ -260,6 +256,15 @@ class LogManager:
                 self._jobs.append(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")
+
+    def _check_is_nowhere(self, partition: TopicPartition) -> None:
+        """A partition without a log is known not to be there only if every directory can be looked at."""
+        offline = [directory.path for directory in self.directories if not directory.online]
+        if offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} may be in a directory that is offline: {', '.join(offline)}",
+            )
 
     def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
         path = f"{directory.path}/{name}"
@@ -296,7 +301,8 @@ class LogManager:
     def delete(self, topic: str, index: int, *, now_ms: int) -> bool:
         """Take a partition away: its folder is renamed now and removed by and by; whether there was one.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR if its directory is offline, or fails at it.
+        Raises KafkaError KAFKA_STORAGE_ERROR if its directory is offline, or may be, or fails at it. Otherwise a
+        deleted topic's partition would come back with its directory, perhaps beside another of that name.
         """
         return self._move_away(topic, index, "delete", now_ms)
 
@@ -308,24 +314,31 @@ class LogManager:
         return self._move_away(topic, index, "stray", 0)
 
     def _move_away(self, topic: str, index: int, state: FolderState, now_ms: int) -> bool:
-        if self.get(topic, index) is None:
-            return False
         partition = TopicPartition(topic, index)
+        if self.get(topic, index) is None:
+            self._check_is_nowhere(partition)
+            return False
         for logs in (self._logs, self._futures):  # an Apache broker may have been moving a copy between directories
-            if (log := logs.get(partition)) is None:
-                continue
-            directory = self.directory_of(log.folder.path)
-            parent, _, old = log.folder.path.rpartition("/")
-            with _Storage(self, directory):
-                log.move_to(f"{parent}/{folder_name_in_state(partition, state, self._random.token(16).hex())}")
-            directory.moved_away(old)
-            del logs[partition]
-            directory.partitions -= 1
-            removal = log.delete()
-            if state == "delete":
-                self._delete_later(directory, removal, now_ms)
-            self._outdated[directory.path] = directory
+            log = logs.get(partition)
+            if log is not None:
+                directory = self.directory_of(log.folder.path)
+                removal = self._rename_away(partition, log, state)
+                del logs[partition]
+                if state == "delete":
+                    self._delete_later(directory, removal, now_ms)
         return True
+
+    def _rename_away(self, partition: TopicPartition, log: Log, state: FolderState) -> DeleteJob:
+        """Rename a log's folder for good; how to remove it. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        directory = self.directory_of(log.folder.path)
+        _, _, old = log.folder.path.rpartition("/")
+        name = folder_name_in_state(partition, state, self._random.token(16).hex())
+        with _Storage(self, directory):
+            log.move_to(f"{directory.path}/{name}")
+        directory.moved_away(old)
+        directory.partitions -= 1
+        self._outdated[directory.path] = directory
+        return log.delete()
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
         """A topic's settings changed: its log takes them from now on."""
@@ -593,6 +606,7 @@ class LogManager:
             return load
 
         run_all([task(directory) for directory in self._online()])
+        copies: list[tuple[TopicPartition, Log]] = []
         for directory in self._online():
             outcome = outcomes[directory.path]
             if isinstance(outcome, OSError):
@@ -601,7 +615,9 @@ class LogManager:
                 self._give_up()
                 raise outcome
             else:
-                self._adopt(directory, outcome, now_ms)
+                copies += self._adopt(directory, outcome, now_ms)
+        for partition, log in copies:
+            self._settle_copy(partition, log)
         for partition, log in list(self._logs.items()):
             if partition in self._logs:  # a directory that fails takes its others along
                 self._flush_if_wanted(partition, log)
@@ -609,21 +625,47 @@ class LogManager:
             raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
         self._timers = Timers(self._config, now_ms)
 
-    def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> None:
+    def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> list[tuple[TopicPartition, Log]]:
+        """Count what was loaded as this manager's, but for logs of partitions that other directories have, too."""
         self.notices += loaded.notices
-        for mine, theirs in ((self._logs, loaded.logs), (self._futures, loaded.futures)):
-            for partition, log in theirs.items():
-                if partition in mine:
-                    self._give_up()
-                    other = mine[partition].folder.path
-                    raise DirectoryRefusedError(
-                        f"{log.folder.path}: there is another copy at {other}; remove the stale one"
-                    )
-                mine[partition] = log
-                directory.partitions += 1
+        directory.partitions += len(loaded.logs) + len(loaded.futures)
+        copies = [(partition, log) for partition, log in loaded.logs.items() if partition in self._logs]
+        for partition, log in loaded.logs.items():
+            self._logs.setdefault(partition, log)
+        for partition, log in loaded.futures.items():
+            if self._futures.setdefault(partition, log) is not log:
+                self._refuse_copy(log, self._futures[partition])
         for path in loaded.deleted:
             job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
             self._delete_later(directory, job, now_ms)
+        return copies
+
+    def _settle_copy(self, partition: TopicPartition, copy: Log) -> None:
+        """A partition is in two directories: an empty copy is set aside; between others somebody has to choose.
+
+        A directory that fails while a partition is made in it keeps an empty one.
+        """
+        first = self._logs.get(partition)
+        if first is None or not self.directory_of(copy.folder.path).online:
+            copy.close_files()  # a directory went offline meanwhile, and this comes back with the next start
+            return
+        kept, other = (first, copy) if copy.log_end_offset == 0 else (copy, first)
+        path = other.folder.path
+        if other.log_end_offset:
+            self._refuse_copy(copy, first)
+        self._logs[partition] = kept
+        try:
+            self._rename_away(partition, other, "stray")
+        except KafkaError:
+            other.close_files()
+        self.notices.append(f"{path}: is empty, and there is another copy at {kept.folder.path}: set aside")
+
+    def _refuse_copy(self, copy: Log, first: Log) -> None:
+        self._give_up()
+        copy.close_files()
+        raise DirectoryRefusedError(
+            f"{copy.folder.path}: there is another copy at {first.folder.path}; remove the stale one"
+        )
 
     def _give_up(self) -> None:
         """The broker does not start: let go of everything."""

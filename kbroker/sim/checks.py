@@ -239,9 +239,9 @@ class Checks:
         era = self.catalogue.era(topic)  # a doomed topic, too, gets a log that it could not get earlier
         if before is not None or not self.catalogue.is_doomed(topic):
             era = self.catalogue.begins(topic, machine.broker.replicas.partitions[history.where].topic_id)
-        if before is not None:
-            if history.era == era:
-                raise self.world.broken(f"{history}: its log was replaced, and nobody wished it away")
+        if before is not None and history.era == era:
+            raise self.world.broken(f"{history}: its log was replaced, and nobody wished it away")
+        if before is not None or history.era != era:
             self._forget_all(history)
         if log.log_end_offset or log.log_start_offset:
             raise self.world.broken(f"{history}: is new, and goes from {log.log_start_offset} to {log.log_end_offset}")
@@ -331,14 +331,17 @@ class Checks:
                 history.may_start = max(history.may_start, log.log_start_offset)
             self.compare(history, log)
             history.log = log
+        may_be_offline = not all(directory.online for directory in machine.broker.logs.directories)
         for where, history in self.partitions.items():
             if where not in there:
-                self._vanished(history)
+                self._vanished(history, may_be_offline=may_be_offline)
 
-    def _vanished(self, history: PartitionHistory) -> None:
-        """A partition is not there after a start: only a power cut before its first fsync may do that."""
+    def _vanished(self, history: PartitionHistory, *, may_be_offline: bool = False) -> None:
+        """A partition is not there after a start: a power cut before its first fsync may do that, or a dead disk."""
         history.log = None
         self._forget_if_over(history)
+        if may_be_offline:
+            return
         if history.end:
             raise self.world.broken(f"{history}: is gone, up to {history.end} was promised")
         self._forget_all(history)

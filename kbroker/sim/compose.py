@@ -26,14 +26,14 @@ from kbroker.sim.store import Ensemble
 if TYPE_CHECKING:
     from kbroker.sim.machine import Compose, Machine
 
-LOG_DIR = "/data/kbroker"
+LOG_DIR, OTHER_LOG_DIR = "/data/kbroker", "/data/other"
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER, PORT, PLAINTEXT = "PLAINTEXT", 9092, 0
 
 
 def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     """A way to compose a broker without others. static: its server.properties. ensemble: where its metadata is."""
-    given = {key: Given(value, "server.properties") for key, value in static.items()}
+    given = {key: Given(value, "server.properties") for key, value in {"log.dirs": LOG_DIR, **static}.items()}
 
     def compose(machine: Machine) -> Core:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
@@ -54,7 +54,7 @@ def _open_logs(machine: Machine, configs: Configs, random: SimRandom) -> LogMana
     return open_logs(
         machine.disk,
         random,
-        [LOG_DIR],
+        configs.broker.log_dirs,
         config_of=lambda name: LogConfig.of(configs.topic_config(name), configs.broker),
         cluster_id=CLUSTER_ID,
         node_id=machine.broker_id,

@@ -45,6 +45,7 @@ class Faults:
         self._clients = clients
         self._chance = world.chance("faults")
         self._doubtful: set[str] = set()  # machines that failed to sync: nobody can tell what is on their disks
+        self._dead: set[str] = set()  # machines of which a disk answers nothing any more, until it is mended
         self._kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "kill within": self._kill_within,
@@ -55,6 +56,7 @@ class Faults:
             "slow network": self._slow_network,
             "slow disk": self._slow_disk,
             "disk error": self._disk_error,
+            "dead disk": self._dead_disk,
             "clock": self._clock,
             "session": self._session,
             "store cut": self._store_cut,
@@ -88,14 +90,35 @@ class Faults:
         """Look after the machines, again and again: start what is down, end what cannot go on."""
         for machine in self._machines:
             if not machine.up:
-                machine.disk.fault = None
+                if machine.name not in self._dead:
+                    machine.disk.fault = None
+                elif not self.active or self._chance.random() < 0.1:
+                    self._mend(machine)
                 if self.active and "kill within" in self.kinds and self._chance.random() < 0.1:
                     machine.kill_in_calls(self._chance.randint(1, 30))
                 machine.start()
             elif not machine.broker.logs.has_online_directory:
                 self.world.note(f"{machine} has no disk left")
                 machine.kill()
+            elif not all(directory.online for directory in machine.broker.logs.directories):
+                self._restart_mended(machine)
         self.world.after(ROUND_MS, self.operate)
+
+    def _restart_mended(self, machine: Machine) -> None:
+        """It goes on with the disks that are left; sooner or later somebody mends the others, and starts it again."""
+        if self.active and self._chance.random() < 0.9:
+            return
+        self._mend(machine)
+        if self._chance.random() < 0.5:
+            machine.kill()
+        else:
+            machine.stop()
+
+    def _mend(self, machine: Machine) -> None:
+        """Its disks answer again; the directories on them come back with the next start."""
+        self.world.note(f"{machine} has its disks mended")
+        machine.disk.fault = None
+        self._dead.discard(machine.name)
 
     def _plan(self, kind: str, mean_ms: int) -> None:
         self.world.after(int(self._chance.expovariate(1 / mean_ms)), self._happen, kind, mean_ms)
@@ -181,6 +204,23 @@ class Faults:
                 self._doubtful.add(machine.name)
                 machine.disk.crash_at = None
             return OSError(code, errno.errorcode[code], path)
+
+        machine.disk.fault = fault
+
+    def _dead_disk(self) -> None:
+        """Nothing under one of the log directories can be read or written, until it is mended."""
+        machine = self._machine()
+        if machine is None:
+            return
+        gone = self._chance.choice([directory.path for directory in machine.broker.logs.directories])
+        self.world.note(f"{machine}: the disk under {gone} dies")
+        self._dead.add(machine.name)
+        self._doubtful.add(machine.name)
+        machine.disk.crash_at = None
+
+        def fault(call: str, path: str) -> OSError | None:
+            lies_there = path == gone or path.startswith(f"{gone}/")
+            return OSError(errno.EIO, "EIO", path) if lies_there else None
 
         machine.disk.fault = fault
 

@@ -104,6 +104,7 @@ class Machine:
             return False
         except (DirectoryRefusedError, OSError) as error:
             self.world.note(f"{self} cannot start: {error}")
+            self._power_loss = False  # of a crash that was planned before, and has not come
             self._settle_disk()
             return False
         self.core = core

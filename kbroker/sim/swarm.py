@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import FOREVER, Checks
-from kbroker.sim.compose import alone
+from kbroker.sim.compose import LOG_DIR, OTHER_LOG_DIR, alone
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
 from kbroker.sim.keeper import MOST_PARTITIONS, Keeper
@@ -249,4 +249,6 @@ def _settings(chance: random.Random) -> dict[str, str]:
     }
     if chance.random() < 0.5:
         settings["log.flush.interval.ms"] = "2000"
+    if chance.random() < 0.4:
+        settings["log.dirs"] = f"{LOG_DIR},{OTHER_LOG_DIR}"
     return settings

@@ -245,13 +245,69 @@ def test_a_directory_named_twice_is_one_line() -> None:
     assert refusal(SimDisk(), "/a", "/b", "/a/") == "/a: is named twice in log.dirs"
 
 
+def two_copies(*, first: int, second: int) -> SimDisk:
+    """A disk with a partition in two directories, with so many records in each."""
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    for topic, records in (("t", first), ("u", second)):
+        create(manager, topic)
+        if records:
+            append(manager, topic, count=records)
+    manager.close()
+    disk.rename("/b/u-0", "/b/t-0")
+    disk.restart(power_loss=False)
+    return disk
+
+
 def test_two_copies_of_a_partition_are_one_line() -> None:
+    disk = two_copies(first=1, second=1)
+    assert refusal_without_check(disk, "/a", "/b") == "/b/t-0: there is another copy at /a/t-0; remove the stale one"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept", "aside"), [(3, 0, "/a", "/b"), (0, 3, "/b", "/a"), (0, 0, "/a", "/b")]
+)
+def test_an_empty_copy_of_a_partition_is_set_aside(first: int, second: int, kept: str, aside: str) -> None:
+    disk = two_copies(first=first, second=second)
+    manager = start(disk, "/a", "/b")
+    log = manager.get("t", 0)
+    assert log is not None
+    assert (log.folder.path, log.log_end_offset) == (f"{kept}/t-0", 3 if first or second else 0)
+    assert [name[-6:] for name in names(disk, aside) if name.startswith("t-0")] == ["-stray"]
+    assert manager.notices == [f"{aside}/t-0: is empty, and there is another copy at {kept}/t-0: set aside"]
+
+
+def test_a_partition_that_may_be_in_an_offline_directory_is_not_called_deleted() -> None:
     disk = SimDisk()
     manager = start(disk, "/a", "/b")
     create(manager, "t")
     manager.close()
-    disk.make_dir("/b/t-0")
-    assert "/b/t-0: there is another copy at /a/t-0" in refusal_without_check(disk, "/a", "/b")
+    disk.restart(power_loss=False)
+    disk.fail("open", "/a/meta.properties", errno.EIO)
+    with pytest.raises(KafkaError) as caught:
+        start(disk, "/a", "/b").delete("t", 0, now_ms=0)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_directory_that_cannot_set_an_empty_copy_aside_goes_offline_alone() -> None:
+    disk = two_copies(first=3, second=0)
+    disk.fail("rename", "/b/t-0", errno.EIO)
+    manager = start(disk, "/a", "/b")
+    assert [directory.online for directory in manager.directories] == [True, False]
+    assert manager.get("t", 0) is not None
+
+
+def test_a_partition_that_a_failing_directory_kept_an_empty_folder_of_comes_up_again() -> None:
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    disk.fail("open", "/a/t-0/00000000000000000000.log", errno.ENOSPC)
+    create(manager, "t")
+    append(manager, "t", count=2)
+    manager.close()
+    disk.restart(power_loss=False)
+    log = start(disk, "/a", "/b").get("t", 0)
+    assert log is not None
+    assert (log.folder.path, log.log_end_offset) == ("/b/t-0", 2)
 
 
 def test_stored_identity_is_what_the_directories_say() -> None:
