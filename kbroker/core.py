@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Signal, Ticket
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
+from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
+    LARGE_PRODUCE_BYTES,
     PARKED_OPERATIONS,
+    PARTITIONS_PER_PRODUCE,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     REQUESTS_IN_FLIGHT_PER_CONNECTION,
 )
@@ -154,6 +157,13 @@ class Core:
         try:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
+            if (
+                api_key == PRODUCE
+                and len(frame) > LARGE_PRODUCE_BYTES
+                and names_over(PARTITIONS_PER_PRODUCE, frame, version, start)
+            ):
+                self._hang_up(channel, f"{request!r} names over {PARTITIONS_PER_PRODUCE} partitions")
+                return
             body = route.request.decode(frame, version, start)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")

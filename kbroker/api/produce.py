@@ -10,7 +10,8 @@ until it began, so nobody waits for more than two of them.
 A batch that is refused for one of its records names the first such record (KIP-467).
 
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator; a
-compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE.
+compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a request over
+1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`).
 """
 
 from __future__ import annotations

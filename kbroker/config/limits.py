@@ -55,6 +55,11 @@ MEMBER_NAME_LENGTH = 1_000
 # thousands of members and fetches of tens of thousands of partitions stay well below.
 REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 
+# Named by one Produce, topics counted too; looked at where it is larger than a request of 1 MB, which a client's
+# max.request.size is as shipped. Without records, a partition is 8 bytes there, and some 500 once decoded and answered.
+PARTITIONS_PER_PRODUCE = 100_000
+LARGE_PRODUCE_BYTES = 1024 * 1024 + 4096
+
 # Made by one CreateTopics or CreatePartitions. Each costs a folder, open files and writes to the metadata store; a
 # count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same limit.
 NEW_PARTITIONS_PER_REQUEST = 10_000
