@@ -294,13 +294,10 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
 
 
 def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        error_code=code,
-        error_message=text,
-        node_id=-1,
-        port=-1,
-        coordinators=[_nobody(key, code) for key in request.coordinator_keys],
-    )
+    """From version 4 on the code is beside each key, and nowhere else."""
+    if request.coordinator_keys:
+        return FindCoordinatorResponse(coordinators=[_nobody(key, code) for key in request.coordinator_keys])
+    return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, port=-1)
 
 
 def _refuse_join(request: JoinGroupRequest, code: ErrorCode, text: str) -> JoinGroupResponse:
@@ -359,9 +356,8 @@ def _refuse_offset_fetch_as(request: OffsetFetchRequest, version: int, code: Err
 def _refuse_describe(request: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=[
-            DescribedGroup(
+            DescribedGroup(  # without the text: only version 6 could say it
                 error_code=code,
-                error_message=text,
                 group_id=group_id,
                 group_state="",
                 protocol_type="",
