@@ -6,8 +6,9 @@ sides agree (`auto.create.topics.enable`, allow_auto_topic_creation).
 
 Unlike Kafka: the answer to a Metadata that creates topics waits for their leaders, AUTO_CREATE_WAIT_MS at most; only
 then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that a client's first send need not wait out its
-retry backoff. A broker that is not the controller answers LEADER_NOT_AVAILABLE as well. REBOOTSTRAP_REQUIRED is never
-sent, no broker is ever fenced, and no replica is an eligible leader out of sync: all three belong to a metadata quorum.
+retry backoff. A broker that is not the controller answers LEADER_NOT_AVAILABLE as well. More topics at once than one
+CreateTopics may make are POLICY_VIOLATION, and none is created. REBOOTSTRAP_REQUIRED is never sent, no broker is ever
+fenced, and no replica is an eligible leader out of sync: all three belong to a metadata quorum.
 Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all there are, as in
 Kafka without an authorizer.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.internal_topics import topic_on_demand
 from kbroker.api.routes import Route
+from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
@@ -109,11 +111,10 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
     if not plane.controller.is_active:
         codes = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
         return _answer(request, call, names, [], codes)
-    creations = {
-        name: plane.admin.auto_create(topic_on_demand(name, plane.configs.broker))
-        for name in missing
-        if topic_name_fault(name) is None
-    }
+    legal = [name for name in missing if topic_name_fault(name) is None]
+    if len(legal) > NEW_PARTITIONS_PER_REQUEST:
+        return _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION))
+    creations = {name: plane.admin.auto_create(topic_on_demand(name, plane.configs.broker)) for name in legal}
     waiting = AwaitTopics(request, call, names, creations)
     return waiting.answer(call.now_ms) or waiting
 

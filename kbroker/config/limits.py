@@ -60,7 +60,8 @@ REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 PARTITIONS_PER_PRODUCE = 100_000
 LARGE_PRODUCE_BYTES = 1024 * 1024 + 4096
 
-# Made by one CreateTopics or CreatePartitions. Each costs a folder, open files and writes to the metadata store; a
-# count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same limit.
+# Made by one CreateTopics or CreatePartitions; topics made by one Metadata. Each costs a folder, open files and writes
+# to the metadata store; a count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same
+# limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 LONG_POLL_STEP_MS = 20  # fetches without news are answered on multiples of this: one wake-up for many of them

@@ -160,6 +160,13 @@ def test_a_creation_that_takes_long_is_answered_as_kafka_does_at_once() -> None:
     assert ask(Cluster(1), "a", wait=False).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
+def test_one_question_does_not_make_more_topics_than_one_creation_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.api.metadata.NEW_PARTITIONS_PER_REQUEST", 2)
+    cluster = Cluster(1)
+    assert [topic.error_code for topic in ask(cluster, "a", "b", "c").topics] == [ErrorCode.POLICY_VIOLATION] * 3
+    assert [topic.error_code for topic in ask(cluster, "a", "b").topics] == [ErrorCode.NONE] * 2
+
+
 def test_a_creation_that_fails_says_why() -> None:
     cluster = Cluster(1, default_replication_factor="2")
     assert ask(cluster, "a").topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
