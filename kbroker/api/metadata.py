@@ -175,8 +175,7 @@ def _answer(
     """missing: why topics that were to be created are not there."""
     plane = call.broker.plane
     era = 0 if call.version == 0 else 1 if call.version < LISTENER_NOT_FOUND_SINCE else 2
-    topics = [_missing_id(topic_id) for topic_id in unknown_ids]
-    topics += [
+    topics = [
         _topic(plane.cache, name, call.session.listener, era)
         if name in plane.cache.topics
         else _missing_topic(name, missing or {})
@@ -189,7 +188,7 @@ def _answer(
         brokers=_brokers(plane.cache, call.session.listener),
         cluster_id=plane.cluster_id,
         controller_id=plane.cache.controller_id,
-        topics=topics,
+        topics=[*map(_missing_id, unknown_ids), *topics],
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asks_for_cluster else NOT_ASKED,
     )
 

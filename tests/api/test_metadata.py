@@ -217,6 +217,12 @@ def test_operations_are_told_if_asked_for() -> None:
     assert ask(cluster, "a").topics[0].topic_authorized_operations == -(2**31)
 
 
+def test_nothing_is_allowed_on_a_topic_whose_id_nobody_knows() -> None:
+    topics = [MetadataRequestTopic(topic_id=bytes(15) + b"\7", name=None)]
+    (topic,) = Cluster(1).ask(MetadataRequest(topics=topics, include_topic_authorized_operations=True), 12).topics
+    assert (topic.error_code, topic.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))
+
+
 def test_an_answer_is_worked_out_once_between_two_updates() -> None:
     cluster = Cluster(1)
     cluster.create("a", 2)
