@@ -15,7 +15,7 @@ from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import Record, RecordError, TornBatchError, crc32c
+from protocol.records import RecordError, TornBatchError, crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -25,7 +25,6 @@ from protocol.records.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
-    TRANSACTIONAL,
     HeaderTuple,
     assign,
     scan,
@@ -33,7 +32,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, accept, build_batch, check_records, parse_records
+from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch
 from protocol.records.control_records import ControlType, parse_marker
 
 _CLIENT = Origin.CLIENT  # looked up once
@@ -161,7 +160,7 @@ def _plan_with_care(
                 return _duplicate(repeated, config)
 
     if rebuild is not None:
-        records = _rebuilt(records, header, config, rebuild)
+        records = _rebuilt(records, header, config, rebuild, in_order=facts[4] < 0)
         header = unpack_header(records, 0)
     size = len(records)
     if size > config.segment_bytes:
@@ -257,18 +256,12 @@ def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogCo
     return codec_of(source) if facts[4] >= 0 and origin is Origin.CLIENT else None
 
 
-def _rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec) -> memoryview:
+def _rebuilt(
+    records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec, *, in_order: bool
+) -> memoryview:
     """The same records in a new batch; compressed here, in the loop, as compression.type wants it."""
-    parsed = [Record(index, *record[1:]) for index, record in enumerate(parse_records(records, 0, header))]
-    batch = build_batch(
-        parsed,
-        codec_id=codec.codec_id,
-        level=config.compression_level if config.compression_type == codec.name else None,
-        producer_id=header[9],
-        producer_epoch=header[10],
-        base_sequence=header[11],
-        transactional=bool(header[5] & TRANSACTIONAL),
-    )
+    level = config.compression_level if config.compression_type == codec.name else None
+    batch = rebuild_batch(records, 0, header, codec_id=codec.codec_id, level=level, in_order=in_order)
     if len(batch) > config.max_message_bytes:
         raise _too_large(len(batch), config)
     return memoryview(batch)

@@ -45,6 +45,7 @@ __all__ = [
     "check_records",
     "parse_records",
     "parse_set",
+    "rebuild_batch",
     "record_times",
 ]
 
@@ -195,6 +196,59 @@ def build_batch(
     )
     write_crc(out, 0, len(out))
     return out
+
+
+def rebuild_batch(
+    buffer: memoryview,
+    position: int,
+    header: HeaderTuple,
+    *,
+    codec_id: int,
+    level: int | None = None,
+    in_order: bool,
+    limit: int = LIMIT_BYTES,
+) -> bytearray:
+    """The batch at `position` under another codec, its records numbered 0, 1, 2... and otherwise as they are.
+
+    in_order: what `check_records`, which has passed the batch, says of its offset deltas. Raises: RecordError, beyond
+    limit. The batch does not say LogAppendTime, nor a delete horizon, whatever the old one said.
+    """
+    body, start, end = _body(buffer, position, header, limit)
+    body = memoryview(body)[start:end] if in_order else _numbered(body, start, header[12])
+    out = bytearray(buffer[position : position + HEADER_SIZE])
+    out += codec_of(codec_id).compress(body, level)
+    attributes = codec_id | header[5] & (TRANSACTIONAL | CONTROL)
+    HEADER.pack_into(out, 0, header[0], len(out) - LENGTH_OVERHEAD, *header[2:5], attributes, *header[6:])
+    write_crc(out, 0, len(out))
+    return out
+
+
+def _numbered(body: Readable, at: int, count: int) -> bytearray:
+    """Checked records with the offset deltas 0, 1, 2...; one by one, since a few bytes may hold millions of headers."""
+    out, view = bytearray(), memoryview(body)
+    for index in range(count):
+        size, at = _varint(body, at, _UINT32)
+        stop = at + size
+        _, behind_timestamp = _varint(body, at + 1, _UINT64)
+        _, behind_offset = _varint(body, behind_timestamp, _UINT32)
+        number = _packed_varint(index)
+        out += _packed_varint(size + len(number) - (behind_offset - behind_timestamp))
+        out += view[at:behind_timestamp]
+        out += number
+        out += view[behind_offset:stop]
+        at = stop
+    return out
+
+
+def _packed_varint(value: int) -> bytes:
+    """A zigzag varint of a number not below 0."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def _body(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[Readable, int, int]:

@@ -14,7 +14,15 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, batch
-from protocol.records.content import Facts, build_batch, check_records, parse_records, parse_set, record_times
+from protocol.records.content import (
+    Facts,
+    build_batch,
+    check_records,
+    parse_records,
+    parse_set,
+    rebuild_batch,
+    record_times,
+)
 
 CODECS = range(5)
 THREE = [
@@ -244,6 +252,32 @@ def test_times_are_those_of_the_parsed_records(records: list[Record], fields: di
     header = batch.check(view, 0, len(view))
     parsed = parse_records(view, 0, header)
     assert list(record_times(view, 0, header)) == [(record.offset, record.timestamp) for record in parsed]
+
+
+@settings(max_examples=200)
+@given(some_records(), FIELDS, st.sampled_from(CODECS))
+def test_a_rebuilt_batch_has_the_same_records_numbered_from_0(
+    records: list[Record], fields: dict[str, Any], codec_id: int
+) -> None:
+    view = memoryview(build_batch(records, **fields))
+    header = batch.check(view, 0, len(view))
+    parsed = parse_records(view, 0, header)
+    in_order = check_records(view, 0, header)[4] < 0
+    ((rebuilt, found),) = parse_set(rebuild_batch(view, 0, header, codec_id=codec_id, in_order=in_order))
+    first = parsed[0].offset if in_order else header[0]
+    assert found == [record._replace(offset=first + index) for index, record in enumerate(parsed)]
+    assert (rebuilt.codec_id, rebuilt[8:], rebuilt.is_transactional) == (codec_id, header[8:], fields["transactional"])
+
+
+def test_rebuilding_a_batch_of_headers_takes_a_few_times_its_bytes_of_memory() -> None:
+    records = [Record(1, 7, None, None, ((b"", None),) * 300_000)]
+    view = memoryview(build_batch(records, base_offset=0, codec_id=1))
+    header = batch.check(view, 0, len(view))
+    tracemalloc.start()
+    rebuild_batch(view, 0, header, codec_id=1, in_order=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6_000_000  # parsed, it takes 30 MB
 
 
 def test_times_of_a_batch_of_headers_take_a_few_times_its_bytes_of_memory() -> None:
