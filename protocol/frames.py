@@ -21,7 +21,14 @@ _FIRST_ROOM = 1 << 20  # a peer that announces a larger frame gets memory as it 
 
 
 class FrameError(ValueError):
-    """A size that no frame may have: the stream cannot be followed any further."""
+    """A size that no frame may have: the stream cannot be followed any further.
+
+    frames: what came whole before it with the same call.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.frames: Sequence[memoryview] = ()
 
 
 class FrameDecoder:
@@ -65,9 +72,13 @@ class FrameDecoder:
                 return frames
             size, self._head = self._checked(_SIZE.unpack(self._head)[0]), b""
             position = self._take(data, taken, size, frames)
-        while end - position >= SIZE_BYTES:
-            size = self._checked(_SIZE.unpack_from(data, position)[0])
-            position = self._take(data, position + SIZE_BYTES, size, frames)
+        try:
+            while end - position >= SIZE_BYTES:
+                size = self._checked(_SIZE.unpack_from(data, position)[0])
+                position = self._take(data, position + SIZE_BYTES, size, frames)
+        except FrameError as error:
+            error.frames = frames
+            raise
         if position < end:
             self._head = bytes(data[position:])
         return frames

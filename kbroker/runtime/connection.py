@@ -131,6 +131,7 @@ class Connection:
         try:
             frames = decoder.feed(self._view[:size]) if room is None else decoder.filled(size)
         except FrameError as error:
+            self._handle(error.frames, self.last_heard_ms, is_last=True)
             self.close(str(error))
             return ()
         if room is not None or decoder.midway:
@@ -145,12 +146,12 @@ class Connection:
         else:
             self.close("")
 
-    def _handle(self, frames: Sequence[memoryview], now_ms: int) -> None:
-        """Pass frames to the core, as many as are its turn, and write what that gave."""
+    def _handle(self, frames: Sequence[memoryview], now_ms: int, *, is_last: bool = False) -> None:
+        """Pass frames to the core, as many as are its turn (all, if they are the last), and write what that gave."""
         channel = self.channel
         server = self._server
         receive = server.core.receive
-        turn = len(frames) if self.in_lane else REQUESTS_PER_LOOP_TURN
+        turn = len(frames) if self.in_lane or is_last else REQUESTS_PER_LOOP_TURN
         try:
             for number, frame in enumerate(frames):
                 if server.lane and not self.in_lane:

@@ -60,6 +60,13 @@ def test_a_frame_larger_than_any_buffer_comes_in_whole(here: Loopback) -> None:
     assert here.answers(client, 3) == [b"e1", large, b"e2"]
 
 
+def test_what_came_before_a_size_no_frame_may_have_is_handled(here: Loopback) -> None:
+    client = here.connect()
+    here.send_bytes(client, framed(b"e") * 100 + struct.pack(">i", -1) + b"and more")
+    here.await_close(client)
+    assert here.core.seen == [b"e"] * 100
+
+
 def test_an_answer_that_comes_later_waits_in_its_place(here: Loopback) -> None:
     client = here.connect()
     here.send(client, b"p1", b"p2")
