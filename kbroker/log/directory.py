@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.log.checkpoints import (
@@ -27,7 +27,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import OpenFiles
 from kbroker.log.log import Log
-from kbroker.log.metaproperties import MetaProperties, format_meta_properties, parse_meta_properties
+from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
 from kbroker.log.names import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -116,6 +116,35 @@ def _read_offsets(disk: Disk, path: str, name: str, notices: list[str]) -> dict[
     except CorruptFileError as error:
         notices.append(f"{error.at(f'{path}/{name}')}; the file is ignored")
         return {}
+
+
+def stored_identity(disk: Disk, paths: Iterable[str]) -> MetaProperties:
+    """Cluster and node id that the directories agree on, as far as they say; touches nothing.
+
+    Directories that cannot be read are left out. Raises DirectoryRefusedError if they contradict one another.
+    """
+    known = MetaProperties()
+    metas = whose(disk, paths)[0]
+    fault = check_agreement(metas)
+    if fault is not None:
+        raise DirectoryRefusedError(str(fault))
+    for meta in metas.values():
+        known = MetaProperties(
+            0, known.cluster_id or meta.cluster_id, meta.node_id if known.node_id is None else known.node_id
+        )
+    return known
+
+
+def whose(disk: Disk, paths: Iterable[str]) -> tuple[dict[str, MetaProperties], dict[str, OSError]]:
+    """Whose each directory is (nobody's if it is new), and those that cannot be read."""
+    metas: dict[str, MetaProperties] = {}
+    failed: dict[str, OSError] = {}
+    for path in paths:
+        try:
+            metas[path] = inspect(disk, path).meta or MetaProperties()
+        except OSError as error:
+            failed[path] = error
+    return metas, failed
 
 
 class LogDirectory:
@@ -272,6 +301,14 @@ def log_start_offsets(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int
 def high_watermarks(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
     """What replication-offset-checkpoint says of these logs."""
     return {partition: log.high_watermark for partition, log in logs.items()}
+
+
+OFFSETS_OF: dict[str, Callable[[Mapping[TopicPartition, Log]], dict[tuple[str, int], int]]] = {
+    RECOVERY_POINTS: recovery_points,
+    LOG_START_OFFSETS: log_start_offsets,
+    HIGH_WATERMARKS: high_watermarks,
+}
+"""What each checkpoint says of a directory's logs."""
 
 
 def checksums(disk: Disk, path: str) -> dict[str, int]:

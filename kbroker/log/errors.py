@@ -5,6 +5,8 @@ Raised by the parsers, which know no path, and given one by whoever read the fil
 
 from __future__ import annotations
 
+import errno
+
 
 class CorruptFileError(Exception):
     """A file does not hold what its name promises.
@@ -29,3 +31,8 @@ class CorruptFileError(Exception):
 
 class NewerFormatError(CorruptFileError):
     """The file names a version that this program does not know: written by a newer broker, never touched by us."""
+
+
+def reason_of(error: OSError) -> str:
+    """What the operating system said, in one line."""
+    return f"{error.strerror or error} [{errno.errorcode.get(error.errno or 0, '?')}]"

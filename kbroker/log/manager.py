@@ -39,22 +39,19 @@ from kbroker.log.background import (
 from kbroker.log.checkpoints import format_partition_metadata, parse_partition_metadata, read_text
 from kbroker.log.config import LogConfig
 from kbroker.log.directory import (
+    OFFSETS_OF,
     DirectoryRefusedError,
     Loaded,
     LoadProgress,
     LogDirectory,
-    high_watermarks,
-    inspect,
-    log_start_offsets,
-    recovery_points,
+    whose,
 )
-from kbroker.log.errors import CorruptFileError
+from kbroker.log.errors import CorruptFileError, reason_of
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement
 from kbroker.log.names import (
-    HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     MAX_NAME_LENGTH,
     PARTITION_METADATA,
@@ -69,11 +66,6 @@ from kbroker.ports import Disk, Random
 from protocol.errors import ErrorCode, KafkaError
 
 _SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
-_OFFSETS: dict[str, Callable[[Mapping[TopicPartition, Log]], dict[tuple[str, int], int]]] = {
-    RECOVERY_POINTS: recovery_points,
-    LOG_START_OFFSETS: log_start_offsets,
-    HIGH_WATERMARKS: high_watermarks,
-}
 
 
 def open_logs(
@@ -101,35 +93,6 @@ def open_logs(
     manager._claim(cluster_id, node_id)
     manager._load(now_ms, wall_ms, run_all, progress)
     return manager
-
-
-def stored_identity(disk: Disk, paths: Iterable[str]) -> MetaProperties:
-    """Cluster and node id that the directories agree on, as far as they say; touches nothing.
-
-    Directories that cannot be read are left out. Raises DirectoryRefusedError if they contradict one another.
-    """
-    known = MetaProperties()
-    metas = _readable(disk, paths)[0]
-    fault = check_agreement(metas)
-    if fault is not None:
-        raise DirectoryRefusedError(str(fault))
-    for meta in metas.values():
-        known = MetaProperties(
-            0, known.cluster_id or meta.cluster_id, meta.node_id if known.node_id is None else known.node_id
-        )
-    return known
-
-
-def _readable(disk: Disk, paths: Iterable[str]) -> tuple[dict[str, MetaProperties], dict[str, OSError]]:
-    """Whose each directory is (nobody's if it is new), and those that cannot be read."""
-    metas: dict[str, MetaProperties] = {}
-    failed: dict[str, OSError] = {}
-    for path in paths:
-        try:
-            metas[path] = inspect(disk, path).meta or MetaProperties()
-        except OSError as error:
-            failed[path] = error
-    return metas, failed
 
 
 class LogManager:
@@ -389,7 +352,7 @@ class LogManager:
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Waits for the disk, unless it says that already. Raises OSError."""
-        directory.write_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
+        directory.write_checkpoint(name, OFFSETS_OF[name](self._logs_in(directory)))
         if name in directory.writing:
             directory.writing[name] = True  # what is being written is older
 
@@ -404,7 +367,7 @@ class LogManager:
         if directory is None or not directory.online:
             return []
         directory.online = False
-        self.notices.append(f"{directory.path}: goes offline: {_reason(error)}")
+        self.notices.append(f"{directory.path}: goes offline: {reason_of(error)}")
         gone = list(self._logs_in(directory))
         for partition in gone:
             self._logs.pop(partition).close_files()
@@ -481,7 +444,7 @@ class LogManager:
         elif isinstance(job, Flush):
             job.log.flush_failed(job.job)
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
-            self.notices.append(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {_reason(error)}")
+            self.notices.append(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
             return []  # the next start finds what stayed behind
         return [] if error is None else self.disk_failed(job.directory.path, error)
 
@@ -519,7 +482,7 @@ class LogManager:
         if name in directory.writing:
             directory.writing[name] = True
             return
-        text = directory.changed_checkpoint(name, _OFFSETS[name](self._logs_in(directory)))
+        text = directory.changed_checkpoint(name, OFFSETS_OF[name](self._logs_in(directory)))
         if text is not None:
             directory.writing[name] = False
             self._jobs.append(Write(directory, None, name, text))
@@ -561,12 +524,12 @@ class LogManager:
 
     def _claim(self, cluster_id: str | None, node_id: int) -> None:
         """Check, lock and mark the directories: all of them, or none is touched."""
-        metas, failed = _readable(self._disk, (directory.path for directory in self.directories))
+        metas, failed = whose(self._disk, (directory.path for directory in self.directories))
         fault = check_agreement(metas, cluster_id=cluster_id, node_id=node_id)
         if fault is not None:
             raise DirectoryRefusedError(str(fault))
         if not metas:
-            raise DirectoryRefusedError("; ".join(f"{path}: {_reason(error)}" for path, error in failed.items()))
+            raise DirectoryRefusedError("; ".join(f"{path}: {reason_of(error)}" for path, error in failed.items()))
         for directory in self.directories:
             if directory.path in failed:
                 self._fail(directory, failed[directory.path])
@@ -730,12 +693,7 @@ class _Storage:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             self._manager._fail(self._directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path}: {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    """What the operating system said, in one line."""
-    return f"{error.strerror or error} [{errno.errorcode.get(error.errno or 0, '?')}]"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path}: {reason_of(error)}") from error
 
 
 def _name_too_long(name: str) -> KafkaError:

@@ -22,8 +22,8 @@ from kbroker.core import Core
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_uuid
-from kbroker.log.directory import DirectoryRefusedError, LoadProgress
-from kbroker.log.manager import LogManager, open_logs, stored_identity
+from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.manager import LogManager, open_logs
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.replica import ReplicaManager
