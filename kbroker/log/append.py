@@ -32,7 +32,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch
+from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, record_times
 from protocol.records.control_records import ControlType, parse_marker
 
 _CLIENT = Origin.CLIENT  # looked up once
@@ -214,21 +214,21 @@ def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig
     facts = check_records(records, 0, header)
     if config.compact and facts[3] >= 0:
         raise RecordError(ErrorCode.INVALID_RECORD, 0, "a record without a key on a compacted topic", facts[3])
-    if config.limits_timestamps and facts[2] != NO_TIMESTAMP:  # facts[0] is -1, too, if all are before 1970
+    if config.limits_timestamps:
         earliest = now_ms - config.message_timestamp_before_max_ms
         latest = now_ms + config.message_timestamp_after_max_ms
-        if not earliest <= facts[2] <= facts[0] <= latest:
+        lowest, highest = (header[8], header[8]) if header[5] & LOG_APPEND_TIME else (facts[2], facts[0])
+        if lowest != NO_TIMESTAMP and not earliest <= lowest <= highest <= latest:
             raise _untimely(records, header, earliest, latest)
     return facts
 
 
 def _untimely(records: memoryview, header: HeaderTuple, earliest: int, latest: int) -> RecordError:
     """Which record's timestamp is the first outside the limits; only called once one is."""
-    parsed = parse_records(records, 0, header)
     index, timestamp = next(
-        (index, record.timestamp)
-        for index, record in enumerate(parsed)
-        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+        (index, timestamp)
+        for index, (_, timestamp) in enumerate(record_times(records, 0, header))
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
     )
     reason = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
     return RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -202,6 +203,15 @@ def test_messages_of_old_formats_are_no_batches() -> None:
     message = bytearray(b"\0" * 8 + (22).to_bytes(4, "big") + b"\0" * 4 + b"\1" + b"\0" * 9 + b"\xff" * 8)
     with refused(ErrorCode.INVALID_RECORD):
         open_at(new_disk()).append_as_leader(memoryview(message + bytes(40)), 0, NOW)
+
+
+@pytest.mark.parametrize(("max_timestamp", "is_taken"), [(NOW, True), (NOW - 1001, False)])
+def test_a_batch_that_claims_log_append_time_is_as_late_as_it_says(max_timestamp: int, is_taken: bool) -> None:
+    log = open_at(new_disk(), LogConfig(message_timestamp_before_max_ms=1000))
+    records = batch(attributes=8, timestamp=5, max_timestamp=max_timestamp)
+    with nullcontext() if is_taken else refused(ErrorCode.INVALID_TIMESTAMP):
+        log.append_as_leader(records, 0, NOW)
+    assert log.log_end_offset == is_taken
 
 
 @pytest.mark.parametrize("timestamp", [NOW - 1001, NOW + 501, -5])
