@@ -2,7 +2,8 @@
 
 Called on append when a topic's settings ask for a look at each record, by the coordinators to read and write their
 topics, by the cleaner, the tools and the pipeline. The header is `batch`'s business: its checksum has been checked
-before anything here is called, except by `parse_set`, which does both. Loops over records are in `_walker`.
+before anything here is called, except by `parse_set`, which does both. Loops over records are in `_walker`, but for
+those of `record_times` and of a batch in the wrong order, which run for one batch in a great many.
 """
 
 from __future__ import annotations
