@@ -5,11 +5,12 @@ the broker with the empty name stands for all brokers. What concerns one broker 
 written to the metadata store, applied here before it is answered, and reaches the other brokers by a notice. All
 changes of one resource are made, or none.
 
-Unlike Kafka: brokers' loggers (8) are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions
-to client metrics (16) are refused, since there is no telemetry. A value that is not legal is INVALID_CONFIG for
-brokers, too, where Kafka answers INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and
-subtract start from the value in force. A topic's value that an older name of the broker's key gives
-(log.retention.hours) is told with that source, as a controller of a metadata quorum does.
+Unlike Kafka: a resource of an unknown type is refused by itself, not the whole request with it. Brokers' loggers (8)
+are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
+since there is no telemetry. A value that is not legal is INVALID_CONFIG for brokers, too, where Kafka answers
+INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and subtract start from the value in
+force. A topic's value that an older name of the broker's key gives (log.retention.hours) is told with that source, as a
+controller of a metadata quorum does.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ answers NOT_CONTROLLER. Each topic or partition succeeds or fails by itself. An 
 this broker's own image of the cluster, or at the request's timeout with REQUEST_TIMED_OUT for what does not show yet;
 with a timeout of 0 or less as soon as the change is written, and then with REQUEST_TIMED_OUT, as Kafka does.
 
-Unlike Kafka: replicas of a new topic are never refused by a policy class; error texts are our own.
+Unlike Kafka: replicas of a new topic are never refused by a policy class; error texts are our own. One request makes
+10,000 partitions at most (POLICY_VIOLATION), as with a metadata quorum. A replica assignment that names a partition
+twice, or a broker below zero, is refused; Kafka takes the last one, and waits for the broker for ever.
 """
 
 from __future__ import annotations
