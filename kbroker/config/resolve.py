@@ -165,7 +165,8 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
             faults.append(f"{key}: allowed: a value for each broker, not for all")
     changed = layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
     try:
-        resolve_broker(changed)
+        _parse(BrokerConfig.KEYS, {key: text for key, text in changes.items() if key in BrokerConfig.KEYS}, {})
+        resolve_broker(changed)  # where a stronger value may hide the changed one
     except ConfigError as error:
         faults += error.lines
     return faults

@@ -171,6 +171,12 @@ def test_dynamic_value_is_checked_like_a_static_one() -> None:
     assert line == "message.max.bytes=-1: allowed: a 32-bit integer, at least 0"
 
 
+def test_a_bad_value_for_all_is_refused_where_this_broker_has_one_of_its_own() -> None:
+    layers = BrokerLayers(dynamic_broker={"message.max.bytes": "1"})
+    (line,) = check_broker({"message.max.bytes": "abc"}, layers, per_broker=False)
+    assert line == "message.max.bytes=abc: allowed: a 32-bit integer, at least 0"
+
+
 def test_unknown_dynamic_key_is_refused() -> None:
     (line,) = check_broker({"message.max.byte": "1"}, BrokerLayers(), per_broker=False)
     assert line == "message.max.byte: unknown broker config; did you mean message.max.bytes?"
