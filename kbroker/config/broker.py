@@ -556,6 +556,11 @@ def contradictions(config: BrokerConfig) -> list[str]:
             config.log_retention_ms >= 1 or config.log_retention_ms == -1,
             f"log.retention.ms={config.log_retention_ms}: allowed: -1 (for ever) or at least 1",
         ),
+        (
+            config.log_cleaner_min_compaction_lag_ms <= config.log_cleaner_max_compaction_lag_ms,
+            f"log.cleaner.min.compaction.lag.ms={config.log_cleaner_min_compaction_lag_ms}: allowed: at most "
+            f"log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
+        ),
         (any(config.log_dirs), "log.dirs=: allowed: at least one directory"),
         (
             config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,

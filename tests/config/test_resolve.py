@@ -171,6 +171,12 @@ def test_dynamic_value_is_checked_like_a_static_one() -> None:
     assert line == "message.max.bytes=-1: allowed: a 32-bit integer, at least 0"
 
 
+def test_what_no_topic_could_have_is_refused_for_the_broker() -> None:
+    lags = {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"}
+    line = "log.cleaner.min.compaction.lag.ms=5: allowed: at most log.cleaner.max.compaction.lag.ms (4)"
+    assert check_broker(lags, BrokerLayers(), per_broker=False) == [line]
+
+
 def test_a_bad_value_for_all_is_refused_where_this_broker_has_one_of_its_own() -> None:
     layers = BrokerLayers(dynamic_broker={"message.max.bytes": "1"})
     (line,) = check_broker({"message.max.bytes": "abc"}, layers, per_broker=False)
