@@ -119,7 +119,7 @@ class TimingWheel(Generic[Payload]):
         first_ms = min(timer.deadline_ms for timer in bucket)
         for starts_ms, _ in self._queue[1:3]:
             first_ms = min(first_ms, starts_ms)
-        return max(first_ms, bucket.starts_ms)
+        return first_ms
 
     def advance(self, now_ms: int) -> list[Timer[Payload]]:
         """Move time on and return what is due, by deadline; within one millisecond in a fixed order."""

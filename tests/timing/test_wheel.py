@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kbroker.timing.wheel import BUCKETS_PER_LEVEL, Timer, TimingWheel
+from kbroker.timing.wheel import BUCKETS_PER_LEVEL, FEW_TIMERS, Timer, TimingWheel
 
 DELAYS_MS = st.one_of(st.integers(0, 25), st.integers(0, 10_000), st.integers(0, 10**10))
 
@@ -65,6 +65,21 @@ def test_empty_wheel_has_no_next_deadline() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     wheel.cancel(wheel.add(900, "x"))
     assert wheel.next_deadline_ms() is None
+
+
+def test_sleeper_with_few_timers_wakes_at_the_first_deadline_and_not_at_its_buckets_start() -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    for number in range(FEW_TIMERS):
+        wheel.add(500 + number, "within 400 to 799")
+    assert wheel.next_deadline_ms() == 500
+
+
+def test_sleeper_wakes_for_a_bucket_that_starts_before_the_first_deadline_of_the_first_bucket() -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.add(790, "within 400 to 799")
+    wheel.advance(395)
+    wheel.add(405, "within 400 to 419")
+    assert wheel.next_deadline_ms() == 405
 
 
 def test_sleeper_wakes_once_a_level_and_never_for_an_empty_bucket() -> None:
