@@ -207,11 +207,6 @@ class TopicConfig(Settings):
         """Whether records need keys, because the log keeps the last of each."""
         return "compact" in self.cleanup_policy
 
-    @property
-    def deletes(self) -> bool:
-        """Whether old segments are dropped by age and size."""
-        return "delete" in self.cleanup_policy
-
 
 def contradictions(config: TopicConfig) -> list[str]:
     """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9."""

@@ -105,10 +105,6 @@ class GroupOffsets:
         """Replay of a tombstone inside a transaction."""
         self._in_transactions.get(producer_id, {}).pop(where, None)
 
-    def open_transactions(self) -> list[int]:
-        """Producers whose transactions hold offsets of this group."""
-        return list(self._in_transactions)
-
     # --- questions
 
     def unstable(self, where: TopicPartition) -> bool:

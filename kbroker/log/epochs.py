@@ -83,15 +83,6 @@ class LeaderEpochs:
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else UNKNOWN_EPOCH
 
-    def earliest(self) -> tuple[int, int] | None:
-        """The first entry."""
-        return (self._epochs[0], self._starts[0]) if self._epochs else None
-
-    def previous(self, epoch: int) -> int:
-        """The largest epoch below `epoch`, -1 if there is none."""
-        at = bisect_left(self._epochs, epoch)
-        return self._epochs[at - 1] if at else UNKNOWN_EPOCH
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after the end of the log."""
         keep = bisect_left(self._starts, end_offset)

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction
 from kbroker.log.append import AppendPlan, marker_of, plan_as_follower, plan_as_leader
-from kbroker.log.checkpoints import format_leader_epochs, replace_file
+from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.jobs import DeleteJob, FlushJob
-from kbroker.log.names import LEADER_EPOCHS, SegmentPart
+from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction, Origin, Producers
 from kbroker.log.segment import Segment
 from kbroker.log.snapshots import Snapshots
@@ -381,7 +381,6 @@ class Log:
             return False
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self.producers.log_start_moved(offset)
         return True
 
     # ---- cut
@@ -647,12 +646,6 @@ class Log:
         """Give all descriptors back without writing anything: after a failure, or after `close`."""
         for segment in self.segments:
             segment.close()
-
-    def save_epochs(self) -> None:
-        """Write the leader epochs now, durably; waits for the disk. For tools and tests: flushes do it otherwise."""
-        text = format_leader_epochs(self.epochs.entries())
-        replace_file(self.folder.disk, self.folder.path, LEADER_EPOCHS, text.encode())
-        self._saved_epochs = self.epochs.version
 
 
 def draw_jitter(config: LogConfig, random: Random) -> int:

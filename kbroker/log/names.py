@@ -17,7 +17,6 @@ Source: Kafka documentation, implementation, "Log"; KIP-113 (future), KIP-966 er
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, cast
 
 MAX_NAME_LENGTH = 255
@@ -174,9 +173,3 @@ def parse_segment_file_name(name: str) -> SegmentFile | None:
     if base_offset > MAX_OFFSET:
         return None
     return SegmentFile(base_offset, cast(SegmentPart, found["part"]), cast(FileState, found["state"] or "live"))
-
-
-def live_base_offsets(file_names: Iterable[str]) -> list[int]:
-    """Base offsets of the segments in use among a partition folder's files, in ascending order."""
-    files = (parse_segment_file_name(name) for name in file_names)
-    return sorted(f.base_offset for f in files if f is not None and f.part == "log" and f.state == "live")

@@ -244,11 +244,6 @@ class Producers:
         if self.ended:
             self.ended = {first: last for first, last in self.ended.items() if last >= high_watermark}
 
-    def oldest_open_transaction(self) -> tuple[int, int] | None:
-        """Producer id and last timestamp of the transaction open for longest; for DescribeProducers and alarms."""
-        producer_id = next(iter(self._ongoing.values()), None)
-        return None if producer_id is None else (producer_id, self._entries[producer_id].last_timestamp)
-
     # ---- forgetting
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -271,11 +266,6 @@ class Producers:
         self._ongoing.clear()
         self.ended.clear()
         self.end_offset = end_offset
-
-    def log_start_moved(self, log_start_offset: int) -> None:
-        """What lies below is gone, its ended transactions with it."""
-        self.high_watermark_moved(log_start_offset)
-        self.end_offset = max(self.end_offset, log_start_offset)
 
     # ---- snapshots
 

@@ -74,7 +74,3 @@ def test_the_epoch_at_the_log_start_starts_there(start: int, left: list[tuple[in
     epochs = LeaderEpochs(KNOWN)
     epochs.truncate_from_start(start)
     assert (epochs.entries(), epochs.version) == (left, int(left != KNOWN))
-
-
-def test_the_epoch_before_another_is_found() -> None:
-    assert [LeaderEpochs(KNOWN).previous(epoch) for epoch in (2, 3, 7, 9)] == [-1, 2, 4, 7]

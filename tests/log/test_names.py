@@ -15,7 +15,6 @@ from kbroker.log.names import (
     folder_name,
     folder_name_in_state,
     is_topic_name,
-    live_base_offsets,
     parse_folder_name,
     parse_segment_file_name,
     segment_file_name,
@@ -119,9 +118,3 @@ def test_segment_file_name_reads_back(base_offset: int, part: str, state: str) -
 )
 def test_other_file_is_no_segment(name: str) -> None:
     assert parse_segment_file_name(name) is None
-
-
-def test_segments_in_use_are_found_in_order() -> None:
-    names = ["00000000000000000030.log", "00000000000000000004.log", "00000000000000000004.index"]
-    names += ["00000000000000000001.log.deleted", "leader-epoch-checkpoint"]
-    assert live_base_offsets(names) == [4, 30]
