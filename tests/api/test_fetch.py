@@ -212,6 +212,19 @@ def test_want_of_a_descriptor_costs_a_fetch_and_not_the_directory() -> None:
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
 
 
+def test_after_a_partition_that_cannot_be_read_the_first_batch_still_comes_whole(world: World) -> None:
+    for index in range(2):
+        world.client().ask(produce(b"v" * 1000, index=index), 9)
+    world.stop()
+    world.start()
+    world.disk.fail("open", ".log", errno.EMFILE)
+    parts = fetched(world.client().ask(fetch(indices=(0, 1), max_bytes=10), 12))
+    assert [(part.error_code, values(part.records)) for part in parts.values()] == [
+        (ErrorCode.KAFKA_STORAGE_ERROR, []),
+        (0, [b"v" * 1000]),
+    ]
+
+
 def test_bytes_of_all_partitions_count_for_min_bytes(client: Client) -> None:
     for index in range(3):
         client.ask(produce(b"v" * 100, index=index), 9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.api.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
 from protocol.errors import ErrorCode
 from tests.requests import fetch, fetched, produce
 from tests.world import Client, World
@@ -41,6 +42,11 @@ def go_on(client: Client, session: int, epoch: int, **asked: object) -> dict[int
 
 def test_a_fetch_of_epoch_minus_1_gets_no_session(client: Client) -> None:
     assert client.ask(fetch(session=(0, -1)), 12).session_id == 0
+
+
+def test_a_fetch_of_nothing_takes_no_slot(world: World, client: Client) -> None:
+    assert client.ask(fetch(indices=(), session=(0, 0)), 12).session_id == 0
+    assert len(world.broker.fetch_sessions) == 0
 
 
 def test_quiet_partitions_are_left_out(client: Client) -> None:
@@ -168,3 +174,43 @@ def test_a_session_that_is_quiet_for_two_minutes_gives_its_slot_up() -> None:
     world.advance(2 * MINUTES_MS)
     assert begin(world.client()) != session
     assert quiet.ask(fetch(session=(session, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_session_that_was_not_used_for_longest_goes_first() -> None:
+    world = World(max_incremental_fetch_session_cache_slots="2")
+    world.create("t", partitions=3)
+    busy, quiet = world.client(), world.client()
+    sessions = [begin(busy), begin(quiet)]
+    world.advance(MINUTES_MS)
+    go_on(busy, sessions[0], 1)
+    world.advance(MINUTES_MS)
+    begin(world.client())
+    assert go_on(busy, sessions[0], 2) == {}
+
+
+class Drawn:
+    """Chance that always falls on one end. at: of the range, 0 or -1."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def below(self, bound: int) -> int:
+        return range(bound)[self._at]
+
+
+def session_of(sessions: FetchSessions, session: tuple[int, int]) -> FetchSession:
+    """The session in which a fetch of partition 0 is answered."""
+    found, _ = sessions.begin(fetch(session=session), 12, 0, lambda _: None)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("at", "session_id"), [(0, 1), (-1, 2**31 - 1)])
+def test_a_session_id_is_a_positive_int32(at: int, session_id: int) -> None:
+    assert session_of(FetchSessions(1, Drawn(at)), (0, 0)).id == session_id  # type: ignore[arg-type]
+
+
+def test_the_epoch_after_the_largest_is_1() -> None:
+    sessions = FetchSessions(1, Drawn(0))  # type: ignore[arg-type]
+    session_of(sessions, (0, 0)).epoch = LARGEST_EPOCH
+    assert session_of(sessions, (1, LARGEST_EPOCH)) is session_of(sessions, (1, 1))
