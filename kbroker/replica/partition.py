@@ -80,11 +80,9 @@ class Partition:
 
     def lead(self, state: LeaderState, log: Log) -> None:
         """Become, or stay, the leader. The epoch starts at the end of the log."""
-        is_new_epoch = state.leader_epoch != self.leader_epoch or not self.is_leader
         self._adopt(state, log)
         self.is_leader = True
-        if is_new_epoch:
-            log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)  # an epoch that has begun already stays where it is
         self.advance_high_watermark()
 
     def follow(self, state: LeaderState, log: Log) -> None:

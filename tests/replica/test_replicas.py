@@ -68,7 +68,7 @@ def test_a_new_epoch_begins_at_the_end_of_the_log(world: World) -> None:
     partition = become(world, state(0), is_new=True)
     append(world, partition, b"a", b"b")
     become(world, state(3))
-    assert (partition.leader_epoch, partition.end_of_epoch(0)) == (3, (0, 2))
+    assert (partition.end_of_epoch(0), partition.end_of_epoch(2), partition.end_of_epoch(3)) == ((0, 2), (0, 2), (3, 2))
 
 
 def test_the_same_epoch_again_begins_nothing(world: World) -> None:
@@ -133,6 +133,13 @@ def test_with_others_in_sync_it_waits_for_them(world: World) -> None:
     assert partition.readable_end(0) == 0
     become(world, state(0))  # the other one has fallen out of sync
     assert partition.readable_end(0) == 1
+
+
+def test_a_new_epoch_alone_commits_nothing(world: World) -> None:
+    partition = become(world, state(0, isr=(ME, OTHER)), is_new=True)
+    append(world, partition, b"a")
+    become(world, state(1, isr=(ME, OTHER)))
+    assert partition.readable_end(0) == 0
 
 
 def test_acks_all_is_refused_below_min_insync_replicas(world: World) -> None:
