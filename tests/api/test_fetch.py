@@ -6,10 +6,13 @@ import errno
 
 import pytest
 
+from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.records.content import parse_set
+from protocol.records import Record
+from protocol.records.content import build_batch, parse_set
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from tests.requests import batch, fetch, fetched, produce
 from tests.world import Client, World
 
@@ -252,6 +255,51 @@ def test_read_committed_is_told_of_no_aborted_transactions_where_there_are_none(
     client.ask(produce(b"a"), 9)
     assert fetched(client.ask(fetch(isolation_level=1), 12))[0].aborted_transactions == []
     assert fetched(client.ask(fetch(isolation_level=0), 12))[0].aborted_transactions is None
+
+
+# ---- transactions, which Apache's brokers may have left in a log
+
+
+def append(world: World, records: bytearray, origin: Origin) -> None:
+    """What Produce would not take, into partition 0, and all that follows from it."""
+    partition = world.partition("t")
+    world.replicas.append(partition, memoryview(records), 1, origin, world.clock.wall_ms())
+    world.core.expire(world.clock.now_ms())
+
+
+def write(world: World, producer_id: int, value: bytes) -> None:
+    """One record of the producer's transaction, which is open from then on."""
+    records = [Record(0, 0, None, value)]
+    built = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    append(world, built, Origin.CLIENT)
+
+
+def end(world: World, producer_id: int, how: ControlType) -> None:
+    marker = build_marker_batch(EndTransactionMarker(how, 0), producer_id=producer_id, producer_epoch=0, timestamp=0)
+    append(world, marker, Origin.COORDINATOR)
+
+
+def test_read_committed_ends_where_the_first_open_transaction_begins(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    write(world, 7, b"b")
+    parts = [fetched(client.ask(fetch(isolation_level=level), 12))[0] for level in (0, 1)]
+    assert [(values(part.records), part.last_stable_offset) for part in parts] == [([b"a", b"b"], 1), ([b"a"], 1)]
+
+
+def test_read_committed_alone_is_told_which_transactions_were_aborted(world: World, client: Client) -> None:
+    for producer_id, how in ((7, ControlType.COMMIT), (8, ControlType.ABORT)):
+        write(world, producer_id, b"v")
+        end(world, producer_id, how)
+    aborted = [fetched(client.ask(fetch(isolation_level=level), 12))[0].aborted_transactions for level in (0, 1)]
+    assert (aborted[0], [(each.producer_id, each.first_offset) for each in aborted[1]]) == (None, [(8, 2)])
+
+
+def test_who_reads_committed_waits_for_the_end_of_a_transaction(world: World, client: Client) -> None:
+    number = client.send(fetch(isolation_level=1, max_wait_ms=60_000), 12)
+    write(world, 7, b"v")
+    assert number not in client.look()
+    end(world, 7, ControlType.COMMIT)
+    assert values(fetched(client.look()[number])[0].records)[0] == b"v"
 
 
 # ---- when
