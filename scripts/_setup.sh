@@ -63,6 +63,7 @@ want() {
 }
 
 stages=() failures=0
+trap 'exit 130' INT  # a stage that ends in good order at Ctrl-C would let the next one begin
 
 run_stage() {
   local name=$1 start=$SECONDS result=passed
