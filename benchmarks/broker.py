@@ -16,6 +16,7 @@ import compileall
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,10 +48,7 @@ def main() -> int:
         print(f"no Apache Kafka to compare with ({reason}): install them, or give --alone")
         return 2
     raise_file_limit()
-    for package in (
-        "kbroker",
-        "protocol",
-    ):  # as pip does it; a checkout that may not write bytecode would never have it
+    for package in ("kbroker", "protocol"):  # as pip does it: a checkout that may not write bytecode never has it
         compileall.compile_dir(ROOT / package, quiet=1)
     machine = describe_machine("quick" if arguments.quick else "full")
     print(machine["summary"], flush=True)
@@ -91,7 +89,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--alone", action="store_true", help="kbroker only: values without ratios")
     parser.add_argument("--folder", default=None, help="where data directories go for the time (default: temporary)")
     parser.add_argument("--out", default=".cache/bench", help="where the results go")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.folder is not None and not os.path.isdir(arguments.folder):
+        parser.error(f"{arguments.folder} is no folder")
+    return arguments
 
 
 def describe_machine(scale: str) -> dict[str, str]:
@@ -101,7 +102,9 @@ def describe_machine(scale: str) -> dict[str, str]:
         platform.machine(),
     )
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[:1]
+    java = []
+    if shutil.which("java"):  # --alone needs none
+        java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[:1]
     about = {
         "processor": processor,
         "cores": str(os.cpu_count()),
@@ -131,4 +134,10 @@ def _lines(path: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # as Ctrl-C: nobody else ends brokers and removes gigabytes
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("broken off: rows that had ended are in --out")
