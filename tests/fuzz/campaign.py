@@ -109,15 +109,21 @@ def decode_whatever(target: Target, data: bytes) -> None:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Feed damaged frames to every decoder.")
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Feed damaged frames to every decoder.")
     parser.add_argument("--cases", type=int, default=20_000, help="how many frames (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="what everything follows from (default %(default)s)")
     parser.add_argument("--target", default="", help="only decoders whose name contains this, as in 'FetchRequest v12'")
     asked = parser.parse_args()
-    report = run([one for one in all_targets() if asked.target in one.name], asked.cases, asked.seed)
+    targets = [one for one in all_targets() if asked.target in one.name]
+    if not targets:
+        parser.error(f"no decoder's name contains {asked.target!r}")
+    report = run(targets, asked.cases, asked.seed)
     print(*report.findings, report, sep="\n")
     return 1 if report.findings else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("broken off")

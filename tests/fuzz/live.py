@@ -266,21 +266,29 @@ SETTINGS = {
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Feed damaged requests to a running broker.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/fuzz --live", description="Feed damaged requests to a running broker."
+    )
     parser.add_argument("--cases", type=int, help="how many frames (default: until something is found)")
     parser.add_argument("--seed", type=int, default=1, help="what the damage follows from (default %(default)s)")
     parser.add_argument("--control", action="store_true", help="the requests of controllers, not those of clients")
     asked = parser.parse_args()
     fuzz = fuzz_control_apis if asked.control else fuzz_clients_apis
-    shown = [0.0]
+    shown, report = [0.0], Report()
 
-    def told(report: Report) -> None:
+    def told(so_far: Report) -> None:
+        nonlocal report
+        report = so_far
         if report.seconds >= shown[0] + 10:
             shown[0] = report.seconds
             print(report, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="kbroker-fuzz-") as folder:
-        report = fuzz(Path(folder), asked.cases, asked.seed, told)
+        try:
+            report = fuzz(Path(folder), asked.cases, asked.seed, told)
+        except KeyboardInterrupt:  # the way to end it while it finds nothing
+            report.findings.clear()  # Ctrl-C is the broker's, too: what they say is that it has gone
+            print("broken off")
     print(*report.findings, report, sep="\n")
     return 1 if report.findings else 0
 

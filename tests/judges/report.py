@@ -125,7 +125,9 @@ def page(counts: dict[str, int]) -> str:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Ask every judge about every message, and write docs/wire.md.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/wire", description="Ask every judge about every message, and write docs/wire.md."
+    )
     parser.add_argument("--examples", type=int, default=60, help="values a message and version (default %(default)s)")
     begun = time.monotonic()
     counts, objections = ask_all(parser.parse_args().examples)

@@ -106,7 +106,10 @@ def main() -> int:
     parser.add_argument("--rewrite", action="store_true", help="with --play: write it into the file")
     arguments = parser.parse_args()
     if arguments.play is not None:
-        return play(arguments.play, rewrite=arguments.rewrite)
+        try:
+            return play(arguments.play, rewrite=arguments.rewrite)
+        except (OSError, ValueError) as error:  # not there, or no play
+            parser.error(f"{arguments.play}: {error}")
     if arguments.seed is not None:
         return 0 if run(arguments.seed, show=True) else 1
     first = random.randrange(1 << 32) if arguments.first is None else arguments.first
@@ -119,4 +122,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("broken off: no seed has failed")

@@ -89,10 +89,10 @@ def run(seed: int) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Run seeds until there were enough, time is up, or one fails."""
-    parser = argparse.ArgumentParser(prog="scripts/sim log")
-    parser.add_argument("--seeds", type=int, default=500)
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--seed", type=int)
+    parser = argparse.ArgumentParser(prog="scripts/sim log", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=500, help="how many lives (default %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="for how long at most")
+    parser.add_argument("--seed", type=int, help="one life, again")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
         return 0 if run(chosen.seed) else 1
@@ -110,4 +110,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("broken off: nothing has failed")
