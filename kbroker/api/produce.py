@@ -189,7 +189,7 @@ def _safe(partition: Partition, acks: int, end_offset: int, answer: PartitionPro
         return log.recovery_point >= end_offset
     elif log.high_watermark < end_offset:
         return False
-    elif len(partition.isr) < partition.min_insync_replicas:
+    elif partition.is_under_min_isr:
         _fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     return True
 

@@ -118,7 +118,7 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             raise self._not_leader()
-        if acks == ALL_REPLICAS and len(self.isr) < self.min_insync_replicas:
+        if acks == ALL_REPLICAS and self.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic}-{self.index}: {len(self.isr)} replicas are in sync, "
@@ -128,6 +128,12 @@ class Partition:
         if self.isr == self._alone:
             log.set_high_watermark(log.log_end_offset)
         return plan
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few are in sync for acks=all: min.insync.replicas asks for no more replicas than there are."""
+        in_sync = len(self.isr)
+        return in_sync < self.min_insync_replicas and in_sync < len(self.replicas)
 
     def read(self, offset: int, max_bytes: int, isolation: int, *, whole_first_batch: bool) -> Fetched:
         """What a consumer sees from `offset` on. Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER."""

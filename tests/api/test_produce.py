@@ -118,9 +118,15 @@ def test_a_gap_in_a_producers_sequence_is_refused(client: Client) -> None:
 
 def test_acks_all_needs_min_insync_replicas(world: World, client: Client) -> None:
     world.create("safe", min_insync_replicas="2")
+    world.partition("safe").replicas = (1, 2)  # and the other one is not in sync
     assert produced(client.ask(produce(b"v", topic="safe", acks=1), 9)).error_code == 0
     answer = produced(client.ask(produce(b"v", topic="safe", acks=-1), 9))
     assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_min_insync_replicas_asks_for_no_more_replicas_than_there_are(world: World, client: Client) -> None:
+    world.create("safe", min_insync_replicas="2")
+    assert produced(client.ask(produce(b"v", topic="safe", acks=-1), 9)).error_code == 0
 
 
 def test_log_append_time_is_the_brokers_clock(world: World, client: Client) -> None:
