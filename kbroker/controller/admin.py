@@ -115,6 +115,7 @@ class Admin:
         self._controller = controller
         self._random = random
         self._auto: dict[str, Pending[Made]] = {}
+        self._on_the_way: set[str] = set()  # topics that the store has been told to make
 
     # -- topics
 
@@ -192,7 +193,8 @@ class Admin:
         lookups = [Exists(_config(topic.name)) for topic in topics]
         (there, doomed, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
         # a wish that outlived its topic, since a controller died between the two, would take the new one away
-        names = {_plain(name): name for name in (*there.names, *doomed.names)}
+        # and what another request is making shows nowhere yet
+        names = {_plain(name): name for name in (*self._on_the_way, *there.names, *doomed.names)}
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
@@ -206,7 +208,11 @@ class Admin:
             if not validate_only:
                 made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
                 writes[topic.name] = _creation(term, topic.name, made, has_config=config.stat is not None)
-        answers = yield list(writes.values())
+        self._on_the_way |= writes.keys()
+        try:
+            answers = yield list(writes.values())
+        finally:  # the store answers in order: who has read before this was written has planned by now
+            self._on_the_way -= writes.keys()
         for name, answer in zip(writes, answers, strict=True):
             if answer.fault is not None:
                 outcomes[name] = _failure(name, fault_of(answer, 0), fault_of(answer, 2))

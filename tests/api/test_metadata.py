@@ -185,6 +185,19 @@ def test_a_name_that_differs_in_a_dot_only_is_not_created() -> None:
     assert ask(cluster, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_of_two_names_that_differ_in_a_dot_only_one_is_created() -> None:
+    cluster = Cluster(1)
+    found = [topic.error_code for topic in ask(cluster, "a.b", "a_b").topics]
+    assert found == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_a_name_is_free_again_after_a_creation_that_failed() -> None:
+    cluster = Cluster(1, default_replication_factor="2")
+    ask(cluster, "a.b")
+    cluster.create("a_b")
+    assert ask(cluster, "a_b").topics[0].error_code == ErrorCode.NONE
+
+
 def test_coordinators_topics_are_created_as_such() -> None:
     cluster = Cluster(1, offsets_topic_num_partitions="4", offsets_topic_replication_factor="1")
     (topic,) = ask(cluster, "__consumer_offsets").topics
