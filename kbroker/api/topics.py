@@ -20,6 +20,7 @@ from kbroker.api.routes import Route
 from kbroker.config import describe_topic
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
+from kbroker.log.names import METADATA_LOG
 from kbroker.metadata.cache import TopicKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-METADATA_LOG = "__cluster_metadata"  # the topic of a metadata quorum: nobody may have one of this name
 IDS_SINCE = 6  # DeleteTopics
 DELETION_DISABLED_SINCE = 3  # DeleteTopics: the client knows TOPIC_DELETION_DISABLED
 WHOLE_ELECTION_SINCE = 1  # ElectLeaders: the answer has a code of its own

@@ -20,7 +20,7 @@ from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
 from kbroker.controller.term import ControllerMovedError, Term, fault_of
-from kbroker.log.names import topic_name_fault
+from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
@@ -379,6 +379,8 @@ def check_new_name(name: str, names: Mapping[str, str]) -> None:
     fault = topic_name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    if name == METADATA_LOG:  # its folder would be taken for a quorum's at the next start, and left alone
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} cannot be made by anybody")
     other = names.get(_plain(name))
     if other == name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")

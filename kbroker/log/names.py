@@ -44,7 +44,10 @@ PENDING_SUFFIX = ".pending"
 OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 """The files of a log directory that map partitions to offsets."""
 
-NOT_OURS = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
+METADATA_LOG = "__cluster_metadata"
+"""The topic of a metadata quorum: nobody else may have one of this name."""
+
+NOT_OURS = frozenset({f"{METADATA_LOG}-0", "remote-log-index-cache"})
 """Folders that Apache's brokers keep in a log directory and that are no partition of ours: KRaft's own log, and the
 indices fetched from tiered storage."""
 

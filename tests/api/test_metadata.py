@@ -185,6 +185,10 @@ def test_a_name_that_differs_in_a_dot_only_is_not_created() -> None:
     assert ask(cluster, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_the_topic_of_a_metadata_quorum_is_not_created_by_asking_for_it() -> None:
+    assert ask(Cluster(1), "__cluster_metadata").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_of_two_names_that_differ_in_a_dot_only_one_is_created() -> None:
     cluster = Cluster(1)
     found = [topic.error_code for topic in ask(cluster, "a.b", "a_b").topics]
