@@ -91,7 +91,8 @@ class BrokerLayers(NamedTuple):
         yield Source.DYNAMIC_BROKER_CONFIG, self.dynamic_broker
         yield Source.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default
         yield Source.STATIC_BROKER_CONFIG, {key: given.text for key, given in self.static.items()}
-        yield Source.ONE_BROKER_CONFIG, self.alone
+        # both are static on the wire, where a source has one value for a key
+        yield Source.ONE_BROKER_CONFIG, {key: text for key, text in self.alone.items() if key not in self.static}
 
 
 def resolve_broker(layers: BrokerLayers) -> BrokerConfig:

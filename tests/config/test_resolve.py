@@ -247,6 +247,12 @@ def test_one_broker_value_shows_as_static_on_the_wire_and_as_itself_inside() -> 
     assert (found.value, found.source, found.source.wire) == ("0", Source.ONE_BROKER_CONFIG, 4)
 
 
+def test_a_static_value_shows_once_where_one_broker_would_assume_another() -> None:
+    key = "group.initial.rebalance.delay.ms"
+    found = entry(describe_broker(BrokerLayers(alone=ONE_BROKER, static=given({key: "7"}))), key)
+    assert [(each.value, each.source.wire) for each in found.synonyms] == [("7", 4), ("3000", 5)]
+
+
 def test_secret_shows_no_value_anywhere() -> None:
     layers = BrokerLayers(static=given({"sasl.jaas.config": "hunter2"}))
     found = entry(describe_broker(layers), "sasl.jaas.config")
