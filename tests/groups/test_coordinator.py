@@ -430,6 +430,15 @@ def test_marker_in_the_log_ends_the_transaction_at_replay() -> None:
     assert [commit.offset for commit, _ in found.values()] == [11]
 
 
+def test_tombstone_in_a_transaction_takes_its_offset_back_at_replay() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    (record, _), *_ = world.log
+    world.log.append((record._replace(value=None), 7))
+    world.restart()
+    assert offset_of(world, stable=True) == -1
+
+
 def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_identity_only() -> None:
     world = World()
     joined(world, join_request(), version=3)
