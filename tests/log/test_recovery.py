@@ -126,6 +126,14 @@ def test_the_log_ends_at_the_first_damaged_batch_and_later_segments_go() -> None
     assert not [name for name in disk.paths() if "00000000000000000008" in name]
 
 
+def test_damage_is_found_in_an_older_segment_although_the_last_one_is_torn() -> None:
+    disk = new_disk()
+    filled(disk)
+    write(disk, path(4, "log"), b"X", len(batch()) + 70)
+    disk.open(path(16, "log"), "write").resize(size_of(disk, path(16, "log")) - 1)
+    assert unclean(disk) == [0, 1, 2, 3, 4]
+
+
 def test_what_lies_below_the_recovery_point_is_not_read() -> None:
     disk = new_disk()
     filled(disk)
@@ -148,6 +156,25 @@ def test_a_leftover_of_an_older_epoch_behind_newer_batches_is_cut() -> None:
     disk.restart(power_loss=False)
     write(disk, path(0, "log"), bytes(batch(base_offset=1, epoch=4)), len(batch()))
     assert unclean(disk) == [0]
+
+
+def test_a_leftover_of_an_older_epoch_may_begin_at_the_recovery_point() -> None:
+    disk = new_disk()
+    log = open_at(disk)
+    log.append_as_leader(batch(), 5, NOW)
+    log.close()
+    write(disk, path(0, "log"), bytes(batch(base_offset=1, epoch=4)), len(batch()))
+    assert unclean(disk, LogConfig(), recovery_point=1) == [0]
+
+
+def test_a_batch_of_a_broker_that_knew_no_epochs_is_kept_behind_one_that_has_one() -> None:
+    disk = new_disk()
+    log = open_at(disk)
+    log.append_as_leader(batch(), 5, NOW)
+    log.close()
+    write(disk, path(0, "log"), bytes(batch(base_offset=1, epoch=-1)), len(batch()))
+    log = open_at(disk, clean=False)
+    assert (all_offsets(log), log.epochs.entries()) == ([0, 1], [(5, 0)])
 
 
 def test_a_segment_behind_a_lost_one_goes() -> None:
@@ -221,6 +248,15 @@ def test_a_swap_that_a_crash_interrupted_is_finished() -> None:
     assert all_offsets(open_at(disk, config)) == [1, 6, *range(8, 18)]
 
 
+def test_what_a_swap_replaces_goes_with_all_its_files() -> None:
+    disk = new_disk()
+    filled(disk, 3)
+    write(disk, path(0, "txnindex"), b"?")
+    disk.rename(path(0, "log"), path(0, "log.swap"))
+    unclean(disk)
+    assert disk.stat(path(0, "txnindex")) is None
+
+
 def test_half_cleaned_files_and_the_swaps_behind_them_go() -> None:
     disk = new_disk()
     filled(disk)
@@ -242,6 +278,22 @@ def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     filled(disk, 3)
     log = open_at(disk, clean=False, log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset, len(log.epochs), len(log.producers)) == (50, 50, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_log_is_found_after_its_first_flush_and_a_power_cut(seed: int) -> None:
+    disk = new_disk(seed)
+    log = open_at(disk)
+    log.append_as_follower(batch(epoch=-1), NOW)  # without an epoch, whose file would have the folder synced as well
+    flush(log)
+    disk.restart(power_loss=True)
+    assert unclean(disk, LogConfig()) == [0]
+
+
+def test_epochs_below_the_start_are_forgotten() -> None:
+    disk = new_disk()
+    filled(disk)
+    assert open_at(disk, SMALL, log_start_offset=13).epochs.entries() == [(4, 13), (5, 15)]
 
 
 def test_epochs_beyond_the_end_are_forgotten() -> None:
