@@ -60,7 +60,7 @@ def test_a_new_replica_gets_a_log_and_leads(world: World) -> None:
 def test_a_follower_takes_no_appends_and_answers_no_reads(world: World) -> None:
     partition = become(world, state(0, leader=OTHER), is_new=True)
     assert refusal(world, partition) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError, match=f"is led by {OTHER}"):
         partition.read(0, 100, 0, whole_first_batch=True)
 
 
@@ -119,6 +119,11 @@ def test_a_deleted_replica_starts_anew(world: World) -> None:
 
 
 # ---- the high watermark
+
+
+@pytest.mark.parametrize("before", [0, -1])
+def test_nothing_can_be_deleted_from_an_empty_partition(world: World, before: int) -> None:
+    assert become(world, state(0), is_new=True).delete_records(before) == 0
 
 
 def test_alone_in_sync_the_high_watermark_is_the_end(world: World) -> None:
