@@ -11,7 +11,10 @@ A batch that is refused for one of its records names the first such record (KIP-
 
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator; a
 compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a request over
-1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`).
+1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`). A partition named twice gets
+both batches; Kafka keeps one of them. No records at all (null) are INVALID_RECORD, compression that nobody knows is
+UNSUPPORTED_COMPRESSION_TYPE, and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the first and
+UNKNOWN_SERVER_ERROR to the others. A batch sent again is told its append time only where the log gives such times.
 """
 
 from __future__ import annotations
@@ -47,6 +50,18 @@ ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_attributes` may object to
 _CLIENT = Origin.CLIENT  # looked up once
+_SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that any log would take
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 # by position: index, error_code, base_offset, log_append_time_ms, log_start_offset, in two thirds of the time
 _answered: Callable[[int, int, int, int, int], PartitionProduceResponse] = PartitionProduceResponse  # type: ignore[assignment]
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
@@ -68,7 +83,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
                 answers.append(_append(call, name, data, request.acks, appended, wall_ms))
             except KafkaError as error:
                 failed = True
-                answers.append(_failure(data.index, error))
+                answers.append(_failure(data.index, error, _log_start(call, name, data.index)))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if request.acks == 0:
         return HANGUP if failed else SILENCE
@@ -199,11 +214,19 @@ def _fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
 
-def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+def _log_start(call: Call, topic: str | None, index: int) -> int:
+    """Where the log begins that a batch was meant for, -1 if there is none."""
+    partition = call.broker.replicas.partitions.get((topic or "", index))
+    return partition.log.log_start_offset if partition is not None and partition.log is not None else -1
+
+
+def _failure(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
         code = ErrorCode.INVALID_RECORD
     answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    if code not in _SAY_NO_LOG_START:
+        answer.log_start_offset = log_start_offset
     if isinstance(error, RecordError) and error.index is not None:
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=error.index, batch_index_error_message=error.reason)

@@ -116,6 +116,24 @@ def test_a_gap_in_a_producers_sequence_is_refused(client: Client) -> None:
     assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize(
+    ("records", "code", "told"),
+    [
+        pytest.param(batch(b"c", producer=(7, 0, 9)), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, id="gap"),
+        pytest.param(batch(b"v" * 2000), ErrorCode.MESSAGE_TOO_LARGE, -1, id="large"),
+        pytest.param(batch(b"v")[:-2] + b"??", ErrorCode.CORRUPT_MESSAGE, -1, id="damaged"),
+    ],
+)
+def test_a_refusal_tells_the_log_start_unless_the_batch_cannot_be_taken_at_all(
+    world: World, client: Client, records: bytes, code: int, told: int
+) -> None:
+    world.create("cut", max_message_bytes="1000")
+    client.ask(produce(records=batch(b"a", b"b", producer=(7, 0, 0)), topic="cut"), 9)
+    world.partition("cut").delete_records(1)
+    answer = produced(client.ask(produce(records=records, topic="cut"), 9))
+    assert (answer.error_code, answer.log_start_offset) == (code, told)
+
+
 def test_acks_all_needs_min_insync_replicas(world: World, client: Client) -> None:
     world.create("safe", min_insync_replicas="2")
     world.partition("safe").replicas = (1, 2)  # and the other one is not in sync
