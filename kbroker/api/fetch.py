@@ -226,7 +226,8 @@ class Reader:
         partition = self._replicas.find(wanted.topic, wanted.index)
         if wanted.topic_id != partition.topic_id and ZERO_UUID not in (wanted.topic_id, partition.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        partition.check_epoch(wanted.current_leader_epoch)
+        if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
+            partition.check_epoch(wanted.current_leader_epoch)
         if not self._knows_zstd and partition.log is not None and partition.log.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition

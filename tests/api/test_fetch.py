@@ -88,7 +88,7 @@ def test_an_unknown_topic_id_is_told_at_once(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("epoch", "code"),
-    [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+    [(-2, 0), (-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_a_clients_leader_epoch_has_to_be_ours(client: Client, epoch: int, code: int) -> None:
     assert fetched(client.ask(fetch(current_leader_epoch=epoch), 12))[0].error_code == code
