@@ -7,6 +7,8 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records import Record
+from protocol.records.content import build_batch
 from tests.requests import batch, fetch, fetched, produce, produced
 from tests.world import Client, World
 
@@ -100,6 +102,19 @@ def test_messages_of_the_old_formats_are_no_batch(client: Client) -> None:
     records = bytearray(100)
     records[8:12], records[16], records[22] = (88).to_bytes(4, "big"), 1, 0x10
     assert produced(client.ask(produce(records=bytes(records)), 9)).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_of_a_transaction_is_refused_and_not_written(world: World, client: Client) -> None:
+    records = build_batch(
+        [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    assert produced(client.ask(produce(records=bytes(records)), 9)).error_code == ErrorCode.INVALID_TXN_STATE
+    assert world.partition("t").log.size == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
+def test_zstd_is_not_for_producers_from_before_it(client: Client, version: int, code: ErrorCode) -> None:
+    assert produced(client.ask(produce(records=batch(b"v", codec_id=4)), version)).error_code == code
 
 
 def test_an_idempotent_batch_sent_twice_is_answered_twice_and_kept_once(world: World, client: Client) -> None:
