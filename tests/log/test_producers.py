@@ -143,7 +143,23 @@ def test_silent_producers_expire_unless_their_transaction_is_open() -> None:
     world.write(0)
     world.write(0, producer_id=8, attributes=TRANSACTIONAL)
     assert (world.producers.expire(NOW + 99, 100), world.producers.expire(NOW + 100, 100)) == (0, 1)
-    assert world.producers.get(8) is not None
+    assert [producer_id for producer_id, _ in world.producers.items()] == [8]
+
+
+def test_a_marker_keeps_its_producer_from_expiring() -> None:
+    world = World()
+    world.write(0, attributes=TRANSACTIONAL)
+    world.producers.end_transaction(header(-1, attributes=CONTROL), 101, Marker(True, 0, NOW + 50))
+    assert (world.producers.expire(NOW + 149, 100), world.producers.expire(NOW + 150, 100)) == (0, 1)
+
+
+def test_a_cleared_log_has_nothing_unstable() -> None:
+    world = World()
+    world.write(0, attributes=TRANSACTIONAL)
+    end(world)
+    world.write(1, attributes=TRANSACTIONAL)
+    world.producers.clear(0)
+    assert world.producers.first_unstable_offset is None
 
 
 def test_a_snapshot_keeps_the_last_batch_and_open_transactions() -> None:
@@ -154,6 +170,15 @@ def test_a_snapshot_keeps_the_last_batch_and_open_transactions() -> None:
     again.load(world.producers.snapshot(), 104, NOW, 1000)
     duplicate = again.check(header(2, 2, attributes=TRANSACTIONAL), Origin.CLIENT)
     assert (duplicate and duplicate.first_offset, again.first_unstable_offset, again.end_offset) == (102, 102, 104)
+
+
+def test_a_snapshot_keeps_a_transaction_that_began_with_the_log() -> None:
+    world = World()
+    world.offset = 0
+    world.write(0, attributes=TRANSACTIONAL)
+    again = Producers()
+    again.load(world.producers.snapshot(), 1, NOW, 1000)
+    assert again.first_unstable_offset == 0
 
 
 def test_a_snapshot_is_laid_out_as_kafka_does() -> None:
