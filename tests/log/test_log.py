@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
-from kbroker.log import LogConfig, Origin, UnexpectedOffsetError
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.log import LogConfig, Origin
+from protocol.errors import ErrorCode
 from protocol.records import Record
 from protocol.records.batch import BatchHeader, unpack_header
 from protocol.records.content import build_batch, parse_set
@@ -17,6 +16,9 @@ from tests.log.worlds import (
     NOW,
     all_offsets,
     batch,
+    broken,
+    copy_of,
+    emptied_marker,
     fetch,
     flush,
     marker,
@@ -24,13 +26,10 @@ from tests.log.worlds import (
     offsets_in,
     open_at,
     record,
+    refused,
 )
 
 SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
-
-
-def refused(code: ErrorCode) -> Any:
-    return pytest.raises(KafkaError, match=code.name)
 
 
 def test_appends_get_consecutive_offsets() -> None:
@@ -147,19 +146,9 @@ def test_a_compressed_batch_of_millions_of_records_is_refused_unread() -> None:
         open_at(new_disk()).append_as_leader(batch(1_000_001, records=b"", attributes=1), 0, NOW)
 
 
-def emptied_marker() -> memoryview:
-    """A control batch whose only record is gone."""
-    return batch(0, producer=(9, 0, -1), attributes=0x30, records=b"", last_offset_delta=0)
-
-
 def test_a_coordinator_writes_no_marker_without_a_record() -> None:
     with refused(ErrorCode.INVALID_RECORD):
         open_at(new_disk()).append_as_leader(emptied_marker(), 0, NOW, Origin.COORDINATOR)
-
-
-def broken(data: memoryview, at: int) -> memoryview:
-    data[at] ^= 1
-    return data
 
 
 @pytest.mark.parametrize(
@@ -191,6 +180,12 @@ def test_a_bad_batch_is_refused_and_leaves_no_trace(records: memoryview, code: E
     with refused(code):
         log.append_as_leader(records, 0, NOW)
     assert (log.log_end_offset, log.size, len(log.epochs)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])  # the short way and the careful one
+def test_a_batch_may_be_as_long_as_a_segment(timestamp_type: str) -> None:
+    config = LogConfig(segment_bytes=len(batch()), message_timestamp_type=timestamp_type)
+    assert open_at(new_disk(), config).append_as_leader(batch(), 0, NOW).last_offset == 0
 
 
 def test_bytes_behind_the_only_batch_are_left_out() -> None:
@@ -296,6 +291,13 @@ def test_a_compressed_batch_is_kept_as_it_came() -> None:
     assert fetch(log, 0)[16:] == packed[16:]
 
 
+def test_a_batch_in_the_topics_codec_is_kept_as_it_came() -> None:
+    packed = bytes(build_batch([Record(0, NOW, None, bytes(range(256)) * 4)], codec_id=1, level=1))
+    log = open_at(new_disk(), LogConfig(compression_type="gzip", compression_level=9))
+    log.append_as_leader(memoryview(bytearray(packed)), 0, NOW)
+    assert fetch(log, 0)[16:] == packed[16:]
+
+
 def test_offset_deltas_out_of_order_are_put_right() -> None:
     log = open_at(new_disk())
     log.append_as_leader(batch(2, records=record(0, b"a") + record(0, b"b")), 0, NOW)
@@ -357,62 +359,6 @@ def test_aborted_transactions_are_told_to_readers_that_overlap_them() -> None:
     log.append_as_leader(batch(), 0, NOW)
     told = [log.read(offset, 1000, 3, with_aborted=True).aborted for offset in (0, 2)]
     assert [[entry[:3] for entry in entries or []] for entries in told] == [[(9, 0, 1)], []]
-
-
-# ---- followers
-
-
-def copy_of(*batches: memoryview) -> memoryview:
-    return memoryview(bytearray(b"".join(batches)))
-
-
-def test_a_follower_keeps_offsets_and_epochs() -> None:
-    log = open_at(new_disk())
-    sent = copy_of(batch(2, base_offset=0, epoch=3), batch(2, base_offset=5, epoch=4))
-    log.append_as_follower(sent, NOW)
-    assert fetch(log, 0) == bytes(sent)
-    assert (log.log_end_offset, log.epochs.entries()) == (7, [(3, 0), (4, 5)])
-
-
-def test_a_follower_leaves_out_a_batch_that_was_cut_off() -> None:
-    log = open_at(new_disk())
-    whole = batch(epoch=0)
-    log.append_as_follower(copy_of(whole, batch(base_offset=1, epoch=0)[:50]), NOW)
-    assert fetch(log, 0) == bytes(whole)
-
-
-def test_a_follower_refuses_what_lies_before_its_end() -> None:
-    log = open_at(new_disk())
-    log.append_as_follower(copy_of(batch(3, epoch=0)), NOW)
-    with pytest.raises(UnexpectedOffsetError) as raised:
-        log.append_as_follower(copy_of(batch(base_offset=2, epoch=0)), NOW)
-    assert raised.value.first_offset == 2
-
-
-def test_a_follower_refuses_damage_and_disorder() -> None:
-    log = open_at(new_disk())
-    with refused(ErrorCode.CORRUPT_MESSAGE):
-        log.append_as_follower(copy_of(broken(batch(), 65)), NOW)
-    with refused(ErrorCode.INVALID_RECORD):
-        log.append_as_follower(copy_of(batch(base_offset=4), batch(base_offset=4)), NOW)
-
-
-def test_a_follower_takes_a_marker_that_compaction_has_emptied() -> None:
-    log = open_at(new_disk())
-    log.append_as_follower(emptied_marker(), NOW)
-    assert (log.log_end_offset, len(log.producers)) == (1, 0)
-
-
-def test_a_large_answer_to_a_follower_is_indexed_between_its_ends() -> None:
-    log = open_at(new_disk(), LogConfig(index_interval_bytes=500))
-    log.append_as_follower(copy_of(*(batch(base_offset=i, epoch=0) for i in range(100))), NOW)
-    assert log.active.offsets.count > 10
-    assert offsets_in(fetch(log, 77))[0] == 77
-
-
-def test_nothing_whole_is_nothing_appended() -> None:
-    log = open_at(new_disk())
-    assert log.append_as_follower(batch()[:60], NOW) is None
 
 
 # ---- roll

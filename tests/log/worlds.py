@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
+import pytest
 from crc32c import crc32c
 
 from kbroker.log import Log, LogConfig, OpenFiles, open_log
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
+from protocol.errors import ErrorCode, KafkaError
 
 _HEADER = Struct(">qiibIhiqqqhii")
 FOLDER = "/logs/t-0"
@@ -94,6 +97,27 @@ def marker(
         base_offset=base_offset,
         epoch=leader_epoch,
     )
+
+
+def emptied_marker() -> memoryview:
+    """A control batch whose only record is gone."""
+    return batch(0, producer=(9, 0, -1), attributes=0x30, records=b"", last_offset_delta=0)
+
+
+def broken(data: memoryview, at: int) -> memoryview:
+    """A bit of one byte changed."""
+    data[at] ^= 1
+    return data
+
+
+def copy_of(*batches: memoryview) -> memoryview:
+    """As one answer to a follower has them."""
+    return memoryview(bytearray(b"".join(batches)))
+
+
+def refused(code: ErrorCode) -> Any:
+    """The block raises this code."""
+    return pytest.raises(KafkaError, match=code.name)
 
 
 def new_disk(seed: int = 0, wall_ms: Callable[[], int] = lambda: 0) -> SimDisk:

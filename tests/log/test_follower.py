@@ -1,0 +1,59 @@
+"""What a log takes from its leader: offsets and epochs as they come, and nothing that is out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.log import LogConfig, UnexpectedOffsetError
+from protocol.errors import ErrorCode
+from tests.log.worlds import NOW, batch, broken, copy_of, emptied_marker, fetch, new_disk, offsets_in, open_at, refused
+
+
+def test_a_follower_keeps_offsets_and_epochs() -> None:
+    log = open_at(new_disk())
+    sent = copy_of(batch(2, base_offset=0, epoch=3), batch(2, base_offset=5, epoch=4))
+    log.append_as_follower(sent, NOW)
+    assert fetch(log, 0) == bytes(sent)
+    assert (log.log_end_offset, log.epochs.entries()) == (7, [(3, 0), (4, 5)])
+
+
+@pytest.mark.parametrize("size", range(1, len(batch())))
+def test_a_follower_leaves_out_a_batch_that_was_cut_off(size: int) -> None:
+    log = open_at(new_disk())
+    whole = batch(epoch=0)
+    log.append_as_follower(copy_of(whole, batch(base_offset=1, epoch=0)[:size]), NOW)
+    assert fetch(log, 0) == bytes(whole)
+
+
+def test_a_follower_refuses_what_lies_before_its_end() -> None:
+    log = open_at(new_disk())
+    log.append_as_follower(copy_of(batch(3, epoch=0)), NOW)
+    with pytest.raises(UnexpectedOffsetError) as raised:
+        log.append_as_follower(copy_of(batch(base_offset=2, epoch=0)), NOW)
+    assert raised.value.first_offset == 2
+
+
+def test_a_follower_refuses_damage_and_disorder() -> None:
+    log = open_at(new_disk())
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        log.append_as_follower(copy_of(broken(batch(), 65)), NOW)
+    with refused(ErrorCode.INVALID_RECORD):
+        log.append_as_follower(copy_of(batch(base_offset=4), batch(base_offset=4)), NOW)
+
+
+def test_a_follower_takes_a_marker_that_compaction_has_emptied() -> None:
+    log = open_at(new_disk())
+    log.append_as_follower(emptied_marker(), NOW)
+    assert (log.log_end_offset, len(log.producers)) == (1, 0)
+
+
+def test_a_large_answer_to_a_follower_is_indexed_between_its_ends() -> None:
+    log = open_at(new_disk(), LogConfig(index_interval_bytes=500))
+    log.append_as_follower(copy_of(*(batch(base_offset=i, epoch=0) for i in range(100))), NOW)
+    assert log.active.offsets.count > 10
+    assert offsets_in(fetch(log, 77))[0] == 77
+
+
+def test_nothing_whole_is_nothing_appended() -> None:
+    log = open_at(new_disk())
+    assert log.append_as_follower(batch()[:60], NOW) is None
