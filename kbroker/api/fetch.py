@@ -7,7 +7,8 @@ each may hold a file open. An error of any partition, or a divergence of epochs,
 
 Unlike Kafka: v0-v3 (down-conversion to formats 0 and 1) are not served yet, nor are followers; consumers are never
 sent to a nearer replica (KIP-392), whatever their rack. A min_bytes that a segment's end cuts in two is waited for all
-the same.
+the same. A partition that is not there is answered at once; Kafka waits for the others first, if there are any. A size
+below 0 is taken for 0, and an isolation level that does not exist for read uncommitted; Kafka fails at both.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ A session costs memory for as long as its client is quiet, so there are at most 
 slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
 no error: it goes on with full requests. A session that loses its last partition is closed.
 
-Unlike Kafka: sessions in use are not pushed out by those of more partitions; and a partition whose topic was deleted is
-UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now.
+Unlike Kafka: sessions in use are not pushed out by those of more partitions; a partition whose topic was deleted is
+UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now; and partitions that had records in
+the full response that begins a session already stand at the end of the order in the next one.
 """
 
 from __future__ import annotations
