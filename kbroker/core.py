@@ -5,6 +5,10 @@ the parts (`api/broker.py`), routes each request to its handler, and maps what g
 OSError to KAFKA_STORAGE_ERROR, anything else to UNKNOWN_SERVER_ERROR with a traceback in the log. It touches no
 socket, file or clock: `runtime` and `sim` drive it alike, from one thread.
 
+Requests of one connection are begun, and answered, in order. Unlike Kafka, which looks at the next one when the last
+has been answered, they are begun at once: a Metadata sent behind a CreateTopics, without waiting for its answer, does
+not know the topic yet.
+
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
 partitions that moved, replies, what the parts want done next.
 """

@@ -9,8 +9,10 @@ Unlike Kafka: a resource of an unknown type is refused by itself, not the whole 
 are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
 since there is no telemetry. A value that is not legal is INVALID_CONFIG for brokers, too, where Kafka answers
 INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and subtract start from the value in
-force. A topic's value that an older name of the broker's key gives (log.retention.hours) is told with that source, as a
-controller of a metadata quorum does.
+force. Numbers of threads may change by any factor at once. Version 0 tells which values are defaults, where Kafka calls
+none so. A topic's own message.timestamp.difference.max.ms counts before the limits that the broker sets, and shows as
+the value of both. A topic's value that an older name of the broker's key gives (log.retention.hours) is told with that
+source, as a controller of a metadata quorum does.
 """
 
 from __future__ import annotations
