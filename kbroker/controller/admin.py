@@ -39,7 +39,7 @@ from kbroker.metadata.store import (
     encode_topic,
     topic_path,
 )
-from kbroker.ports import Children, Create, Exists, Get, Multi, Random, SetData, StoreFault
+from kbroker.ports import Children, Create, Exists, Get, Multi, Outcome, Random, SetData, StoreFault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
@@ -276,8 +276,30 @@ class Admin:
 
     def _grow(self, growths: Sequence[Growth], validate_only: bool) -> Procedure[Grown]:
         term = self._term()
-        found = yield [Get(topic_path(growth.topic)) for growth in growths]
         outcomes: Grown = {}
+        remaining = list(growths)
+        for _ in range(CHANGE_ATTEMPTS):
+            found = yield [Get(topic_path(growth.topic)) for growth in remaining]
+            writes = self._growth_writes(remaining, found, term, outcomes)
+            if validate_only:
+                break
+            answers = dict(zip(writes, (yield list(writes.values())), strict=True))
+            outcomes |= {
+                topic: _failure(topic, fault_of(answer, 0), fault_of(answer))
+                for topic, answer in answers.items()
+                if answer.fault is not None
+            }
+            # somebody else was faster: what they wrote is what this growth starts from
+            slower = {topic for topic, answer in answers.items() if fault_of(answer) is StoreFault.BAD_VERSION}
+            remaining = [growth for growth in remaining if growth.topic in slower]
+            if not remaining:
+                break
+        return outcomes
+
+    def _growth_writes(
+        self, growths: Sequence[Growth], found: Sequence[Outcome], term: Term, outcomes: Grown
+    ) -> dict[str, Multi]:
+        """What to write for each topic that may grow; what becomes of each topic goes into `outcomes`."""
         writes: dict[str, Multi] = {}
         for growth, answer in zip(growths, found, strict=True):
             try:
@@ -289,14 +311,9 @@ class Admin:
                 outcomes[growth.topic] = error
                 continue
             outcomes[growth.topic] = growth.total
-            if not validate_only:
-                path = topic_path(growth.topic)
-                writes[growth.topic] = term.fenced(SetData(path, encode_topic(grown), answer.stat.version))
-        answers = yield list(writes.values())
-        for topic, answer in zip(writes, answers, strict=True):
-            if answer.fault is not None:
-                outcomes[topic] = _failure(topic, fault_of(answer, 0), fault_of(answer))
-        return outcomes
+            path = topic_path(growth.topic)
+            writes[growth.topic] = term.fenced(SetData(path, encode_topic(grown), answer.stat.version))
+        return writes
 
     def _more(self, growth: Growth, info: TopicInfo) -> dict[int, Assignment]:
         """The new partitions of a topic. Raises: KafkaError for whatever is wrong with the wish."""

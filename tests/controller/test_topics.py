@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.controller.admin import Growth
 from kbroker.metadata.store import decode_config, decode_topic, delete_topic_path, state_path, topic_path
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
@@ -149,6 +150,16 @@ def test_a_topic_does_not_shrink() -> None:
     cluster.create("t", 2)
     assert grow(cluster, "t", 2) is ErrorCode.INVALID_PARTITIONS
     assert grow(cluster, "t", 1) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_growths_of_a_topic_at_once_follow_one_another() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    admin = cluster.controller.plane.admin
+    wishes = [admin.grow([Growth("t", total, None)], validate_only=False) for total in (2, 3)]
+    cluster.settle()
+    assert [wish.value for wish in wishes] == [{"t": 2}, {"t": 3}]
+    assert len(cluster.leaders(1, "t")) == 3
 
 
 def test_growth_of_an_unknown_topic_is_refused() -> None:
