@@ -228,6 +228,15 @@ def test_after_a_partition_that_cannot_be_read_the_first_batch_still_comes_whole
     ]
 
 
+def test_after_a_partition_that_diverges_the_first_batch_still_comes_whole(world: World, client: Client) -> None:
+    client.ask(produce(b"v" * 1000, index=1), 9)
+    world.replicas.become("t", 0, world.topic_id("t"), LeaderState(1, 1, 5, (1,), 1, (1,)), is_new=False)
+    request = fetch(2, indices=(0, 1), max_bytes=10, last_fetched_epoch=3)
+    request.topics[0].partitions[1].fetch_offset, request.topics[0].partitions[1].last_fetched_epoch = 0, -1
+    parts = fetched(client.ask(request, 12))
+    assert (parts[0].diverging_epoch.end_offset, values(parts[1].records)) == (0, [b"v" * 1000])
+
+
 def test_bytes_of_all_partitions_count_for_min_bytes(client: Client) -> None:
     for index in range(3):
         client.ask(produce(b"v" * 100, index=index), 9)
