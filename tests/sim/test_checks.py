@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from kbroker.log.jobs import FlushJob
@@ -12,13 +9,6 @@ from kbroker.log.producers import Producers
 from kbroker.sim.swarm import Swarm
 from kbroker.sim.world import Broken, World
 from kbroker.timing import Purgatory
-
-
-@pytest.fixture(autouse=True)
-def _silence() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def live_until_broken() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,6 @@ import pytest
 from kbroker.sim.play import perform
 
 PLAYS = sorted(Path(__file__).with_name("plays").glob("*.play"))
-
-
-@pytest.fixture(autouse=True)
-def _silence() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("path", PLAYS, ids=lambda path: path.stem)

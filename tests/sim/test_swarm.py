@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -15,13 +13,6 @@ from kbroker.sim.swarm import Swarm
 from tests.sim.campaign import campaign
 
 DIGEST = "import logging; logging.disable(); from kbroker.sim.swarm import simulate; print(simulate(1).digest)"
-
-
-@pytest.fixture(autouse=True)
-def _silence() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def digest_in_a_process(hash_seed: str) -> str:
