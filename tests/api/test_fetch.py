@@ -24,11 +24,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def values(records: bytes) -> list[bytes]:
     return [record.value or b"" for _, batch_records in parse_set(bytes(records)) for record in batch_records]
 

@@ -19,11 +19,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def begin(client: Client, **asked: object) -> int:
     """Start a session over partitions 0 to 2. Returns: its id."""
     answer = client.ask(fetch(indices=(0, 1, 2), session=(0, 0), **asked), 12)  # type: ignore[arg-type]

@@ -58,11 +58,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def join_request(member_id: str = "", session_ms: int = 10_000) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=GROUP,

@@ -32,11 +32,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def found(answer: Any) -> tuple[int, int, int]:
     (part,) = answer.topics[0].partitions
     return part.error_code, part.offset, part.timestamp

@@ -20,11 +20,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 @pytest.mark.parametrize("version", range(3, 14))
 def test_every_version_appends_and_tells_the_offset(world: World, client: Client, version: int) -> None:
     client.ask(produce(b"a", b"b"), 9)

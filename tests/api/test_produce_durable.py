@@ -32,11 +32,6 @@ def world() -> World:
     return world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def disk_is_free(world: World) -> None:
     """It does what it was asked for."""
     world.disk_is_busy = False
