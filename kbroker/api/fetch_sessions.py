@@ -9,7 +9,8 @@ no error: it goes on with full requests. A session that loses its last partition
 
 Unlike Kafka: sessions in use are not pushed out by those of more partitions; a partition whose topic was deleted is
 UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now; and partitions that had records in
-the full response that begins a session already stand at the end of the order in the next one.
+the full response that begins a session already stand at the end of the order in the next one. A full fetch of no
+partition gets no session.
 """
 
 from __future__ import annotations
