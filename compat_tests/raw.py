@@ -1,7 +1,7 @@
 """A producer and a reader made of `protocol` and a socket, so that a test knows exactly what was sent and answered.
 
-Stock clients hide retries and lost connections; the kill test must see them. Used by test_kill.py and
-test_idle_connections.py; speaks to any broker.
+Stock clients hide retries and lost connections; the kill test must see them. Used by test_kill.py,
+test_idle_connections.py and test_differences.py; speaks to any broker.
 """
 
 from __future__ import annotations

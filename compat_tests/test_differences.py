@@ -1,0 +1,335 @@
+"""Apache's broker and ours are asked the same, right and wrong, and must answer the same.
+
+Stories are played to kbroker and to Apache Kafka 3.9.1, whose coordinator of classic groups is ours too. Compared is
+all that a client is told, but for what each broker makes up (ids, counted as they come) and what it says in words. What
+differs on purpose stands at the heads of kbroker/api/*.py and in docs/groups.md, and is in no story.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.brokers import broker_of
+from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
+from protocol.apis import BY_KEY
+from protocol.message import Message, Struct
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from protocol.messages.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from protocol.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.records import Record
+from protocol.records.batch import write_crc
+from protocol.records.content import build_batch
+from protocol.schema import fields
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetches the jars
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+MADE_UP = {"member_id", "leader", "session_id", "producer_id", "topic_id"}
+NOT_COMPARED = {
+    "error_message",
+    "batch_index_error_message",
+    "throttle_time_ms",
+    "aborted_transactions",  # none: null or empty
+    "log_append_time_ms",  # of a batch sent again: told by Kafka wherever it comes from
+}
+SUBSCRIPTION = struct.pack(">hih1sii", 0, 1, 1, b"t", -1, 0)  # what a consumer that reads topic t says of itself
+MEMBER_ID_REQUIRED = 79
+
+
+class Told:
+    """A connection to a broker, and all that was answered on it, in a form that both brokers' answers can have."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.answers: list[str] = []
+        self._connection = connection
+        self._numbers: dict[tuple[str, Any], int] = {}
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The answer, also kept."""
+        answer = self.ask_aside(request, version)
+        self.answers.append(f"{type(request).__name__} {version}: {self._plain('', answer)}")
+        return answer
+
+    def ask_aside(self, request: Message, version: int) -> Any:
+        """The answer, not kept: how often something is asked until it is so may differ."""
+        assert request.api is not None
+        self._connection.send(request, version)
+        return self._connection.receive(BY_KEY[request.api].response, version)
+
+    def _plain(self, name: str, value: Any) -> Any:
+        if isinstance(value, Struct):
+            kept = [field.name for field in fields(type(value)) if field.name not in NOT_COMPARED]
+            return {each: self._plain(each, getattr(value, each)) for each in kept}
+        if isinstance(value, list):
+            plain = [self._plain(name, each) for each in value]
+            return sorted(plain, key=str) if name == "partitions" else plain  # Kafka's hash tables shuffle them
+        value = bytes(value) if isinstance(value, memoryview) else value
+        if name in MADE_UP and value not in ("", 0, -1):
+            return self._numbers.setdefault((name, value), len(self._numbers))
+        return value
+
+
+def produce_and_look_up(told: Told) -> None:
+    """Batches good and bad, idempotent ones among them; then offsets by time, by epoch, and after a deletion."""
+    topic(told, "t")
+    topic(told, "lone", configs={"min.insync.replicas": "2"})
+    topic(told, "keyed", configs={"cleanup.policy": "compact"})
+    good = batch(b"a", b"b")
+    for records in (good + good, good[:-1], good[:30], b""):
+        told.ask(producing("t", records), 3)
+    produced = [("t", good), ("t", good + b"\0"), ("nowhere", good), ("lone", good)]
+    produced += [("keyed", batch(b"v")), ("keyed", batch(b"v", key=b"k"))]
+    produced += [("t", changed(good, at, form, value)) for at, form, value in HEADERS]
+    sequences = [(0, 0), (0, 0), (0, 5), (0, 2), (1, 3), (1, 0), (0, 4)]  # epoch and base sequence
+    produced += [("t", batch(b"a", b"b", producer=(7, epoch, sequence))) for epoch, sequence in sequences]
+    for version in (3, 7, 9, 11):
+        for name, records in produced:
+            told.ask(producing(name, records), version)
+    look_up(told)
+    for before in (1, 0, 3, 99, -2, -1):
+        parts = [DeleteRecordsPartition(partition_index=0, offset=before)]
+        told.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=parts)], timeout_ms=5000), 2)
+        told.ask(fetching(0, 0), 12)
+        if before == 3:
+            look_up(told)
+
+
+def look_up(told: Told) -> None:
+    """Every offset that can be asked for, but that of the largest timestamp."""
+    for timestamp in (-1, -2, -4, -5, -6, 0, 999, 1000, 1001, 1002):
+        for epoch in (-2, -1, 0, 1):
+            asked = [ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp)]
+            topics = [ListOffsetsTopic(name="t", partitions=asked)]
+            told.ask(ListOffsetsRequest(replica_id=-1, isolation_level=epoch % 2, topics=topics), 9)
+            parts = [OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=timestamp)]
+            ends = [OffsetForLeaderTopic(topic="t", partitions=parts)]
+            told.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=ends), 4)
+
+
+def fetch_in_sessions(told: Told) -> None:
+    """Fetches of all sizes and epochs; then a session that goes on, goes wrong and is left."""
+    topic(told, "t", partitions=3)
+    for index in (0, 0, 1):
+        told.ask(producing("t", batch(b"v" * 100), index), 9)
+    for version in (4, 9, 11, 12):
+        for index, offset in ((0, 0), (0, 1), (0, 2), (0, 3), (0, -1), (2, 0), (7, 0)):
+            for size in (0, 1, 180, 1 << 20):
+                told.ask(fetching(index, offset, size=size), version)
+        for epoch in (-2, -1, 0, 1):
+            told.ask(fetching(0, 1, epoch=epoch), version)
+            if version >= 12:
+                told.ask(fetching(0, 1, last_epoch=epoch), version)
+    session = told.ask(fetching(0, 2, session=(0, 0)), 12).session_id
+    told.ask(fetching(1, 0, session=(session, 1)), 12)
+    told.ask(fetching(1, 1, session=(session, 2)), 12)
+    told.ask(fetching(7, 0, session=(session, 3)), 12)
+    told.ask(fetching(2, 0, session=(session, 4), forget=7), 12)
+    told.ask(fetching(2, 0, session=(session, 4)), 12)  # that was the last epoch
+    told.ask(fetching(2, 9, session=(session, 5)), 12)
+    told.ask(fetching(2, 0, session=(session, 6)), 12)
+    told.ask(fetching(0, 0, session=(session + 1, 1)), 12)
+    told.ask(fetching(0, 0, session=(session, -1)), 12)
+    told.ask(fetching(0, 0, session=(session, 7)), 12)
+
+
+def live_in_a_group(told: Told) -> None:
+    """A dynamic member and a static one, each alone in its group, with every call out of turn."""
+    topic(told, "t")
+    find = FindCoordinatorRequest(key="g")
+    eventually(lambda: told.ask_aside(find, 2).error_code == 0)
+    eventually(lambda: told.ask_aside(beat("g", 1, "x"), 3).error_code not in (14, 15, 16))
+    for group, instance in (("dynamic", None), ("static", "i")):
+        call_out_of_turn(told, group, 1, "nobody", instance)
+        joined = told.ask(join(group, "", instance), 7)
+        if joined.error_code == MEMBER_ID_REQUIRED:
+            call_out_of_turn(told, group, -1, joined.member_id, instance)
+            joined = told.ask(join(group, joined.member_id, instance), 7)
+        for member in (joined.member_id, "nobody", ""):
+            for generation in (joined.generation_id, joined.generation_id + 1, -1):
+                call_out_of_turn(told, group, generation, member, instance)
+                call_out_of_turn(told, group, generation, member, "stranger")
+        told.ask(sync(group, joined.generation_id, joined.member_id, instance, b"mine"), 3)
+        call_out_of_turn(told, group, joined.generation_id, joined.member_id, instance)
+        again = told.ask(join(group, "" if instance else joined.member_id, instance), 7)
+        call_out_of_turn(told, group, again.generation_id, joined.member_id, instance)
+        told.ask(sync(group, again.generation_id, again.member_id, instance, b"mine"), 3)
+        for member in ("nobody", again.member_id, again.member_id):
+            leaving = [MemberIdentity(member_id=member, group_instance_id=instance)]
+            told.ask(LeaveGroupRequest(group_id=group, members=leaving), 3)
+        call_out_of_turn(told, group, again.generation_id, again.member_id, instance)
+        call_out_of_turn(told, group, -1, "", None)
+
+
+def call_out_of_turn(told: Told, group: str, generation: int, member: str, instance: str | None) -> None:
+    """Beat, sync, commit and ask for offsets, whatever the group is at."""
+    told.ask(beat(group, generation, member, instance), 3)
+    told.ask(sync(group, generation, member, instance, None), 3)
+    for offset, metadata in ((generation + 1, ""), (5, "m" * 4097)):
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+        none = OffsetCommitRequestPartition(partition_index=9, committed_offset=offset, committed_metadata=metadata)
+        commit = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[part, none])],
+        )
+        told.ask(commit, 7)
+    told.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]), 8)
+    told.ask(DescribeGroupsRequest(groups=[group], include_authorized_operations=True), 4)
+
+
+@pytest.mark.parametrize("story", [produce_and_look_up, fetch_in_sessions, live_in_a_group])
+def test_both_brokers_answer_the_same(story: Callable[[Told], None], tmp_path: Path) -> None:
+    answers = []
+    for choice in ("kbroker", "apache-3.9.1"):
+        with broker_of(choice, tmp_path / choice, SETTINGS) as server, Connection(server.port) as connection:
+            told = Told(connection)
+            story(told)
+            answers.append(told.answers)
+    for ours, apaches in zip(*answers, strict=True):
+        assert ours == apaches
+
+
+# ---- what the stories say
+
+HEADERS = [  # position, form and value of what is wrong, or only odd, in a batch's header
+    (0, ">q", 5),
+    (8, ">i", 13),
+    (12, ">i", 7),
+    (16, ">b", 3),
+    (21, ">h", 0x20),
+    (21, ">h", 0x40),
+    (23, ">i", 5),
+    (35, ">q", -1),
+    (43, ">q", 9),
+    (57, ">i", 0),
+    (57, ">i", 3),
+]
+
+
+def topic(told: Told, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    """A topic whose partitions are led."""
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    assert told.ask_aside(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 4).topics[0].error_code == 0
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+    ends = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
+    eventually(lambda: not any(part.error_code for part in told.ask_aside(ends, 3).topics[0].partitions))
+
+
+def producing(name: str, records: bytes, index: int = 0) -> ProduceRequest:
+    """One partition's batch, with acks=all."""
+    data = [PartitionProduceData(index=index, records=records)]
+    topics = [TopicProduceData(name=name, partition_data=data)]
+    return ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
+
+
+def batch(*values: bytes, key: bytes | None = None, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    """A batch of records at 1000, 1001, ... ms. producer: id, epoch, base sequence."""
+    records = [Record(at, 1000 + at, key, value) for at, value in enumerate(values)]
+    producer_id, epoch, sequence = producer
+    return bytes(build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+
+
+def changed(records: bytes, position: int, form: str, value: int) -> bytes:
+    """A batch with another number in its header, and the checksum for it."""
+    data = bytearray(records)
+    struct.pack_into(form, data, position, value)
+    write_crc(data, 0, len(data))
+    return bytes(data)
+
+
+def fetching(
+    index: int,
+    offset: int,
+    *,
+    size: int = 1 << 20,
+    epoch: int = -1,
+    last_epoch: int = -1,
+    session: tuple[int, int] = (0, -1),
+    forget: int | None = None,
+) -> FetchRequest:
+    """A fetch of one partition of t that waits for nothing. forget: a partition to drop from the session."""
+    part = FetchPartition(
+        partition=index,
+        fetch_offset=offset,
+        current_leader_epoch=epoch,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=size,
+    )
+    dropped = [] if forget is None else [ForgottenTopic(topic="t", partitions=[forget])]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[FetchTopic(topic="t", partitions=[part])],
+        forgotten_topics_data=dropped,
+    )
+
+
+def beat(group: str, generation: int, member: str, instance: str | None = None) -> HeartbeatRequest:
+    """A heartbeat."""
+    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member, group_instance_id=instance)
+
+
+def join(group: str, member: str, instance: str | None) -> JoinGroupRequest:
+    """A consumer's request to join, with a session that outlives the story."""
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+    )
+
+
+def sync(group: str, generation: int, member: str, instance: str | None, assignment: bytes | None) -> SyncGroupRequest:
+    """A sync, from the leader if it brings its own assignment."""
+    brought = [] if assignment is None else [SyncGroupRequestAssignment(member_id=member, assignment=assignment)]
+    return SyncGroupRequest(
+        group_id=group, generation_id=generation, member_id=member, group_instance_id=instance, assignments=brought
+    )
