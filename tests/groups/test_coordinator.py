@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
 from kbroker.groups import Append, Caller, Commit, GroupCoordinator, Reply, java_hash, partition_for, records
 from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
+from kbroker.groups.offsets import GroupOffsets
 from kbroker.groups.shard import TOMBSTONES_PER_BATCH
 from protocol.errors import ErrorCode
 from protocol.message import DecodeError
@@ -463,6 +464,14 @@ def test_append_of_a_transaction_that_failed_leaves_nothing_behind() -> None:
     world.hold = False
     world.groups.end_transaction(0, 7, commit=True)
     assert offset_of(world, stable=True) == -1
+
+
+def test_group_of_a_failed_transaction_alone_has_nothing_to_keep_it_for() -> None:
+    offsets = GroupOffsets()
+    where, commit = ("t", 0), Commit(1, -1, "", committed_ms=0)
+    offsets.begin_transaction(7, {where: commit})
+    offsets.fail_in_transaction(7, [where])
+    assert not offsets
 
 
 # --- bounds

@@ -74,3 +74,10 @@ def test_the_epoch_at_the_log_start_starts_there(start: int, left: list[tuple[in
     epochs = LeaderEpochs(KNOWN)
     epochs.truncate_from_start(start)
     assert (epochs.entries(), epochs.version) == (left, int(left != KNOWN))
+
+
+def test_what_was_cleared_is_gone_when_epochs_begin_again() -> None:
+    epochs = LeaderEpochs(KNOWN)
+    epochs.clear()
+    epochs.assign(1, 0)
+    assert (epochs.entries(), epochs.latest) == ([(1, 0)], 1)

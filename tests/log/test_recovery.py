@@ -248,6 +248,14 @@ def test_a_swap_that_a_crash_interrupted_is_finished() -> None:
     assert all_offsets(open_at(disk, config)) == [1, 6, *range(8, 18)]
 
 
+def test_a_swap_below_what_is_half_cleaned_is_finished() -> None:
+    disk = new_disk()
+    filled(disk)
+    disk.rename(path(0, "log"), path(0, "log.swap"))
+    write(disk, path(4, "log.cleaned"), b"half")
+    assert unclean(disk) == list(range(18))
+
+
 def test_what_a_swap_replaces_goes_with_all_its_files() -> None:
     disk = new_disk()
     filled(disk, 3)
