@@ -5,8 +5,9 @@ Procedures run by `controller.py` when a watch says that `/brokers/topics` or `/
 Deletion takes four steps, each of which a new controller can take up where the old one fell: brokers forget the
 partitions (UpdateMetadata), replicas are stopped, then deleted (StopReplica), and when all have confirmed, the nodes
 go, `/admin/delete_topics/T` last. A replica that cannot be deleted now (its broker is dead, its disk failed) holds its
-topic up until it can. Unlike Kafka, whose controller has the living brokers forget and delete their part at once, a topic
-with a replica on a dead broker stays whole until that broker is back: its DeleteTopics times out, and it is still served.
+topic up until it can. Unlike Kafka, whose controller has the living brokers forget and delete their part at once, a
+topic with a replica on a dead broker stays whole until that broker is back: its DeleteTopics times out, and it is still
+served.
 
 Source: KafkaController and TopicDeletionManager of Apache Kafka 3.9, by behaviour.
 """
