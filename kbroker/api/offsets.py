@@ -9,7 +9,8 @@ Unlike Kafka: whoever asks is answered as a consumer, replica_id or not, for the
 tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the remote tier) are answered
 with -1. A record's timestamp is found to the batch, then to the record by reading it. What lies before the log start is
 not looked at: Kafka does while its segment is not deleted yet, and then names a record that is gone (-3), or says -1
-for a time that a later segment has. An isolation level that does not exist is read uncommitted, at which Kafka fails. DeleteRecords answers a partition as often as it is named.
+for a time that a later segment has. An isolation level that does not exist is read uncommitted, at which Kafka fails.
+DeleteRecords answers a partition as often as it is named.
 """
 
 from __future__ import annotations
