@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from protocol.errors import ErrorCode
+from protocol.primitives import varint
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record
 from protocol.records._walker import accept, pack, parse, walk
@@ -232,24 +233,13 @@ def _numbered(body: Readable, at: int, count: int) -> bytearray:
         stop = at + size
         _, behind_timestamp = _varint(body, at + 1, _UINT64)
         _, behind_offset = _varint(body, behind_timestamp, _UINT32)
-        number = _packed_varint(index)
-        out += _packed_varint(size + len(number) - (behind_offset - behind_timestamp))
+        number = varint(index)
+        out += varint(size + len(number) - (behind_offset - behind_timestamp))
         out += view[at:behind_timestamp]
         out += number
         out += view[behind_offset:stop]
         at = stop
     return out
-
-
-def _packed_varint(value: int) -> bytes:
-    """A zigzag varint of a number not below 0."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _body(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[Readable, int, int]:
