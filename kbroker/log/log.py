@@ -197,13 +197,11 @@ class Log:
             if header[9] >= 0:
                 if not header[5] & CONTROL:
                     self.producers.update(header, base_offset, max_timestamp)
-                elif header[12] > 0:  # a leader's cleaner may have emptied it
+                elif header[12] > 0:  # else a leader's cleaner has emptied it, and nothing is left of the transaction
                     self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
             at += header[1] + LENGTH_OVERHEAD
 
     def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
-        if header[12] <= 0:  # compaction has emptied it: nothing is left of the transaction either
-            return
         completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
         if completed is None:
             return
