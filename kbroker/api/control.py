@@ -202,7 +202,7 @@ class ControlLane:
         if partition is not None and partition.leader_epoch != NOT_CHECKED:
             if partition.log is None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
+            if partition.is_of_another(topic_id):
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             is_same = state.leader_epoch == partition.leader_epoch
             adds_id = is_same and topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID

@@ -20,7 +20,6 @@ from kbroker.api.routes import Route
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import READ_COMMITTED
 from protocol.errors import ErrorCode, KafkaError
-from protocol.message import ZERO_UUID
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -225,7 +224,7 @@ class Reader:
         if wanted.topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._replicas.find(wanted.topic, wanted.index)
-        if wanted.topic_id != partition.topic_id and ZERO_UUID not in (wanted.topic_id, partition.topic_id):
+        if partition.is_of_another(wanted.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
             partition.check_epoch(wanted.current_leader_epoch)

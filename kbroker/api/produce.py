@@ -27,7 +27,6 @@ from kbroker.config.limits import LONGEST_FSYNC_MS
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
-from protocol.message import ZERO_UUID
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -100,7 +99,7 @@ def _name_of(topic: TopicProduceData, call: Call) -> str | None:
     if name is not None:
         for data in topic.partition_data:
             partition = call.broker.replicas.partitions.get((name, data.index))
-            if partition is not None and partition.topic_id not in (topic.topic_id, ZERO_UUID):
+            if partition is not None and partition.is_of_another(topic.topic_id):
                 return None
     return name
 

@@ -77,14 +77,12 @@ class ReplicaManager:
         """The disk failed under a partition: its directory goes offline with all that is in it."""
         if partition.log is not None:
             self.went_offline(self._logs.disk_failed(partition.log.folder.path, error))
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror or error}"
-        )
+        return _storage_error(partition, error)
 
     def read_failed(self, partition: Partition, error: OSError) -> KafkaError:
         """As `storage_error`, but for want of a descriptor nothing is lost that cannot be read a moment later."""
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror}")
+            return _storage_error(partition, error)
         return self.storage_error(partition, error)
 
     def heed_lost(self) -> None:
@@ -121,7 +119,7 @@ class ReplicaManager:
         if partition is None:
             partition = Partition(topic, index, topic_id, self.broker_id, is_internal=topic in INTERNAL_TOPICS)
             self.partitions[topic, index] = partition
-        if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
+        if partition.is_of_another(topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic}-{index} has the id {partition.topic_id.hex()}")
         if state.leader_epoch < partition.leader_epoch:
             raise KafkaError(
@@ -189,3 +187,7 @@ class ReplicaManager:
         for partition in self.of_topic(topic):
             partition.min_insync_replicas = config.min_insync_replicas
             self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))
+
+
+def _storage_error(partition: Partition, error: OSError) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index}: {error.strerror or error}")

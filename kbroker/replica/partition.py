@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan
@@ -75,6 +76,10 @@ class Partition:
     def __repr__(self) -> str:
         role = "leads" if self.is_leader else "follows"
         return f"<{self.topic}-{self.index}: {self.broker_id} {role} in epoch {self.leader_epoch}>"
+
+    def is_of_another(self, topic_id: bytes) -> bool:
+        """Whether this is of another topic of the name; not if either id is unknown."""
+        return topic_id != self.topic_id and ZERO_UUID not in (topic_id, self.topic_id)
 
     # -- roles
 

@@ -17,7 +17,7 @@ from kbroker.controller.events import ControlAnswer
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint, LeaderIsr, decode_state, state_path
 from kbroker.ports import StoreEvent
-from kbroker.replica.partition import LeaderState
+from kbroker.replica.partition import LeaderState, Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.store import Ensemble, SimSession
 from protocol.errors import ErrorCode, KafkaError
@@ -26,6 +26,8 @@ from protocol.message import Message
 
 class Replica:
     """A partition as the lane sees one."""
+
+    is_of_another = Partition.is_of_another
 
     def __init__(self, topic_id: bytes) -> None:
         self.topic_id = topic_id
