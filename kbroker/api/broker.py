@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.coordination import OFFSETS_TOPIC, Coordination
 from kbroker.api.fetch_sessions import FetchSessions
+from kbroker.config.limits import MOST_FETCH_REGIONS
 from kbroker.groups import GroupCoordinator
 from kbroker.metadata.cache import TopicKey
 
@@ -55,7 +56,7 @@ class Broker:
         random: Random,
         *,
         strict: bool = False,
-        fetch_regions: int = 1000,
+        fetch_regions: int = MOST_FETCH_REGIONS,
     ) -> None:
         now_ms = clock.now_ms()
         config = plane.configs.broker

@@ -32,6 +32,11 @@ LOGS_CLOSED_AT_ONCE = 16
 # batch.num.messages is the same number; Java's producer splits what is refused as too large.
 RECORDS_PER_COMPRESSED_BATCH = 1_000_000
 
+# Files of logs open at once: more gains nothing, for a segment is opened again when it is needed. And partitions whose
+# records go into one Fetch, each of which may hold a file open; what is beyond comes with the next.
+MOST_LOG_FILES = 4096
+MOST_FETCH_REGIONS = 1000
+
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
 PARKED_OPERATIONS = 200_000
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from kbroker.config import BrokerConfig
+from kbroker.config.limits import MOST_LOG_FILES
 from kbroker.log.config import NEVER
 from kbroker.log.directory import LogDirectory
 from kbroker.log.jobs import DeleteJob, FlushJob
@@ -55,7 +56,7 @@ class ManagerConfig(NamedTuple):
     initial_delay_ms: int = 30_000  # of everything above, after the start
     file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms, of what an earlier life left behind
     threads: int = 1  # num.recovery.threads.per.data.dir, for closing; a directory is loaded by one
-    open_files: int = 4096  # descriptors that idle segments may hold, all directories together
+    open_files: int = MOST_LOG_FILES  # descriptors that idle segments may hold, all directories together
 
     @classmethod
     def of(cls, broker: BrokerConfig) -> ManagerConfig:

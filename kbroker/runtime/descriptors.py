@@ -11,8 +11,7 @@ import resource
 from contextlib import suppress
 from typing import NamedTuple
 
-MOST_LOG_FILES = 4096  # more open at once gains nothing: a segment is opened again when it is needed
-MOST_FETCH_REGIONS = 1000  # of one answer; what is beyond comes with the next
+from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 
 
 class Shares(NamedTuple):

@@ -6,7 +6,8 @@ import resource
 
 import pytest
 
-from kbroker.runtime.descriptors import MOST_LOG_FILES, Shares, raise_limit
+from kbroker.config.limits import MOST_LOG_FILES
+from kbroker.runtime.descriptors import Shares, raise_limit
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 20_000, 1 << 20])
