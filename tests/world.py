@@ -87,6 +87,12 @@ class World:
         self.plane.close()
         self.logs.close()
 
+    def restart(self) -> None:
+        """A clean stop, and a start on what the disk has."""
+        self.stop()
+        self.disk.restart(power_loss=False)
+        self.start()
+
     def settle(self) -> None:
         """Let everything happen that is under way now."""
         while True:

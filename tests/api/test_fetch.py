@@ -346,9 +346,7 @@ def test_an_append_to_another_partition_does_not_answer(world: World, client: Cl
 
 def test_everything_is_there_after_a_restart(world: World, client: Client) -> None:
     client.ask(produce(b"a", b"b"), 9)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     assert values(fetched(world.client().ask(fetch(), 12))[0].records) == [b"a", b"b"]
 
 

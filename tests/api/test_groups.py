@@ -308,9 +308,7 @@ def test_offsets_and_members_are_there_after_a_restart(world: World, client: Cli
     joined = join(world, client)
     sync(client, joined)
     commit(client, 7, joined=joined)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.advance(100)
     again = world.client()
     assert committed(again) == 7
@@ -364,9 +362,7 @@ def test_a_disk_that_fails_while_groups_are_loaded_ends_its_directory_and_not_th
     world: World, client: Client
 ) -> None:
     commit(client, 7)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.disk.fail("read", ".log", errno.EIO)
     world.advance(100)
     request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
@@ -377,9 +373,7 @@ def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, clie
     for offset in range(3000):
         commit(client, offset)
     assert groups_log(world).size > SLICE_BYTES
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.core.expire(world.clock.now_ms())
     world.advance(100)
     assert committed(world.client()) == 2999
@@ -388,9 +382,7 @@ def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, clie
 def test_a_log_start_that_moves_while_groups_are_loaded_is_followed(world: World, client: Client) -> None:
     for offset in range(3000):
         commit(client, offset)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.core.expire(world.clock.now_ms())  # the first slice
     groups_log(world).advance_log_start(2990)
     world.advance(100)
@@ -403,9 +395,7 @@ def test_a_batch_that_cannot_be_read_does_not_cost_the_groups_behind_it(world: W
     partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
     world.replicas.append(partition, memoryview(unreadable), -1, Origin.COORDINATOR, world.clock.wall_ms())
     commit(client, 8)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.advance(100)
     assert committed(world.client()) == 8
 
@@ -419,9 +409,7 @@ def test_a_marker_that_was_cleaned_away_does_not_stop_groups_from_loading(world:
     log.append_as_follower(memoryview(cleaned), world.clock.wall_ms())
     log.set_high_watermark(2)
     commit(client, 8)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     world.advance(100)
     assert committed(world.client()) == 8
 

@@ -198,7 +198,5 @@ def test_a_topic_that_is_only_compacted_keeps_its_records(world: World, client: 
 
 def test_deleted_records_stay_deleted_after_a_restart(world: World, client: Client) -> None:
     delete(client, 2)
-    world.stop()
-    world.disk.restart(power_loss=False)
-    world.start()
+    world.restart()
     assert found(world.client().ask(list_offsets(EARLIEST), 7)) == (0, 2, -1)
