@@ -1,6 +1,6 @@
 """The parts of one broker, put together: what handlers ask, and what the core turns on behalf of time and the world.
 
-Built by whoever composes a broker (`runtime/main.py`, `sim/world.py`, tests). It decides nothing; it passes time,
+Built by whoever composes a broker (`runtime/node.py`, `sim/world.py`, tests). It decides nothing; it passes time,
 events and what one part found out to the parts that have to know: a replica that became leader to the coordinator, a
 failed directory to the replicas, jobs for the disk to whoever runs them.
 """

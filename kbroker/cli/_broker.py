@@ -17,7 +17,7 @@ from kbroker import __version__
 
 if TYPE_CHECKING:
     from kbroker.config import Given
-    from kbroker.runtime.main import BrokerProcess
+    from kbroker.runtime.node import Node
 
 log = logging.getLogger("kbroker")
 
@@ -96,32 +96,30 @@ def _settings(start: Start) -> dict[str, Given]:
 
 
 def _run(static: dict[str, Given], began: float) -> int:
-    from kbroker.runtime.main import BrokerProcess, StartupError  # after the settings: a typo is told at once
+    from kbroker.runtime.main import run_process  # after the settings: a typo is told at once
+    from kbroker.runtime.node import StartupError
 
-    def started(process: BrokerProcess) -> None:
-        print(_summary(process, time.monotonic() - began), flush=True)
+    def started(node: Node) -> None:
+        print(_summary(node, time.monotonic() - began), flush=True)
 
     try:
-        return BrokerProcess(static).run(started)
+        return run_process(static, started)
     except StartupError as error:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1
 
 
-def _summary(process: BrokerProcess, seconds: float) -> str:
+def _summary(node: Node, seconds: float) -> str:
     """Where it is, and the first thing to try."""
-    who = f"broker {process.node_id} of cluster {process.cluster_id}"
+    who = f"broker {node.node_id} of cluster {node.cluster_id}"
     lines = [
         f"kbroker {__version__}: {who} is ready after {seconds:.2f} s",
-        *(
-            f"  listening on {each.name}://{each.host or '*'}:{process.ports[each.name]}"
-            for each in process.listeners.bound
-        ),
-        *(f"  clients are told {each.listener}://{each.host}:{each.port}" for each in process.endpoints),
-        f"  data in {', '.join(process.paths)}",
+        *(f"  listening on {each.name}://{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound),
+        *(f"  clients are told {each.listener}://{each.host}:{each.port}" for each in node.endpoints),
+        f"  data in {', '.join(node.paths)}",
     ]
-    if process.endpoints:
-        address = f"{process.endpoints[0].host}:{process.endpoints[0].port}"
+    if node.endpoints:
+        address = f"{node.endpoints[0].host}:{node.endpoints[0].port}"
         lines += [
             f"  produce:  python -c \"from kafka import KafkaProducer as P; p = P(bootstrap_servers='{address}'); "
             "p.send('quickstart', b'hello').get(10)\"",

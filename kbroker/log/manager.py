@@ -575,7 +575,7 @@ class LogManager:
             if isinstance(outcome, OSError):
                 self._fail(directory, outcome)
             elif isinstance(outcome, Exception):
-                self._give_up()
+                self.abandon()
                 raise outcome
             else:
                 copies += self._adopt(directory, outcome, now_ms)
@@ -624,14 +624,14 @@ class LogManager:
         self.notices.append(f"{path}: is empty, and there is another copy at {kept.folder.path}: set aside")
 
     def _refuse_copy(self, copy: Log, first: Log) -> None:
-        self._give_up()
+        self.abandon()
         copy.close_files()
         raise DirectoryRefusedError(
             f"{copy.folder.path}: there is another copy at {first.folder.path}; remove the stale one"
         )
 
-    def _give_up(self) -> None:
-        """The broker does not start: let go of everything."""
+    def abandon(self) -> None:
+        """Let go of everything as it lies, without fsync, checkpoint or marker: the start failed, or a kill."""
         for log in (*self._logs.values(), *self._futures.values()):
             log.close_files()
         for directory in self.directories:

@@ -1,6 +1,6 @@
 """Threads for what may wait for a disk: fsync, cold reads, recovery, compression of cold data.
 
-Made by `main.py`, used by `server.py` and by whoever serves the core's disk effects. A job is a plain function that
+Made by `node.py`, used by `server.py` and by whoever serves the core's disk effects. A job is a plain function that
 touches nothing but files and its own values; its outcome comes back as a call on the loop's thread. Never reads or
 writes the core's state.
 """

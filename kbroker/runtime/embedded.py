@@ -125,6 +125,12 @@ class EmbeddedStore:
             log.error("metadata cannot be written: %s", error)
         self._file.close()
 
+    def abandon(self) -> None:
+        """Close the file, and leave the session to the next opening, as a process does that is killed."""
+        self._is_up = False
+        self._post = lambda _: None
+        self._file.close()
+
     def _save(self) -> None:
         """Write down every touched node. One transaction. Raises: OSError; then they count as touched still."""
         nodes, touched = self._tree.nodes, self._tree.touched

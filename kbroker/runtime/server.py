@@ -1,6 +1,6 @@
 """Listening sockets, the connections they accept, and the one timer that wakes the core.
 
-Made by `main.py`. It turns readiness into calls of the core (`receive`, `expire`, `handle`) and the core's answers
+Made by `node.py`. It turns readiness into calls of the core (`receive`, `expire`, `handle`) and the core's answers
 into writes; it knows listeners and limits on connections, and nothing about requests. Everything here runs on the
 loop's thread, except the reads of `DiskPool`, which come back through `call_from_thread`.
 """

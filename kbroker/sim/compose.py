@@ -1,6 +1,6 @@
 """How a simulated machine composes its broker: the parts of the real one, on simulated ports.
 
-Called by `Machine.start` at every boot, as `runtime/main.py` is on a real machine. A broker of its own (`alone`) keeps
+Called by `Machine.start` at every boot, as `runtime/node.py` is on a real machine. A broker of its own (`alone`) keeps
 its metadata in an ensemble that only it uses, and that forgets its earlier session when it starts, as the embedded
 store does.
 """

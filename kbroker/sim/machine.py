@@ -1,6 +1,6 @@
 """One simulated machine that runs the real broker: its disk, its clock, its process, started, killed and cut off.
 
-Does for the core what `runtime/main.py` and `runtime/server.py` do on a real machine: composes the parts, hands
+Does for the core what `runtime/node.py` and `runtime/server.py` do on a real machine: composes the parts, hands
 frames to channels, writes what they have to say, wakes the core when it asks for it, runs its jobs on the disk. The
 disk outlives the process. Decides nothing; faults and checks do.
 """

@@ -1,0 +1,305 @@
+"""One broker on a given loop: opened, served, stopped.
+
+Made by `main.py` for `kbroker start`, and by `kbroker.testing` once for each broker of a test. It opens the log
+directories and the metadata store, binds the listeners and builds the parts and the core. It takes no signals, sets no
+limits of the process and leaves the garbage collector alone: those belong to who owns the process, and several nodes
+may live in one, each on a loop and a thread of its own.
+
+    node = Node(static, loop, host)
+    node.open()                                             # what is wrong with settings, folders, ports shows here
+    loop.run_until(lambda: node.ready or node.fatal)
+    node.serve()                                            # clients are let in
+    loop.run_until(...)
+    node.stop()                                             # or node.kill()
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from kbroker.api.broker import Broker
+from kbroker.api.plane import ControlPlane
+from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
+from kbroker.core import Core
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.checkpoints import format_uuid
+from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.manager import LogManager, open_logs
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.store import Endpoint
+from kbroker.ports import Clock, Disk, MetadataStore, Post, Random
+from kbroker.replica import ReplicaManager
+from kbroker.runtime.descriptors import Shares
+from kbroker.runtime.disk_pool import DiskPool
+from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.loop import Loop
+from kbroker.runtime.server import Limits, Server, listening_socket
+
+log = logging.getLogger("kbroker")
+
+STORE_FILE = "metadata.db"
+STORE_RETRY_S = 1.0  # after a failure to write it
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+FIRST_NODE_ID = 1
+CLUSTER_ID_BYTES = 16
+
+
+class StartupError(Exception):
+    """The broker cannot start; the text is the one line that says why."""
+
+
+class NodeStore(MetadataStore, Protocol):
+    """A metadata store that can be left behind as by a process that was killed."""
+
+    def abandon(self) -> None:
+        """Let go of it without ending the session; nothing is posted afterwards."""
+        ...
+
+
+Later = Callable[[Callable[[], None]], object]
+
+
+def embedded_store(path: str, post: Post, later: Later) -> NodeStore:
+    """The store of a broker that is alone. path: of its file. Raises: OSError."""
+    return EmbeddedStore(path, post, later)
+
+
+class Host(NamedTuple):
+    """What a node is given of the machine it runs on.
+
+    shares: descriptors it may have. open_store: given the embedded store's path, where to post, and what calls back
+    after a while. make_core: of the parts and the time in ms.
+    """
+
+    disk: Disk
+    clock: Clock
+    random: Random
+    shares: Shares
+    open_store: Callable[[str, Post, Later], NodeStore] = embedded_store
+    make_core: Callable[[Broker, int], Core] = Core
+
+
+class Node:
+    """A broker of this process.
+
+    config, listeners, paths (of the log directories), node_id, cluster_id: from the start. ports (by listener),
+    endpoints (as advertised): once it is open.
+    """
+
+    def __init__(self, static: dict[str, Given], loop: Loop, host: Host) -> None:
+        """static: everything given before the start (`config.static_values`). Raises: ConfigError, StartupError."""
+        self.layers = BrokerLayers(static=static, alone=ONE_BROKER)
+        self.config: BrokerConfig = resolve_broker(self.layers)
+        self.listeners = resolve_listeners(self.config)
+        self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
+        self.ports: dict[str, int] = {}
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._loop = loop
+        self._host = host
+        self._sockets: dict[str, socket.socket] = {}
+        self._choose_identity()
+
+    def _choose_identity(self) -> None:
+        """broker.id if it is given, else what the directories were made with, else 1; their cluster, or a new one."""
+        try:
+            known = stored_identity(self._host.disk, self.paths)
+        except DirectoryRefusedError as error:
+            raise StartupError(str(error)) from None
+        given = max(self.config.broker_id, self.config.node_id)
+        self.node_id = given if given >= 0 else FIRST_NODE_ID if known.node_id is None else known.node_id
+        self.cluster_id = known.cluster_id or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
+
+    # -- coming up
+
+    def open(self) -> None:
+        """Load the logs, take the ports, begin to join the cluster. Raises: StartupError; then nothing is held."""
+        configs = Configs(self.layers)
+        self._logs = self._open_logs(configs)
+        self._pool = DiskPool(self._loop)
+        try:
+            self._bind()
+            self._build(configs)
+        except BaseException:
+            self._close_sockets()
+            self._close_logs()
+            raise
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is registered in its cluster, and may serve."""
+        return self.core.broker.plane.ready
+
+    @property
+    def fatal(self) -> str:
+        """Why it cannot go on, or empty."""
+        return self.core.broker.plane.fatal
+
+    def serve(self) -> None:
+        """Let clients in."""
+        for name, listening in self._sockets.items():
+            self.server.accept_from(name, listening, control=name == self.listeners.control_plane)
+
+    def stop(self) -> None:
+        """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
+        try:
+            self.server.close()
+            self._loop.run_until(lambda: self.server.jobs_done)  # no log is closed while it is being flushed
+            self._store.close()
+        finally:
+            self._close_sockets()
+            self._pool.close()
+            self._close_logs()
+
+    def kill(self) -> None:
+        """End as a process does that is killed: connections break, nothing more is written, no session is ended.
+
+        What was written is in the files, as the operating system would have it.
+        """
+        self.server.close()
+        self._close_sockets()
+        self._pool.close()
+        self._store.abandon()
+        self._logs.abandon()
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets.values():
+            listening.close()
+
+    def _close_logs(self) -> None:
+        self._logs.close(run_all=side_by_side)
+        for notice in self._logs.notices:
+            log.warning("%s", notice)
+
+    def _open_logs(self, configs: Configs) -> LogManager:
+        """Take the log directories and load what is in them, the directories side by side."""
+        host = self._host
+        try:
+            return open_logs(
+                host.disk,
+                host.random,
+                self.paths,
+                config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
+                cluster_id=self.cluster_id,
+                node_id=self.node_id,
+                config=ManagerConfig.of(self.config)._replace(open_files=host.shares.log_files),
+                now_ms=host.clock.now_ms(),
+                wall_ms=host.clock.wall_ms(),
+                run_all=side_by_side,
+                progress=_show_progress,
+            )
+        except DirectoryRefusedError as error:
+            raise StartupError(str(error)) from None
+
+    def _bind(self) -> None:
+        """Take the ports. Connections made from now on wait until the broker is ready. Raises: StartupError."""
+        for listener in self.listeners.bound:
+            try:
+                self._sockets[listener.name] = listening_socket(
+                    listener.host,
+                    listener.port,
+                    backlog=self.config.socket_listen_backlog_size,
+                    receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
+                )
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+                reason = reason.partition(" (while ")[0]  # it names the address, as we have
+                raise StartupError(f"cannot listen on {listener}: {reason}") from None
+        self.ports = {name: listening.getsockname()[1] for name, listening in self._sockets.items()}
+        self.endpoints = tuple(
+            Endpoint(
+                listener.name,
+                SECURITY_PROTOCOLS[listener.protocol],
+                listener.host or socket.gethostname(),
+                listener.port or self.ports[listener.name],
+            )
+            for listener in self.listeners.advertised
+        )
+
+    def _build(self, configs: Configs) -> None:
+        """Put the parts together."""
+        host, loop = self._host, self._loop
+        clock = host.clock
+
+        def deliver(event: object) -> None:
+            self.core.handle(event, clock.now_ms())
+            self.server.settle()
+            plane = self.core.broker.plane
+            if plane.config_changed:
+                self.server.limit(_limits(plane.configs.broker, host.shares))
+
+        def post(event: object) -> None:
+            loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
+
+        replicas = ReplicaManager(self.node_id, self._logs, clock, configs)
+        try:
+            self._store = host.open_store(
+                f"{self.paths[0]}/{STORE_FILE}", post, lambda again: loop.call_later(STORE_RETRY_S, again)
+            )
+        except OSError as error:
+            raise StartupError(str(error)) from None
+        plane = ControlPlane(
+            self.node_id, configs, replicas, self._store, clock, host.random, self.endpoints, self.cluster_id
+        )
+        broker = Broker(plane, self._logs, replicas, clock, host.random, fetch_regions=host.shares.fetch_regions)
+        self.core = host.make_core(broker, clock.now_ms())
+        self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
+
+
+def _full(path: str) -> str:
+    """A log directory's whole path. Raises: StartupError for what no file system can have."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return os.path.abspath(path)
+    except UnicodeEncodeError:  # the locale's encoding has no such character
+        pass
+    raise StartupError(f"log.dirs: {path!r} is no name for a directory here")
+
+
+def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run tasks on a thread each, and wait for all; one task needs no thread."""
+    if len(tasks) == 1:
+        tasks[0]()
+        return
+    from concurrent.futures import ThreadPoolExecutor  # most brokers have one directory
+
+    with ThreadPoolExecutor(max(len(tasks), 1), thread_name_prefix="kbroker-load") as pool:
+        list(pool.map(lambda task: task(), tasks))
+
+
+def _show_progress(progress: LoadProgress) -> None:
+    """A line for each log that is read again after an unclean stop."""
+    if progress.recovering is not None:
+        partition, segments = progress.recovering
+        log.info(
+            "%s: recovering %s-%d, %s (%d of %d partitions loaded)",
+            progress.directory,
+            partition.topic,
+            partition.index,
+            segments,
+            progress.partitions_done,
+            progress.partitions,
+        )
+
+
+def _limits(config: BrokerConfig, shares: Shares) -> Limits:
+    return Limits(
+        max_frame_bytes=config.socket_request_max_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=_counts_by_address(config.max_connections_per_ip_overrides),
+        idle_ms=config.connections_max_idle_ms,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        most_sockets=shares.sockets,
+    )
+
+
+def _counts_by_address(text: str) -> dict[str, int]:
+    """`address:count, ...`, which the settings have checked; an address may have colons itself."""
+    pairs = (item.strip().rpartition(":") for item in text.split(",") if item.strip())
+    return {address: int(count) for address, _, count in pairs}

@@ -1,0 +1,117 @@
+"""A node on a loop of the test's: opened, served, stopped or killed, with nothing of it left in the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.config import Given
+from kbroker.runtime.clock import SystemClock, SystemRandom
+from kbroker.runtime.descriptors import Shares
+from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.loop import Loop
+from kbroker.runtime.node import Host, Node, StartupError
+from tests.processes import Client
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+def node_in(folder: Path, loop: Loop, **settings: str) -> Node:
+    given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder / "data"), **settings}
+    static = {key.replace("_", "."): Given(value, "the test") for key, value in given.items()}
+    return Node(static, loop, Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024)))
+
+
+def serving(folder: Path, loop: Loop) -> Node:
+    node = node_in(folder, loop)
+    node.open()
+    loop.run_until(lambda: node.ready or node.fatal)
+    node.serve()
+    return node
+
+
+def marker(folder: Path) -> bool:
+    return (folder / "data" / ".kafka_cleanshutdown").exists()
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_node_that_serves_takes_connections(tmp_path: Path, loop: Loop) -> None:
+    node = serving(tmp_path, loop)
+    client = Client(node.ports["PLAINTEXT"])
+    loop.turn()
+    node.stop()
+    assert client.socket.recv(1) == b""
+
+
+def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
+    serving(tmp_path, loop).stop()
+    assert marker(tmp_path)
+
+
+def test_a_kill_leaves_no_mark(tmp_path: Path, loop: Loop) -> None:
+    serving(tmp_path, loop).kill()
+    assert not marker(tmp_path)
+
+
+@pytest.mark.parametrize("end", [Node.stop, Node.kill])
+def test_after_its_end_another_has_its_folder(tmp_path: Path, loop: Loop, end: object) -> None:
+    first = serving(tmp_path, loop)
+    end(first)  # type: ignore[operator]
+    second = serving(tmp_path, loop)
+    second.stop()
+    assert (second.node_id, second.cluster_id) == (first.node_id, first.cluster_id)
+
+
+@pytest.mark.parametrize("end", [Node.stop, Node.kill])
+def test_its_end_leaves_no_descriptor_and_no_thread(tmp_path: Path, loop: Loop, end: object) -> None:
+    serving(tmp_path, loop).stop()  # whatever is made once in a process is there now
+    before = descriptors(), threading.active_count()
+    end(serving(tmp_path, loop))  # type: ignore[operator]
+    assert (descriptors(), threading.active_count()) == before
+
+
+def test_it_leaves_signals_to_the_process(tmp_path: Path, loop: Loop) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    node = serving(tmp_path, loop)
+    during = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    node.stop()
+    assert during == before
+
+
+def test_it_leaves_the_collector_to_the_process(tmp_path: Path, loop: Loop) -> None:
+    frozen = gc.get_freeze_count()
+    serving(tmp_path, loop).stop()
+    assert gc.get_freeze_count() == frozen
+
+
+def test_an_open_that_fails_holds_nothing(tmp_path: Path, loop: Loop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        node = node_in(tmp_path, loop, listeners=f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}")
+        before = descriptors()
+        with pytest.raises(StartupError, match="cannot listen on PLAINTEXT"):
+            node.open()
+        assert descriptors() == before
+    serving(tmp_path, loop).stop()
+
+
+def test_of_two_nodes_on_one_folder_the_second_is_refused(tmp_path: Path, loop: Loop) -> None:
+    first = serving(tmp_path, loop)
+    with pytest.raises(StartupError, match=str(tmp_path)):
+        node_in(tmp_path, loop).open()
+    first.stop()
