@@ -1,7 +1,7 @@
 """The broker without an operating system: a request, an expiry or an event in, answers out.
 
 Owns the order of answers on each connection, and the answers that wait, in the purgatory or for a `Reply`. It holds
-the parts (`api/broker.py`), routes each request to its handler, and maps what goes wrong: KafkaError to its code,
+the parts (`broker/broker.py`), routes each request to its handler, and maps what goes wrong: KafkaError to its code,
 OSError to KAFKA_STORAGE_ERROR, anything else to UNKNOWN_SERVER_ERROR with a traceback in the log. It touches no
 socket, file or clock: `runtime` and `sim` drive it alike, from one thread.
 
@@ -21,10 +21,11 @@ from collections.abc import Callable, Hashable, Sequence
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Session, Signal, Ticket
+from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, Route, load
+from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
     LARGE_PRODUCE_BYTES,
@@ -40,8 +41,9 @@ from protocol.headers import NO_TAGS, parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
-    from kbroker.api.broker import Broker
     from kbroker.api.call import Result, Waiting
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.facts import Ticket
     from kbroker.ports import Buffer
 
     Piece: TypeAlias = Buffer | Region

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from kbroker.api.broker import Broker, DiskDone
-from kbroker.api.plane import ControlPlane
+from kbroker.broker.broker import Broker, DiskDone
+from kbroker.broker.control_plane import ControlPlane
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Channel, Core
 from kbroker.log import LogConfig

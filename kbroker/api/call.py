@@ -13,29 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.broker import Broker
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.facts import Ticket
+    from kbroker.broker.session import Session
     from protocol.message import Message
-
-
-class Session:
-    """One connection as handlers know it, for its whole life."""
-
-    __slots__ = ("client_software", "is_controller", "listener", "peer_host", "peer_port", "principal")
-
-    def __init__(self, listener: str, peer_host: str, peer_port: int) -> None:
-        self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
-        self.peer_host = peer_host
-        self.peer_port = peer_port
-        self.principal = "User:ANONYMOUS"
-        self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
-        self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
-
-    def __repr__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port} on {self.listener}"
-
-
-class Ticket(Protocol):
-    """The place of one answer in its connection's order; opaque to everything but `core.py`."""
 
 
 class Call:
@@ -82,13 +63,3 @@ class Signal(Enum):
 
 LATER, SILENCE, HANGUP = Signal
 Result: TypeAlias = "Message | Waiting | Signal"
-
-
-class Reply:
-    """An answer that was LATER: the ticket its request came with, and the response."""
-
-    __slots__ = ("response", "ticket")
-
-    def __init__(self, ticket: Ticket, response: Message) -> None:
-        self.ticket = ticket
-        self.response = response

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kbroker.api.call import Call, Result
-    from kbroker.api.plane import ControlPlane
+    from kbroker.broker.control_plane import ControlPlane
     from kbroker.controller.admin import Change, Pending
     from protocol.message import Message
 

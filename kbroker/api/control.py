@@ -1,41 +1,21 @@
 """LeaderAndIsr, StopReplica, UpdateMetadata: what the controller tells this broker.
 
-Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, as Apache 3.9 speaks them between brokers. `ControlLane`
-obeys them strictly one after the other, whoever they come from: the network, or this broker's own controller, whose
-requests never leave the process. A request of an older controller is refused as a whole with STALE_CONTROLLER_EPOCH,
-one meant for an earlier life of this broker with STALE_BROKER_EPOCH.
-
-Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
-topics that are new here waits in the lane until their settings are read, and those behind it wait with it. A
-LeaderAndIsr with the type FULL, which belongs to a migration to KRaft, is treated like any other.
+Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, as Apache 3.9 speaks them between brokers. They are
+obeyed by `broker/control_requests.py`, strictly one after the other; what is said here is what may not even get there.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
-from kbroker.api.call import LATER, Reply
+from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.broker.control_requests import ControlRequest, leader_states
 from kbroker.log.names import topic_name_fault
-from kbroker.metadata.cache import MetadataCache, TopicKey, topics_of
-from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Procedure, Steps
-from kbroker.metadata.store import config_path, decode_config
-from kbroker.ports import Get
-from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode, KafkaError
-from protocol.message import ZERO_UUID
 from protocol.messages.control import (
-    LeaderAndIsrPartitionError,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
-    LeaderAndIsrTopicError,
-    StopReplicaPartitionError,
-    StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -43,35 +23,15 @@ from protocol.messages.control import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from kbroker.api.call import Call, Result
 
-    from kbroker.api.call import Call, Result, Ticket
-    from kbroker.replica import ReplicaManager
-
-log = logging.getLogger("kbroker.control")
-
-ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
-ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
-
-NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
-EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
-IDS_IN_ANSWERS_SINCE = 5  # LeaderAndIsr
 LAST_SECURITY_PROTOCOL = 3  # SASL_SSL
-
-
-class RoleChange(NamedTuple):
-    """A partition that this broker leads, follows or has given up as of now: for coordinators to load or unload."""
-
-    topic: str
-    partition: int
-    leader_epoch: int
-    is_leader: bool
 
 
 def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
     _check(request)
-    answer = call.broker.plane.lane.take(request, call.version, call.ticket)
+    answer = call.broker.plane.control_requests.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:
         call.session.is_controller = True  # goes first from now on; whoever is out of date does not
     return answer or LATER
@@ -80,7 +40,7 @@ def control(request: ControlRequest, call: Call) -> Result:
 def _check(request: ControlRequest) -> None:
     """Names become folders, and whoever can connect can claim to be a controller."""
     if isinstance(request, LeaderAndIsrRequest):
-        for name, _, state in _leader_states(request):
+        for name, _, state in leader_states(request):
             fault = topic_name_fault(name)
             if fault:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
@@ -91,236 +51,6 @@ def _check(request: ControlRequest) -> None:
             for endpoint in broker.endpoints:
                 if not 0 <= endpoint.security_protocol <= LAST_SECURITY_PROTOCOL:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"security protocol {endpoint.security_protocol}")
-
-
-class ControlLane:
-    """The requests of controllers, obeyed in the order they came.
-
-    broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
-    Drained by the control plane: `replies` to those that had to wait; `touched`, what to look at again;
-    `role_changes`; `deleted`, partitions of deleted topics.
-    """
-
-    def __init__(
-        self, broker_id: int, replicas: ReplicaManager, cache: MetadataCache, configs: Configs, steps: Steps
-    ) -> None:
-        self.broker_epoch = NOT_CHECKED
-        self.controller_epoch = 0
-        self.replies: list[Reply] = []
-        self.touched: list[Hashable] = []
-        self.role_changes: list[RoleChange] = []
-        self.deleted: list[tuple[str, int]] = []
-        self._broker_id = broker_id
-        self._replicas = replicas
-        self._cache = cache
-        self._configs = configs
-        self._steps = steps
-        self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
-
-    def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
-        """Obey now, or None: then a `Reply` with this ticket follows."""
-        if not self._queue and not self._unknown_topics(request):
-            return self._obey(request, version)
-        self._queue.append((request, version, ticket))
-        if len(self._queue) == 1:
-            self._prepare()
-        return None
-
-    # -- the queue
-
-    def _unknown_topics(self, request: ControlRequest) -> list[str]:
-        """Topics whose settings must be read before their first partition can be opened."""
-        if not isinstance(request, LeaderAndIsrRequest) or self._refusal(request) is not ErrorCode.NONE:
-            return []
-        topics = {name: None for name, _, _ in _leader_states(request)}
-        return [name for name in topics if name not in self._configs.overrides]
-
-    def _prepare(self) -> None:
-        """Work the queue off, up to a request that needs settings first."""
-        while self._queue:
-            request, version, ticket = self._queue[0]
-            unknown = self._unknown_topics(request)
-            if unknown:
-                self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
-                return
-            self._queue.popleft()
-            self.replies.append(Reply(ticket, self._obey(request, version)))
-
-    def _read_settings(self, topics: list[str]) -> Procedure[None]:
-        outcomes = yield [Get(config_path("topics", topic)) for topic in topics]
-        for topic, outcome in zip(topics, outcomes, strict=True):
-            self._configs.set_topic(topic, decode_config(outcome.data) if outcome.fault is None else {})
-
-    def _give_up(self, error: Exception) -> None:
-        """The session ended: with it this life of the broker, to which these requests were sent."""
-        log.warning("requests of the controller are dropped: %r", error)
-        while self._queue:
-            request, version, ticket = self._queue.popleft()
-            self.replies.append(Reply(ticket, refuse(request, ErrorCode.STALE_BROKER_EPOCH, version)))
-
-    # -- obeying
-
-    def _refusal(self, request: ControlRequest) -> ErrorCode:
-        if request.broker_epoch != NOT_CHECKED and request.broker_epoch < self.broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH
-        if request.controller_epoch < self.controller_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        return ErrorCode.NONE
-
-    def _obey(self, request: ControlRequest, version: int) -> ControlResponse:
-        code = self._refusal(request)
-        if code is not ErrorCode.NONE:
-            log.warning(
-                "%s of controller %d refused with %s: epochs %d and %d, ours are %d and %d",
-                type(request).__name__,
-                request.controller_id,
-                code.name,
-                request.controller_epoch,
-                request.broker_epoch,
-                self.controller_epoch,
-                self.broker_epoch,
-            )
-            return refuse(request, code, version)
-        self.controller_epoch = request.controller_epoch
-        if isinstance(request, LeaderAndIsrRequest):
-            return self._leader_and_isr(request, version)
-        if isinstance(request, StopReplicaRequest):
-            return self._stop_replica(request)
-        return self._update_metadata(request)
-
-    def _leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        outcomes = [
-            (topic, topic_id, state.partition_index, self._become(topic, topic_id, state))
-            for topic, topic_id, state in _leader_states(request)
-        ]
-        return _leader_and_isr_response(outcomes, version)
-
-    def _become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """Make one partition what the controller wants; the outcome for the answer."""
-        index = state.partition_index
-        partition = self._replicas.partitions.get((topic, index))
-        if partition is not None and partition.leader_epoch != NOT_CHECKED:
-            if partition.log is None:
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            if partition.is_of_another(topic_id):
-                return ErrorCode.INCONSISTENT_TOPIC_ID
-            is_same = state.leader_epoch == partition.leader_epoch
-            adds_id = is_same and topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID
-            if state.leader_epoch <= partition.leader_epoch and not adds_id:
-                return ErrorCode.STALE_CONTROLLER_EPOCH
-        if self._broker_id not in state.replicas:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wanted = LeaderState(
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=tuple(state.isr),
-            partition_epoch=state.partition_epoch,
-            replicas=tuple(state.replicas),
-        )
-        try:
-            self._replicas.become(topic, index, topic_id, wanted, is_new=state.is_new)
-        except KafkaError as error:
-            log.error("%s-%d cannot become what the controller wants: %s", topic, index, error)
-            return error.code
-        leads = state.leader == self._broker_id
-        self.role_changes.append(RoleChange(topic, index, state.leader_epoch, leads))
-        return ErrorCode.NONE
-
-    def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic, partition_index=state.partition_index, error_code=self._stop(topic, state)
-            )
-            for topic, state in _stop_states(request)
-        ]
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-
-    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
-        index = state.partition_index
-        partition = self._replicas.partitions.get((topic, index))
-        if partition is not None:
-            if partition.log is None:
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            is_checked = state.leader_epoch not in (NOT_CHECKED, EPOCH_DURING_DELETE)
-            if is_checked and state.leader_epoch < partition.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH
-        try:
-            self._replicas.stop(topic, index, delete=state.delete_partition)
-        except KafkaError as error:
-            return error.code
-        except OSError as error:
-            log.error("%s-%d cannot be deleted: %s", topic, index, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        self.role_changes.append(RoleChange(topic, index, state.leader_epoch, is_leader=False))
-        if state.delete_partition and not any(True for _ in self._replicas.of_topic(topic)):
-            self._configs.forget_topic(topic)
-        return ErrorCode.NONE
-
-    def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        self.deleted += self._cache.update(request)
-        self.touched += [TopicKey(topic) for topic in topics_of(request)]
-        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
-
-
-def _leader_states(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, LeaderAndIsrPartitionState]]:
-    """(topic, its id or zero, state) of every partition, whatever version the request came in."""
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield topic.topic_name, topic.topic_id, state
-    for state in request.ungrouped_partition_states:
-        yield state.topic_name, ZERO_UUID, state
-
-
-def _stop_states(request: StopReplicaRequest) -> Iterator[tuple[str, StopReplicaPartitionState]]:
-    """(topic, what is to become of a replica), whatever version the request came in."""
-
-    def old(index: int) -> StopReplicaPartitionState:
-        return StopReplicaPartitionState(
-            partition_index=index, leader_epoch=NOT_CHECKED, delete_partition=request.delete_partitions
-        )
-
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield topic.topic_name, state
-    for grouped in request.topics:
-        for index in grouped.partition_indexes:
-            yield grouped.name, old(index)
-    for single in request.ungrouped_partitions:
-        yield single.topic_name, old(single.partition_index)
-
-
-def _leader_and_isr_response(
-    outcomes: Iterable[tuple[str, bytes, int, ErrorCode]], version: int, code: ErrorCode = ErrorCode.NONE
-) -> LeaderAndIsrResponse:
-    """outcomes: topic, its id, partition, code."""
-    response = LeaderAndIsrResponse(error_code=code)
-    if version < IDS_IN_ANSWERS_SINCE:
-        response.partition_errors = [
-            LeaderAndIsrPartitionError(topic_name=topic, partition_index=index, error_code=error)
-            for topic, _, index, error in outcomes
-        ]
-        return response
-    topics: dict[bytes, LeaderAndIsrTopicError] = {}
-    for _, topic_id, index, error in outcomes:
-        topic = topics.setdefault(topic_id, LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=[]))
-        topic.partition_errors.append(LeaderAndIsrPartitionError(partition_index=index, error_code=error))
-    response.topics = list(topics.values())
-    return response
-
-
-def refuse(request: ControlRequest, code: ErrorCode, version: int) -> ControlResponse:
-    """The answer that refuses a whole request, and each of its partitions."""
-    if isinstance(request, LeaderAndIsrRequest):
-        refused = [(topic, topic_id, state.partition_index, code) for topic, topic_id, state in _leader_states(request)]
-        return _leader_and_isr_response(refused, version, code)
-    if isinstance(request, StopReplicaRequest):
-        errors = [
-            StopReplicaPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
-            for topic, state in _stop_states(request)
-        ]
-        return StopReplicaResponse(error_code=code, partition_errors=errors)
-    return UpdateMetadataResponse(error_code=code)
 
 
 def _refuse(request: ControlRequest, code: ErrorCode, text: str) -> Result:

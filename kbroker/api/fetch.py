@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.api.fetch_sessions import Wanted
 from kbroker.api.routes import Route
+from kbroker.broker.fetch_sessions import Wanted
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import READ_COMMITTED
 from protocol.errors import ErrorCode, KafkaError
@@ -32,9 +32,9 @@ from protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.broker import Broker
     from kbroker.api.call import Call, Result
-    from kbroker.api.fetch_sessions import FetchSession
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.fetch_sessions import FetchSession
     from kbroker.log.log import Fetched
     from kbroker.replica import Partition
 

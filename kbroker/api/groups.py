@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
-from kbroker.api.coordination import OFFSETS_TOPIC
-from kbroker.api.internal_topics import topic_on_demand
 from kbroker.api.routes import Route
+from kbroker.broker.coordination import OFFSETS_TOPIC
+from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.groups import Caller
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID

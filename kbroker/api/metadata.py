@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.api.internal_topics import topic_on_demand
 from kbroker.api.routes import Route
+from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey

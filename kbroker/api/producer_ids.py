@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kbroker.api.call import Call, Result
-    from kbroker.api.producer_blocks import ProducerIds
+    from kbroker.broker.producer_blocks import ProducerIds
 
 NO_ID = -1
 NO_EPOCH = -1

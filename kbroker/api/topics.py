@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from kbroker.api.call import Call, Result
-    from kbroker.api.plane import ControlPlane
+    from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
 
 T = TypeVar("T")

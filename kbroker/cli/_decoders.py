@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from kbroker.log.checkpoints import format_uuid
-from kbroker.log.dump import Decoder
+from kbroker.log.tools.dump import Decoder
 from protocol.message import DecodeError, Message, Struct
 from protocol.messages import embedded, stored
 from protocol.records import Record

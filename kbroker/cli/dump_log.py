@@ -17,8 +17,8 @@ import click
 
 from kbroker.cli import complain, said_by_system
 from kbroker.cli._decoders import DECODERS, decoder_for
-from kbroker.log.dump import MAX_BYTES, DumpOptions, Fault, Line, Said, Value, dump, is_known
 from kbroker.log.errors import CorruptFileError
+from kbroker.log.tools.dump import MAX_BYTES, DumpOptions, Fault, Line, Said, Value, dump, is_known
 from kbroker.runtime.files import SystemDisk
 
 _OPTIONAL = frozenset({"deleteHorizonMs", "currentTxnFirstOffset"})  # Apache's tool shows these as Java's OptionalLong

@@ -16,7 +16,7 @@ import click
 
 from kbroker.cli import complain, said_by_system
 from kbroker.log.names import LOCK
-from kbroker.log.verify import Finding, Progress, verify
+from kbroker.log.tools.verify import Finding, Progress, verify
 from kbroker.runtime.files import SystemDisk
 
 

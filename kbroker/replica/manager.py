@@ -1,7 +1,7 @@
 """All replicas on this broker, by topic and index, and what the controller wants of them.
 
-Called by API handlers to find a partition, and by `api/control.py` with the controller's LeaderAndIsr and StopReplica
-requests, which create, lead, follow and delete replicas. Owns the map and nothing of a single partition's state.
+Called by API handlers to find a partition, and by `broker/control_requests.py` with the controller's LeaderAndIsr
+and StopReplica requests, which create, lead, follow and delete replicas. Owns the map, not a partition's state.
 Partitions that moved are in `touched` until the core takes them: parked requests under them are looked at again.
 """
 

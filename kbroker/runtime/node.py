@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kbroker.api.broker import Broker
-from kbroker.api.plane import ControlPlane
+from kbroker.broker.broker import Broker
+from kbroker.broker.control_plane import ControlPlane
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.core import Core
 from kbroker.log import LogConfig

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kbroker.api.broker import DiskDone
+from kbroker.broker.broker import DiskDone
 from kbroker.config.limits import GATHERED_BYTES
 from kbroker.runtime.connection import Connection
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.api.broker import Broker
-from kbroker.api.plane import ControlPlane
+from kbroker.broker.broker import Broker
+from kbroker.broker.control_plane import ControlPlane
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Core
 from kbroker.log.background import ManagerConfig

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.api.broker import DiskDone
+from kbroker.broker.broker import DiskDone
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
@@ -19,7 +19,7 @@ from kbroker.sim.disk import PowerLoss, SimDisk
 from kbroker.sim.world import LocalClock
 
 if TYPE_CHECKING:
-    from kbroker.api.broker import Broker
+    from kbroker.broker.broker import Broker
     from kbroker.core import Channel, Core, Request
     from kbroker.log.background import Job
     from kbroker.ports import Buffer

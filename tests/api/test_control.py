@@ -132,7 +132,7 @@ def test_an_older_controller_is_refused_partition_by_partition() -> None:
 def test_settings_are_read_first_and_the_lane_keeps_its_order() -> None:
     cluster = Cluster(1)
     cluster.ensemble.tree.apply(Create(config_path("topics", "t"), encode_config({"retention.ms": "7"})), 0)
-    lane = cluster.nodes[1].plane.lane
+    requests = cluster.nodes[1].plane.control_requests
     first = LeaderAndIsrRequest(
         controller_id=9,
         controller_epoch=EPOCH,
@@ -140,8 +140,8 @@ def test_settings_are_read_first_and_the_lane_keeps_its_order() -> None:
         live_leaders=[],
     )
     second = UpdateMetadataRequest(controller_id=9, controller_epoch=EPOCH, live_brokers=[])
-    assert lane.take(first, 7, "first") is None  # type: ignore[arg-type]
-    assert lane.take(second, 8, "second") is None  # type: ignore[arg-type]
+    assert requests.take(first, 7, "first") is None  # type: ignore[arg-type]
+    assert requests.take(second, 8, "second") is None  # type: ignore[arg-type]
     assert held(cluster) == {}
     cluster.settle()
     assert [reply.ticket for reply in cluster.nodes[1].plane.replies] == ["first", "second"]
@@ -158,7 +158,7 @@ def test_a_session_that_ends_meanwhile_refuses_what_waits() -> None:
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=ID, partition_states=[lead()])],
         live_leaders=[],
     )
-    node.plane.lane.take(request, 7, "first")  # type: ignore[arg-type]
+    node.plane.control_requests.take(request, 7, "first")  # type: ignore[arg-type]
     node.store.expire()
     node.store.heal()
     cluster.settle()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.api.coordination import SLICE_BYTES
+from kbroker.broker.coordination import SLICE_BYTES
 from kbroker.groups import Caller
 from kbroker.log import Origin
 from kbroker.log.log import Log

@@ -42,7 +42,7 @@ def segment(directory: Path, topic: str = "segments", part: str = "log", base_of
 
 
 def test_the_overview_names_the_commands_without_loading_them() -> None:
-    script = "import sys; from kbroker.cli import run; run(['--help']); print('kbroker.log.dump' in sys.modules)"
+    script = "import sys; from kbroker.cli import run; run(['--help']); print('kbroker.log.tools.dump' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert "dump-log" in output
     assert "verify-log" in output

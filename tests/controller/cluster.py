@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from kbroker.api.call import LATER, Call, Session
-from kbroker.api.plane import ControlPlane
+from kbroker.api.call import LATER, Call
 from kbroker.api.routes import ROUTES, load
+from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.session import Session
 from kbroker.config import BrokerLayers, Given
 from kbroker.controller.events import ControlAnswer
 from kbroker.metadata.configs import Configs
@@ -25,7 +26,7 @@ from protocol.message import Message
 
 
 class Replica:
-    """A partition as the lane sees one."""
+    """A partition as the control request queue sees one."""
 
     is_of_another = Partition.is_of_another
 
@@ -38,7 +39,7 @@ class Replica:
 
 
 class Replicas:
-    """What the control lane asks of the replica manager, without logs."""
+    """What the control request queue asks of the replica manager, without logs."""
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -141,7 +142,7 @@ class Cluster:
                 continue
             other.inbox.append(request)
             ticket = object()
-            response = other.plane.lane.take(request, 7, ticket)
+            response = other.plane.control_requests.take(request, 7, ticket)
             while response is None:
                 self._turn(other)
                 response = next((each.response for each in other.plane.replies if each.ticket is ticket), None)

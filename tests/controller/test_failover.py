@@ -57,7 +57,7 @@ def test_a_broker_registers_as_an_apache_broker_reads_it() -> None:
     node = cluster.ensemble.tree.nodes["/brokers/ids/7"]
     info = decode_broker(7, node.data, node.stat())
     assert (info.endpoints[1].listener, info.endpoints[1].host, info.endpoints[1].port) == ("INSIDE", "inside7", 9093)
-    assert info.epoch == cluster.nodes[7].plane.lane.broker_epoch == node.czxid
+    assert info.epoch == cluster.nodes[7].plane.control_requests.broker_epoch == node.czxid
 
 
 def test_another_broker_takes_over_in_a_higher_epoch() -> None:
@@ -137,7 +137,7 @@ def test_a_write_of_an_old_controller_is_fenced() -> None:
 
 def test_requests_of_an_old_controller_are_refused() -> None:
     cluster = Cluster(1)
-    epoch = cluster.nodes[1].plane.lane.controller_epoch
+    epoch = cluster.nodes[1].plane.control_requests.controller_epoch
     requests = (
         (LeaderAndIsrRequest(controller_id=9, controller_epoch=epoch - 1, live_leaders=[]), 7),
         (StopReplicaRequest(controller_id=9, controller_epoch=epoch - 1), 4),
@@ -152,7 +152,7 @@ def test_requests_for_an_earlier_life_are_refused() -> None:
     cluster = Cluster(1)
     plane = cluster.nodes[1].plane
     request = UpdateMetadataRequest(
-        controller_id=1, controller_epoch=9, broker_epoch=plane.lane.broker_epoch - 1, live_brokers=[]
+        controller_id=1, controller_epoch=9, broker_epoch=plane.control_requests.broker_epoch - 1, live_brokers=[]
     )
     assert cluster.ask(request, 8).error_code == ErrorCode.STALE_BROKER_EPOCH
 

@@ -61,7 +61,7 @@ class Swarm:
             node.plane.step(0)
 
     def send(self) -> None:
-        """A request of a controller reaches another broker; its answer is there when the lane has it."""
+        """A request of a controller reaches another broker; its answer is there when it has been obeyed."""
         node = self.node()
         if node is None or not node.plane.outbox_brokers:
             return
@@ -71,7 +71,7 @@ class Swarm:
         if other is None or request is None:
             return
         ticket = object()
-        response = other.plane.lane.take(request, 7, ticket)
+        response = other.plane.control_requests.take(request, 7, ticket)
         for _ in range(20):
             if response is not None:
                 node.plane.handle(ControlAnswer(target, request, response), 0)  # type: ignore[arg-type]

@@ -22,8 +22,8 @@ from kbroker.log import Log
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
-from kbroker.log.verify import Finding, verify
-from kbroker.log.walk import batches
+from kbroker.log.tools.verify import Finding, verify
+from kbroker.log.tools.walk import batches
 from kbroker.sim.disk import SimDisk
 from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE, unpack_header

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kbroker.api.call import Session
+from kbroker.broker.session import Session
 from kbroker.core import Channel
 from kbroker.ports import Region
 from kbroker.runtime.connection import Connection

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.api.call import Reply
+from kbroker.broker.facts import Reply
 from kbroker.groups import Append, CancelTimer, Happened, SetTimer
 from kbroker.groups import Reply as GroupReply
 from kbroker.log import Origin

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from kbroker.log.verify import Finding, Progress, verify
+from kbroker.log.tools.verify import Finding, Progress, verify
 from kbroker.sim.disk import SimDisk
 from protocol.records.batch import write_crc
 from tests.log.directories import fill

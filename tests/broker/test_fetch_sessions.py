@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.api.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
+from kbroker.broker.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
 from protocol.errors import ErrorCode
 from tests.requests import fetch, fetched, produce
 from tests.world import Client, World

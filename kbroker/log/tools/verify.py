@@ -34,7 +34,7 @@ from kbroker.log.names import (
     is_known_file,
     parse_folder_name,
 )
-from kbroker.log.verify_partition import (
+from kbroker.log.tools.verify_partition import (
     Finding,
     PartitionCheck,
     Progress,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
 
-from kbroker.log.walk import Batch
+from kbroker.log.tools.walk import Batch
 
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")

@@ -33,8 +33,8 @@ from kbroker.log.names import (
     segment_file_name,
 )
 from kbroker.log.producers import ProducerEntry, parse_snapshot
-from kbroker.log.verify_index import OffsetIndexCheck, TimeIndexCheck, parse_offset_index, parse_time_index
-from kbroker.log.walk import Batch, batches, why_not
+from kbroker.log.tools.verify_index import OffsetIndexCheck, TimeIndexCheck, parse_offset_index, parse_time_index
+from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, Entry, File
 from protocol.records import RecordError
 from protocol.records.batch import MAGIC, NO_LEADER_EPOCH

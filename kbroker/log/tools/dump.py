@@ -29,7 +29,7 @@ from kbroker.log.metaproperties import parse_meta_properties
 from kbroker.log.names import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, OFFSET_CHECKPOINTS, PARTITION_METADATA
 from kbroker.log.producers import NONE, parse_snapshot
 from kbroker.log.scan import headers
-from kbroker.log.walk import Batch, batches, why_not
+from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File
 from protocol.records import Record, RecordError, legacy
 from protocol.records.batch import LARGEST_SEQUENCE, LENGTH_OVERHEAD, MAGIC, NO_SEQUENCE, HeaderTuple

@@ -1,9 +1,9 @@
 """This broker's place in its cluster: registered in the metadata store, obeying the controller, perhaps being it.
 
 Puts the parts of the control plane together and moves what they say from one to the other: events of the store to
-whoever waits for them, the own controller's requests into the control lane, answers back to the controller, notices of
+whoever waits for them, the own controller's requests into the queue of such, answers back to the controller, notices of
 changed settings to the logs. Made by the composition root; driven by `core.py` through `handle`, `expire` and `step`;
-the handlers of this package reach the parts through it. It decides nothing about topics or leaders.
+handlers reach the parts through it. It decides nothing about topics or leaders.
 
 What has to leave it is in lists that core drains after each step: `touched`, `replies`, `role_changes`, `deleted`.
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.api.control import ControlLane
-from kbroker.api.notices import ConfigNotices
-from kbroker.api.producer_blocks import ProducerIds
+from kbroker.broker.config_notices import ConfigNotices
+from kbroker.broker.control_requests import ControlRequestQueue
+from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION
@@ -41,8 +41,8 @@ from kbroker.ports import Create, Exists, Get, NodeChanged, SessionExpired, Sess
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from kbroker.api.call import Reply
-    from kbroker.api.control import RoleChange
+    from kbroker.broker.control_requests import RoleChange
+    from kbroker.broker.facts import Reply
     from kbroker.controller.outbox import ControlRequest
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock, MetadataStore, Random
@@ -60,7 +60,7 @@ class OwnRequest(NamedTuple):
 
 
 class ControlPlane:
-    """The parts: `cache`, `configs`, `controller`, `admin`, `lane`, `producer_ids`.
+    """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`.
 
     cluster_id: None until it is known. fatal: why the broker cannot go on in this cluster; whoever runs it stops.
     config_changed: dynamic settings of this broker are other ones; set back by who has looked.
@@ -98,14 +98,14 @@ class ControlPlane:
         listener = inter_broker_listener(configs, endpoints)
         self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random)
-        self.lane = ControlLane(broker_id, replicas, self.cache, configs, self._steps)
+        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps)
         self.producer_ids = ProducerIds(broker_id, self._steps)
         self.notices = ConfigNotices(broker_id, configs, replicas, self._steps)
 
     @property
     def ready(self) -> bool:
         """Whether this broker is registered and has been told of the cluster, itself included."""
-        return self.broker_id in self.cache.brokers and self.lane.broker_epoch >= 0
+        return self.broker_id in self.cache.brokers and self.control_requests.broker_epoch >= 0
 
     @property
     def outbox_brokers(self) -> list[int]:
@@ -133,7 +133,7 @@ class ControlPlane:
                 self._join(session)
             case SessionExpired():
                 log.warning("the session with the metadata store is over; a new one follows")
-                self.lane.broker_epoch = -1
+                self.control_requests.broker_epoch = -1
                 self.controller.session_ended()
             case ControlAnswer(broker_id, request, _):
                 if self.controller.outbox.answered(broker_id, request):
@@ -154,16 +154,16 @@ class ControlPlane:
     def step(self, now_ms: int) -> bool:
         """Move on what the parts have said. Returns: whether there was anything; then call again."""
         moved = self._deliver()
-        for part in (self.lane.touched, self.admin.touched, self.producer_ids.touched):
+        for part in (self.control_requests.touched, self.admin.touched, self.producer_ids.touched):
             if part:
                 self.touched += part
                 part.clear()
                 moved = True
-        self.role_changes += self.lane.role_changes
-        self.deleted += self.lane.deleted
-        self.lane.role_changes.clear()
-        self.lane.deleted.clear()
-        replies, self.lane.replies = self.lane.replies, []
+        self.role_changes += self.control_requests.role_changes
+        self.deleted += self.control_requests.deleted
+        self.control_requests.role_changes.clear()
+        self.control_requests.deleted.clear()
+        replies, self.control_requests.replies = self.control_requests.replies, []
         for reply in replies:
             moved = True
             if isinstance(reply.ticket, OwnRequest):
@@ -176,15 +176,15 @@ class ControlPlane:
         """Leave the cluster: the session ends, and the registration with it."""
         self._store.close()
 
-    # -- between the own controller and the lane
+    # -- between the own controller and the control requests
 
     def _deliver(self) -> bool:
-        """Give the lane what the own controller has to say; it is in line until answered."""
+        """Obey what the own controller has to say next; it is in line until answered."""
         request = self.controller.outbox.head(self.broker_id)
         if request is None or request is self._under_way:
             return False
         self._under_way = request
-        response = self.lane.take(request, LEADER_AND_ISR_VERSION, OwnRequest(request))
+        response = self.control_requests.take(request, LEADER_AND_ISR_VERSION, OwnRequest(request))
         if response is not None:
             self._own_answer(request, response)
         return True
@@ -209,7 +209,7 @@ class ControlPlane:
                 return  # that session is over, and the next one's registration under way
             self._joining_in = NO_SESSION
             if epoch >= 0:
-                self.lane.broker_epoch = epoch
+                self.control_requests.broker_epoch = epoch
                 log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
                 self.controller.put(Registered(session))
 
@@ -259,7 +259,11 @@ class ControlPlane:
         self.cluster_id = there
 
     def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
-        if change.path == broker_path(self.broker_id) and change.kind == "deleted" and self.lane.broker_epoch < 0:
+        if (
+            change.path == broker_path(self.broker_id)
+            and change.kind == "deleted"
+            and self.control_requests.broker_epoch < 0
+        ):
             self._join(self._session)
         elif not self.notices.node_changed(change, now_ms):
             self.controller.node_changed(change)

@@ -11,15 +11,16 @@ import logging
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from kbroker.api.coordination import OFFSETS_TOPIC, Coordination
-from kbroker.api.fetch_sessions import FetchSessions
+from kbroker.broker.coordination import OFFSETS_TOPIC, Coordination
+from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.config.limits import MOST_FETCH_REGIONS
 from kbroker.groups import GroupCoordinator
 from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Reply, Session
-    from kbroker.api.plane import ControlPlane
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.facts import Reply
+    from kbroker.broker.session import Session
     from kbroker.config import BrokerConfig
     from kbroker.log.background import Job
     from kbroker.log.manager import LogManager

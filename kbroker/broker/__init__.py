@@ -1,0 +1,1 @@
+"""A broker's parts beside its logs, replicas, controller and groups, the facts between them, their assembly."""

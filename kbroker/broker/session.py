@@ -1,0 +1,20 @@
+"""A connection as the broker's parts and handlers know it: where it came in, who is at its other end."""
+
+from __future__ import annotations
+
+
+class Session:
+    """One connection as handlers know it, for its whole life."""
+
+    __slots__ = ("client_software", "is_controller", "listener", "peer_host", "peer_port", "principal")
+
+    def __init__(self, listener: str, peer_host: str, peer_port: int) -> None:
+        self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.principal = "User:ANONYMOUS"
+        self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
+        self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port} on {self.listener}"

@@ -1,0 +1,1 @@
+"""What people look at logs with, offline or beside a running broker: dump and verify."""
