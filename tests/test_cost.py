@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.wire import batch, fetch_frame, produce_frame
+from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.core import Channel
 from tests.world import World
 
@@ -132,7 +133,7 @@ def lines_of_a_poll(world: World, polls: int) -> float:
         with LineCount() as count:
             for channel in channels:
                 ask(world, channel, bytes(frame))
-            world.advance(500)
+            world.advance(500 + LONG_POLL_STEP_MS + 1)
         for channel in channels:
             answered(channel)
         counted = count.lines

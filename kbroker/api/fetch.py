@@ -58,14 +58,14 @@ def fetch(request: FetchRequest, call: Call) -> Result:
 
 
 def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:
-    """Until when a fetch waits: max_wait_ms, or a little less, so that many of them end at the same moment.
+    """Until when a fetch waits: no less than max_wait_ms, and a little more, so that many of them end together.
 
     What a quiet broker does is wake up: once for each of its consumers' waits that ends, once for each that begins. So
-    waits end on multiples of a step, at most a twentieth of the wait early, and consumers that were answered together
-    come back together. max_wait_ms is Kafka's promise of a maximum: no answer is later for it.
+    waits end on multiples of a step, at most a twentieth of the wait late, and consumers that were answered together
+    come back together. A client that asked to wait is not answered before: some measure it.
     """
-    deadline_ms = now_ms + max_wait_ms
-    return deadline_ms - deadline_ms % max(min(max_wait_ms // 20, LONG_POLL_STEP_MS), 1)
+    at_least_ms = now_ms + 1 + max_wait_ms  # a part of this millisecond is over
+    return at_least_ms + -at_least_ms % max(min(max_wait_ms // 20, LONG_POLL_STEP_MS), 1)
 
 
 class AwaitBytes:

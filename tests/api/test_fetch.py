@@ -355,7 +355,7 @@ def test_everything_is_there_after_a_restart(world: World, client: Client) -> No
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 100, 500, 30_000])
 @pytest.mark.parametrize("begun_ms", [0, 1, 7, 19])
-def test_a_wait_is_at_most_what_was_asked_for_and_at_most_a_twentieth_shorter(
+def test_a_wait_is_never_shorter_than_what_was_asked_for_and_at_most_a_twentieth_longer(
     world: World, client: Client, max_wait_ms: int, begun_ms: int
 ) -> None:
     world.advance(begun_ms)
@@ -363,7 +363,7 @@ def test_a_wait_is_at_most_what_was_asked_for_and_at_most_a_twentieth_shorter(
     while number not in client.look():
         world.advance(1)
     waited_ms = world.clock.now_ms() - begun_at_ms
-    assert max_wait_ms - min(max_wait_ms // 20, 20) <= waited_ms <= max_wait_ms
+    assert max_wait_ms < waited_ms <= max_wait_ms + max(min(max_wait_ms // 20, 20), 1)  # begun within a millisecond
 
 
 def test_fetches_that_begin_one_by_one_are_answered_together(world: World) -> None:
@@ -385,10 +385,10 @@ def test_fetches_that_were_answered_together_stay_together(world: World) -> None
     for each in clients:
         each.send(fetch(max_wait_ms=500), 12)
         world.advance(3)
-    world.advance(500)
+    world.advance(520)
     for each in clients:
         each.send(fetch(max_wait_ms=500), 12)  # at once, as consumers do
-    world.advance(479)
+    world.advance(499)
     counts = []
     for _ in range(22):
         world.advance(1)
