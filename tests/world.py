@@ -95,18 +95,26 @@ class World:
 
     def settle(self) -> None:
         """Let everything happen that is under way now."""
-        while True:
-            jobs = [] if self.disk_is_busy else self.broker.take_jobs()
-            for job in jobs:
-                error = None
-                try:
-                    job.run()
-                except OSError as failure:
-                    error = failure
-                self._events.append(DiskDone(job, error))
-            if not self._events:
-                return
+        while self._next_event():
+            pass
+
+    def step(self) -> None:
+        """Let one thing happen that is under way now."""
+        assert self._next_event(), "nothing is under way"
+
+    def _next_event(self) -> bool:
+        jobs = [] if self.disk_is_busy else self.broker.take_jobs()
+        for job in jobs:
+            error = None
+            try:
+                job.run()
+            except OSError as failure:
+                error = failure
+            self._events.append(DiskDone(job, error))
+        if self._events:
             self.core.handle(self._events.popleft(), self.clock.now_ms())
+            return True
+        return False
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, waking the broker whenever it asked for it."""
@@ -162,17 +170,25 @@ class Client:
 
     def send(self, request: Message, version: int) -> int:
         """Send a request. Returns: its correlation id, under which `answers` has the answer once it is there."""
+        number = self.start(request, version)
+        self._world.settle()
+        return number
+
+    def start(self, request: Message, version: int) -> int:
+        """As `send`, but nothing that is under way goes on: the test steps through it."""
         self._next_id += 1
         self._asked[self._next_id] = (type(request), version)
         head = encode_request_header(type(request), version, self._next_id, self._client_id)
-        self.send_bytes(head + request.encode(version))
+        self._receive(head + request.encode(version))
         return self._next_id
 
     def send_bytes(self, frame: bytes) -> None:
         """Send whatever this is as one frame."""
-        world = self._world
-        world.core.receive(self.channel, memoryview(bytearray(frame)), world.clock.now_ms())
-        world.settle()
+        self._receive(frame)
+        self._world.settle()
+
+    def _receive(self, frame: bytes) -> None:
+        self._world.core.receive(self.channel, memoryview(bytearray(frame)), self._world.clock.now_ms())
 
     def ask(self, request: Message, version: int) -> Any:
         """Send a request whose answer comes at once."""

@@ -140,11 +140,15 @@ class AwaitTopics:
 
     def answer(self, now_ms: int) -> MetadataResponse | None:
         """Once every topic has leaders, or will not be there."""
-        topics = self._call.broker.plane.cache.topics
         for name, creation in self._creations.items():
-            if not creation.is_over or (_why_not(name, creation) is None and not _is_led(topics.get(name))):
+            if not creation.is_over or (_why_not(name, creation) is None and self._may_still_come(name)):
                 return None
         return self.expired(now_ms)
+
+    def _may_still_come(self, name: str) -> bool:
+        """Whether a topic has no leaders yet; one of its name that is being deleted is nothing to wait for."""
+        plane = self._call.broker.plane
+        return not _is_led(plane.cache.topics.get(name)) and not plane.controller.is_going(name)
 
     def expired(self, now_ms: int) -> MetadataResponse:
         """What is known now; a topic under way has no leader yet."""

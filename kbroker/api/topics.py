@@ -244,9 +244,11 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
             results.append(_deleted(name, topic_id, error))
         return DeleteTopicsResponse(responses=results)
 
-    waiting = AwaitChange(
-        pending, names, lambda name: name not in plane.cache.topics, answer_with, request.timeout_ms, call.now_ms
-    )
+    def gone(name: str) -> bool:
+        """Whether the name is free: who has the answer may make a topic of it again at once."""
+        return name not in plane.cache.topics and not plane.controller.is_going(name)
+
+    waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
 
 

@@ -154,7 +154,8 @@ class ControlPlane:
     def step(self, now_ms: int) -> bool:
         """Move on what the parts have said. Returns: whether there was anything; then call again."""
         moved = self._deliver()
-        for part in (self.control_requests.touched, self.admin.touched, self.producer_ids.touched):
+        parts = (self.control_requests.touched, self.admin.touched, self.producer_ids.touched, self.controller.touched)
+        for part in parts:
             if part:
                 self.touched += part
                 part.clear()

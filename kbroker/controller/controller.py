@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from kbroker.controller import brokers, failover, leaders, topics
 from kbroker.controller.context import Context, TopicPartition
@@ -63,7 +63,8 @@ ELECTION_ATTEMPTS = 10
 class Controller:
     """This broker's controller.
 
-    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one.
+    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one. touched: topics
+    that are deleted, for who waits to look again.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Controller:
         self.active_id = NOBODY
         self.term: Term | None = None
         self.outbox = Outbox()
+        self.touched: list[Hashable] = []
         self._broker_id = broker_id
         self._steps = steps
         self._configs = configs
@@ -256,7 +258,7 @@ class Controller:
         if taken.fault is not None:
             return None
         context = Context(epoch, found.stat.version + 1)
-        return Term(self._broker_id, context, self.outbox, self._configs, self._listener)
+        return Term(self._broker_id, context, self.outbox, self._configs, self._listener, self.touched)
 
     def _serve(self, term: Term) -> Procedure[None]:
         """Begin a term: know the cluster, then let the brokers know."""

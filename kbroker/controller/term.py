@@ -6,7 +6,7 @@ their first argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from kbroker.controller.context import Context
@@ -23,14 +23,26 @@ class ControllerMovedError(Exception):
 
 
 class Term:
-    """What the procedures of one term share. listener: over which brokers speak to each other."""
+    """What the procedures of one term share.
 
-    def __init__(self, broker_id: int, context: Context, outbox: Outbox, configs: Configs, listener: str) -> None:
+    listener: over which brokers speak to each other. touched: what they did that answers wait for.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        context: Context,
+        outbox: Outbox,
+        configs: Configs,
+        listener: str,
+        touched: list[Hashable],
+    ) -> None:
         self.broker_id = broker_id
         self.context = context
         self.outbox = outbox
         self.configs = configs
         self.listener = listener
+        self.touched = touched
 
     def batch(self) -> Batch:
         """A new batch of requests to brokers."""

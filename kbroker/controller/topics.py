@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.machine import Replica, bring_online, elect_offline, move_partitions, move_replicas
 from kbroker.controller.term import Term, check_fence, done
+from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
     DELETE_TOPICS,
@@ -213,6 +214,7 @@ def _finish(term: Term, topic: str) -> Procedure[None]:
     move_partitions(term, partitions, PartitionState.OFFLINE)
     move_partitions(term, partitions, PartitionState.NON_EXISTENT)
     term.context.remove_topic(topic)
+    term.touched.append(TopicKey(topic))
     log.info("deleted topic %s", topic)
 
 

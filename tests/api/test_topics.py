@@ -11,6 +11,7 @@ from kbroker.metadata.store import delete_topic_path
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -22,6 +23,7 @@ from protocol.messages.topics import (
     ElectLeadersRequest,
 )
 from tests.controller.cluster import Cluster
+from tests.world import World
 
 
 def topic(
@@ -221,3 +223,29 @@ def test_an_election_that_is_not_held_in_time_says_so() -> None:
     cluster.nodes[1].plane.controller.put(TopicsChanged())  # comes first, and waits for the store
     request = ElectLeadersRequest(topic_partitions=None, timeout_ms=1000)
     assert cluster.ask(request, 2, wait=False).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_names_of_deleted_topics_are_free_when_the_answer_leaves(count: int) -> None:
+    world, names = World(), [f"t{at}" for at in range(count)]
+    for name in names:
+        world.create(name)
+    client = world.client()
+    client.start(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
+    while not client.channel.out:
+        world.step()
+    again = [topic(name) for name in reversed(names)]
+    made = client.ask(CreateTopicsRequest(topics=again, timeout_ms=1000), 5)
+    assert [each.error_code for each in made.topics] == [ErrorCode.NONE] * count
+
+
+def test_a_topic_on_its_way_out_is_not_waited_for_by_who_would_have_it_made() -> None:
+    world = World()
+    world.create("a")
+    world.create("t")
+    world.client().start(DeleteTopicsRequest(topic_names=["a", "t"], timeout_ms=1000), 5)
+    while "t" in world.plane.cache.topics:
+        world.step()
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    assert world.client().ask(wanted, 9).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert world.client().ask(wanted, 9).topics[0].error_code == ErrorCode.NONE
