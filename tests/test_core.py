@@ -61,9 +61,9 @@ def test_a_channel_with_an_answer_from_elsewhere_is_dirty_once(world: World, cli
 
 def test_a_parked_fetch_is_answered_at_its_deadline_and_not_before(world: World, client: Client) -> None:
     waiting = client.send(fetch(max_wait_ms=500), 12)
-    world.advance(499)
+    world.advance(500)
     assert client.look() == {}
-    world.advance(1)
+    world.advance(21)  # to the end of a step
     assert client.look()[waiting].responses[0].partitions[0].records == b""
 
 
@@ -106,7 +106,7 @@ def test_a_connection_is_full_at_its_limit_of_requests_in_flight(client: Client)
 def test_a_full_connection_has_room_again_once_its_answers_have_left(world: World, client: Client) -> None:
     for _ in range(REQUESTS_IN_FLIGHT_PER_CONNECTION):
         client.send(fetch(max_wait_ms=1000), 12)
-    world.advance(1000)
+    world.advance(1021)
     assert len(client.look()) == REQUESTS_IN_FLIGHT_PER_CONNECTION
     assert not client.channel.full
 
@@ -121,7 +121,7 @@ def test_answers_behind_one_that_waits_count_as_unsent_bytes(
         client.send(MetadataRequest(topics=None), 9)
         answered += 1
     assert answered < 20
-    world.advance(1000)
+    world.advance(1021)
     client.look()
     client.channel.sent()
     assert not client.channel.full
@@ -205,7 +205,7 @@ def test_silence_behind_a_waiting_answer_does_not_hold_up_the_next(world: World,
     client.send(produce(b"v", acks=0), 9)
     last = client.send(VERSIONS, 3)
     assert client.look() == {}
-    world.advance(60_000)
+    world.advance(60_021)
     client.look()
     assert client.order == [waiting, last]
 
