@@ -95,7 +95,7 @@ class Server:
         self._closed = False
         self._running = 0  # jobs for the disk that are under way
         self._sweep_timer = loop.timer(self.sweep)
-        self._wake = loop.timer(self._on_timer)
+        self._wake = loop.timer(self.wake)
         self._wake_at_ms: int | None = None
 
     def accept_from(self, name: str, listening: socket.socket, *, control: bool = False) -> None:
@@ -142,7 +142,8 @@ class Server:
         else:
             self._wake.set(max(deadline_ms - self.clock.now_ms(), 0) / 1000)
 
-    def _on_timer(self) -> None:
+    def wake(self) -> None:
+        """Do what is due now: at the timer's call, or because somebody has moved the clock."""
         self._wake_at_ms = None
         self.core.expire(self.clock.now_ms())
         self.settle()

@@ -1,0 +1,263 @@
+"""One broker for a test: `broker()`.
+
+    with broker() as b:                       # on a free port, its data in memory
+        KafkaProducer(bootstrap_servers=b.bootstrap)
+        b.kill()                              # as a process is killed
+        b.start()                             # the same port and data
+        b.advance(hours=1)                    # time that the test moves
+
+It is the broker of `kbroker start`, on a thread of this process, with a few settings of its own (`SETTINGS`). Whatever
+a test writes wrongly is a `UsageError` of one line.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kbroker.config import BrokerConfig, ConfigError, Given
+from kbroker.runtime.clock import SystemRandom
+from kbroker.runtime.descriptors import Shares
+from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.node import Host, Node, StartupError
+from kbroker.testing._clock import HandClock
+from kbroker.testing._errors import UsageError, unknown
+from kbroker.testing._folder import Folder
+from kbroker.testing._thread import NodeThread
+
+SETTINGS: Mapping[str, str] = {
+    "connections.max.idle.ms": "-1",  # a test that moves time by hours would otherwise lose its connections
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",  # fifty folders are fifty times the work of one
+    "transaction.state.log.num.partitions": "1",
+}
+"""Where a broker for tests is not as `kbroker start` makes one; a test may set them otherwise."""
+
+DESCRIPTORS = 1024  # of all that one process may have, which is not ours to raise
+HOST = "127.0.0.1"
+
+Result = TypeVar("Result")
+
+
+def broker(
+    *,
+    data: str | PathLike[str] | None = None,
+    port: int = 0,
+    settings: Mapping[str, object] | None = None,
+    **more: object,
+) -> Broker:
+    """A broker that is not started yet; `with` starts it and closes it.
+
+    data: a folder to keep its data in; None: memory, gone with the broker. port: 0 for any free one. settings: of
+    server.properties; `more` are settings, too, with `_` for each dot: `broker(num_partitions=3)`.
+    Raises: UsageError for a setting that there is not.
+    """
+    return Broker(data=data, port=port, settings={**(settings or {}), **more})
+
+
+class Broker:
+    """A broker in this process: started, stopped, killed and started again, any number of times.
+
+    node_id: its broker.id.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str | PathLike[str] | None = None,
+        port: int = 0,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """As `broker`."""
+        self._given_data = data
+        self._given_port = port
+        self._settings = checked_settings(settings or {})
+        self._clock = HandClock()
+        self._folder: Folder | None = None
+        self._reserved: socket.socket | None = None
+        self._thread: NodeThread | None = None
+        self._node: Node | None = None
+        self._was_closed = False
+        self.node_id = int(self._settings.get("broker.id", self._settings.get("node.id", "1")))
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "closed" if self._was_closed else "not running"
+        return f"<broker {self.node_id}, {state}{f', {self._address}' if self._reserved else ''}>"
+
+    # -- its life
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is started, paused or not."""
+        return self._thread is not None
+
+    def start(self) -> Self:
+        """Start it, or start it again on the same port and data. Returns: itself, once it serves.
+
+        Raises: UsageError: it runs already, the port is taken, a setting has a bad value.
+        """
+        if self.is_running:
+            raise UsageError(f"{self!r} runs already: call stop() or kill() first")
+        self._was_closed = False
+        self._reserve()
+        if self._folder is None:
+            self._folder = Folder(self._given_data)
+        thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
+        try:
+            self._node = thread.start()
+        except (ConfigError, StartupError) as error:
+            self.close()
+            raise UsageError(f"the broker cannot start: {'; '.join(str(error).splitlines())}") from None
+        self._thread = thread
+        return self
+
+    def stop(self) -> None:
+        """A clean stop. Its port and data are kept for `start`. Nothing happens if it does not run."""
+        self._end(NodeThread.stop)
+
+    def kill(self) -> None:
+        """End it as a killed process ends: no goodbye, no flush, no mark of a clean stop."""
+        self._end(NodeThread.kill)
+
+    def _end(self, how: Callable[[NodeThread], None]) -> None:
+        thread, self._thread = self._thread, None
+        self._node = None
+        if thread is not None:
+            how(thread)
+
+    def restart(self) -> None:
+        """`stop` and `start`."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it for good: its port is given back, and its data is removed if it was in memory. Idempotent."""
+        self.stop()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+        self._was_closed = True
+
+    def pause(self) -> None:
+        """Let it hang, as a process stopped by SIGSTOP: connections are open, and nobody is answered."""
+        self._alive().pause()
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._alive().resume()
+
+    # -- what a test asks of it
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for bootstrap.servers."""
+        if self._reserved is None:
+            raise UsageError(self._not_there())
+        return self._address
+
+    @property
+    def port(self) -> int:
+        """Of `bootstrap`."""
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def data(self) -> Path:
+        """The folder that has its logs."""
+        if self._folder is None:
+            raise UsageError(self._not_there())
+        return self._folder.path / "data"
+
+    def advance(
+        self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Let this much time pass at once for the broker: what is due in it has happened when this returns.
+
+        Retention, session timeouts, transaction timeouts, delayed answers; clients go by their own clocks.
+        """
+        by_ms = ms + round(1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
+        if by_ms < 0:
+            raise UsageError("time goes only forwards: write a positive number")
+        self._clock.advance(by_ms)
+        if self._thread is not None and not self._thread.is_paused:
+            while not self.call(_has_caught_up):
+                pass  # each call lets the loop turn, so that jobs for the disk come back
+
+    def call(self, work: Callable[[Node], Result]) -> Result:
+        """For what has no name here: run `work` with the node on the broker's own thread, between two events."""
+        thread, node = self._alive(), self._node
+        assert node is not None
+        return thread.call(lambda: work(node))
+
+    # -- within
+
+    def _alive(self) -> NodeThread:
+        if self._thread is None:
+            raise UsageError(self._not_there())
+        return self._thread
+
+    def _not_there(self) -> str:
+        if self._was_closed:
+            return f"broker {self.node_id} was closed: use it inside its `with` block, or call start() again"
+        return f"broker {self.node_id} does not run: call start() first, or use `with broker() as b:`"
+
+    @property
+    def _address(self) -> str:
+        assert self._reserved is not None
+        return f"{HOST}:{self._reserved.getsockname()[1]}"
+
+    def _reserve(self) -> None:
+        """Bind the port without listening: nobody else is given it while the broker is down."""
+        if self._reserved is not None:
+            return
+        reserved = socket.socket()
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reserved.bind((HOST, self._given_port))
+        except OSError as error:
+            reserved.close()
+            raise UsageError(
+                f"port {self._given_port} cannot be used ({error.strerror}): leave `port` out for a free one"
+            ) from None
+        self._reserved = reserved
+
+    def _static(self) -> dict[str, Given]:
+        own = {"listeners": f"PLAINTEXT://{self._address}", "log.dirs": str(self.data)}
+        return {key: Given(text, "the test") for key, text in {**SETTINGS, **own, **self._settings}.items()}
+
+    def _host(self) -> Host:
+        return Host(SystemDisk(), self._clock, SystemRandom(), Shares.of(DESCRIPTORS))
+
+
+def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as text by their dotted names. Raises: UsageError for a name that there is not."""
+    checked = {}
+    for given, value in settings.items():
+        name = given.replace("_", ".")
+        if name not in BrokerConfig.KEYS:
+            raise unknown("setting", name, BrokerConfig.KEYS)
+        if name in ("listeners", "log.dirs", "log.dir"):
+            raise UsageError(f"{name} is chosen for you: write `port=` or `data=` instead")
+        checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return checked
+
+
+def _has_caught_up(node: Node) -> bool:
+    """Do what is due; whether nothing is, and no work for the disk is under way."""
+    node.server.wake()
+    due_ms = node.core.next_deadline_ms()
+    return node.server.jobs_done and (due_ms is None or due_ms > node.core.broker.clock.now_ms())

@@ -1,0 +1,27 @@
+"""Time that goes on by itself, and that a test can move on by hand."""
+
+from __future__ import annotations
+
+from kbroker.runtime.clock import SystemClock
+
+
+class HandClock:
+    """The machine's clocks, ahead by what the test has added; satisfies `kbroker.ports.Clock`."""
+
+    __slots__ = ("_ahead_ms", "_system")
+
+    def __init__(self) -> None:
+        self._system = SystemClock()
+        self._ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """As the system's."""
+        return self._system.now_ms() + self._ahead_ms
+
+    def wall_ms(self) -> int:
+        """As the system's."""
+        return self._system.wall_ms() + self._ahead_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Go on by so much at once. Whoever waits for a time has to be woken."""
+        self._ahead_ms += by_ms

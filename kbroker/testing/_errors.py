@@ -1,0 +1,19 @@
+"""What is said when a test asks for what cannot be: one line, with what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UsageError(Exception):
+    """The test asks for what cannot be; the text is one line, and ends with what to write instead."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """There is no such thing; the name nearest to it, or some that there are. kind: "API", "setting", ..."""
+    names = sorted(known)
+    folded = {each.casefold(): each for each in names}
+    near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    hint = f"did you mean {folded[near[0]]}?" if near else f"there are, for example, {', '.join(names[:5])}"
+    return UsageError(f"there is no {kind} {name!r}; {hint}")

@@ -1,0 +1,242 @@
+"""A broker in the test's own process: started, stopped, killed, paused, moved on in time, and gone without a trace."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from kbroker.testing import UsageError, broker
+from protocol.messages.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
+from protocol.messages.handshake import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.processes import Client, within
+from tests.requests import fetch, fetched, produce, produced
+
+
+def left() -> tuple[int, int, list[str]]:
+    """Descriptors, threads, and folders in memory that this process has."""
+    gc.collect()
+    folders = [each for each in os.listdir("/dev/shm") if each.startswith("kbroker-testing-")]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), folders
+
+
+def make_topic(client: Client, name: str = "t") -> None:
+    answer = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 8)
+    assert answer.topics[0].error_code in (0, 5)
+    for _ in within(10):
+        if not client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 8).topics[0].error_code:
+            return
+    raise AssertionError(f"{name} has no leader")
+
+
+def values(client: Client) -> int:
+    """How many bytes of records topic t has."""
+    part = fetched(client.ask(fetch(), 11))[0]
+    return len(part.records or b"")
+
+
+def test_it_serves_clients_at_its_bootstrap_address() -> None:
+    with broker() as b:
+        host, _, port = b.bootstrap.partition(":")
+        assert (host, Client(int(port)).ask(ApiVersionsRequest(), 0).error_code) == ("127.0.0.1", 0)
+
+
+def test_ten_in_one_process_leave_nothing() -> None:
+    with broker() as b:
+        Client(b.port).close()
+    before = left()
+    for _ in range(10):
+        with broker() as b:
+            client = Client(b.port)
+            make_topic(client)
+            client.ask(produce(b"x"), 8)
+            client.close()
+    assert left() == before
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_was_acknowledged_is_there_after_a_start_on_the_same_port(end: str) -> None:
+    with broker() as b:
+        client, port = Client(b.port), b.port
+        make_topic(client)
+        assert produced(client.ask(produce(b"x", acks=-1), 8)).error_code == 0
+        before = values(client)
+        getattr(b, end)()
+        b.start()
+        assert (b.port, values(Client(port))) == (port, before)
+
+
+def test_a_kill_breaks_connections_without_an_answer() -> None:
+    with broker() as b:
+        client = Client(b.port)
+        client.ask(ApiVersionsRequest(), 0)
+        b.kill()
+        assert client.socket.recv(1) == b""
+
+
+def test_a_stop_leaves_the_mark_of_a_clean_one_and_a_kill_does_not(tmp_path: Path) -> None:
+    with broker(data=tmp_path) as b:
+        mark = b.data / ".kafka_cleanshutdown"
+        b.kill()
+        after_kill = mark.exists()
+        b.start().stop()
+        assert (after_kill, mark.exists()) == (False, True)
+
+
+def test_a_folder_that_was_given_stays(tmp_path: Path) -> None:
+    with broker(data=tmp_path / "new") as b:
+        make_topic(Client(b.port))
+    assert (tmp_path / "new" / "data" / "t-0").is_dir()
+
+
+def test_its_port_is_refused_but_kept_while_it_is_stopped() -> None:
+    with broker() as b:
+        port = b.port
+        b.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+
+
+def test_a_paused_broker_answers_when_it_goes_on() -> None:
+    with broker() as b:
+        client = Client(b.port)
+        b.pause()
+        client.send(ApiVersionsRequest(), 0)
+        client.socket.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1, socket.MSG_PEEK)
+        b.resume()
+        client.socket.settimeout(10)
+        assert client.frame()
+
+
+def test_a_paused_broker_can_be_killed() -> None:
+    with broker() as b:
+        b.pause()
+        b.kill()
+        assert not b.is_running
+
+
+def test_settings_are_kafkas_with_underscores() -> None:
+    with broker(num_partitions=3) as b:
+        client = Client(b.port)
+        make_topic(client)
+        answer = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 8)
+        assert len(answer.topics[0].partitions) == 3
+
+
+def test_a_members_session_ends_when_the_test_moves_time() -> None:
+    with broker() as b:
+        client = Client(b.port)
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=6_000,
+            rebalance_timeout_ms=6_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        for _ in within(10):
+            if not client.ask(FindCoordinatorRequest(key="g"), 2).error_code and not client.ask(join, 3).error_code:
+                break
+        ask = DescribeGroupsRequest(groups=["g"])
+        members = [len(client.ask(ask, 3).groups[0].members)]
+        b.advance(seconds=7)
+        members.append(len(client.ask(ask, 3).groups[0].members))
+        assert members == [1, 0]
+
+
+def test_time_that_was_moved_removes_old_segments_from_the_disk() -> None:
+    with broker(log_segment_bytes=200, log_retention_hours=1) as b:
+        client = Client(b.port)
+        make_topic(client)
+        for _ in range(3):
+            client.ask(produce(b"x" * 100), 8)
+        before = len(list((b.data / "t-0").glob("*.log")))
+        b.advance(hours=2)
+        assert (before, len(list((b.data / "t-0").glob("*.log")))) == (3, 1)
+
+
+# -- one line for each mistake
+
+
+def told(error: pytest.ExceptionInfo[UsageError]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_setting_that_there_is_not_names_the_one_meant() -> None:
+    with pytest.raises(UsageError) as error:
+        broker(num_partition=3)
+    assert told(error) == "there is no setting 'num.partition'; did you mean num.partitions?"
+
+
+def test_a_bad_value_says_what_is_allowed() -> None:
+    with pytest.raises(UsageError, match=r"num\.partitions.*allowed") as error:
+        broker(num_partitions="three").start()
+    told(error)
+
+
+def test_a_taken_port_says_to_leave_it_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="leave `port` out") as error:
+        broker(port=taken.getsockname()[1]).start()
+    told(error)
+
+
+def test_a_setting_with_a_word_of_its_own_says_the_word() -> None:
+    with pytest.raises(UsageError, match="write `port=` or `data=` instead"):
+        broker(listeners="PLAINTEXT://:9092")
+
+
+def test_after_its_end_it_says_that_it_was_closed() -> None:
+    with broker() as b:
+        pass
+    with pytest.raises(UsageError, match="was closed: use it inside its `with` block") as error:
+        b.bootstrap  # noqa: B018
+    told(error)
+
+
+def test_before_its_start_it_says_to_start_it() -> None:
+    with pytest.raises(UsageError, match=r"call start\(\) first"):
+        broker().bootstrap  # noqa: B018
+
+
+def test_a_second_start_is_refused() -> None:
+    with broker() as b, pytest.raises(UsageError, match="runs already"):
+        b.start()
+
+
+def test_time_does_not_go_back() -> None:
+    with broker() as b, pytest.raises(UsageError, match="only forwards"):
+        b.advance(seconds=-1)
+
+
+def test_a_start_that_fails_leaves_nothing() -> None:
+    before = left()
+    with pytest.raises(UsageError):
+        broker(num_partitions="three").start()
+    assert left() == before
+
+
+def test_a_folder_left_by_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.testing._folder.MEMORY", tmp_path)
+    orphan = tmp_path / "kbroker-testing-orphan"
+    orphan.mkdir()
+    (orphan / ".lock").touch()
+    with broker(), broker():
+        assert (orphan.exists(), len(list(tmp_path.iterdir()))) == (False, 2)
+    assert not list(tmp_path.iterdir())
