@@ -18,6 +18,8 @@ from heapq import heappop, heappush
 MOST_EVENTS_AT_ONCE = 20_000
 """In one millisecond; more are a loop that waits for a time it has already reached."""
 
+FOREVER_MS = 1 << 62
+
 KEPT_LINES = 400
 """Lines of the transcript kept for a failure; the hash covers all of them."""
 
@@ -90,9 +92,9 @@ class World:
         final.update(str(self.events).encode())
         return final.hexdigest()
 
-    def step(self) -> bool:
-        """Let the next event happen, and look at the world; false if nothing is left."""
-        while self._heap:
+    def step(self, until_ms: int = FOREVER_MS) -> bool:
+        """Let the next event happen, and look at the world; false if nothing is left up to a time."""
+        while self._heap and self._heap[0][0] <= until_ms:
             at_ms, _, event = heappop(self._heap)
             assert at_ms >= self.now_ms, (at_ms, self.now_ms)
             self._at_once = self._at_once + 1 if at_ms == self.now_ms else 0
@@ -108,8 +110,8 @@ class World:
 
     def run_until(self, time_ms: int) -> None:
         """Let everything happen that happens up to a time, which it is then."""
-        while self._heap and self._heap[0][0] <= time_ms:
-            self.step()
+        while self.step(time_ms):
+            pass
         self.now_ms = time_ms
 
     def broken(self, what: str) -> Broken:
