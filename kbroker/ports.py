@@ -1,4 +1,4 @@
-"""The doors through which the core reaches the world: time, chance, the disk and the cluster's metadata.
+"""The doors through which the core reaches the world: time, chance, the disk, the cluster's metadata, other brokers.
 
 Owns the protocols and the values they speak in. The core is handed objects that satisfy them; `runtime` implements
 them on the operating system and `sim` in memory, and one contract test (`tests/contracts/`) runs on both. Nothing here
@@ -27,7 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from protocol.message import Message
 
 Buffer = bytes | bytearray | memoryview
 """Bytes that a write takes without copying them."""
@@ -348,4 +351,91 @@ class MetadataStore(Protocol):
 
     def close(self) -> None:
         """End the session now, so that its ephemeral nodes vanish at once; nothing is posted afterwards."""
+        ...
+
+
+# -- other brokers
+
+
+CONTROL, FETCHER, COORDINATOR = "control", "fetcher", "coordinator"
+"""Purposes of lines; further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on."""
+
+
+class PeerAddress(NamedTuple):
+    """Where a broker listens for other brokers. security_protocol: 0 PLAINTEXT, the only one that is spoken yet."""
+
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class PeerFaultKind(Enum):
+    """Why there is no answer."""
+
+    REFUSED = "no connection came about"
+    RESET = "the connection ended before the answer"
+    TIMED_OUT = "no answer came in time"
+    OUT_OF_TURN = "what came is not the answer that was due"
+    STRANGER = "at this address is a broker of another cluster, or another one of ours"
+    UNSUPPORTED = "the broker does not serve this version"
+
+
+class PeerAnswer(NamedTuple):
+    """Another broker has answered. response: its records are views, good until this event has been handled."""
+
+    token: object
+    response: Message
+
+
+class PeerFault(NamedTuple):
+    """A request got no answer. was_sent: whether it left, so that the broker may have obeyed, or may yet."""
+
+    token: object
+    kind: PeerFaultKind
+    was_sent: bool
+    why: str
+
+
+PeerEvent: TypeAlias = PeerAnswer | PeerFault
+"""What becomes of a request: one of these, posted like a store's events, never from within `send`."""
+
+
+class Peers(Protocol):
+    """The other brokers, spoken to on lines: a line is one connection to one broker for one purpose.
+
+    A line has one request under way at a time, so all of it is in order: requests reach the broker in the order they
+    were sent, and their ends are posted in it. When one fails, so does everything that stands behind it on the line;
+    what is sent after that begins anew. A line connects when there is something to say, and after a failure waits
+    before it does so again, 50 ms at first and up to a second; what it was given meanwhile waits with it. On each new
+    connection it makes sure that it has reached a broker of this cluster. Requests of an earlier life of the broker
+    are not its business: they carry a broker epoch, and who gets one that is not its own says so in the answer.
+    """
+
+    def join(self, cluster_id: str) -> None:
+        """The cluster whose brokers may be spoken to. Before the first `send`."""
+        ...
+
+    def send(
+        self,
+        broker_id: int,
+        address: PeerAddress,
+        purpose: str,
+        request: Message,
+        version: int,
+        token: object,
+        timeout_ms: int,
+    ) -> None:
+        """Ask a broker something. A PeerAnswer or PeerFault with `token` follows, unless the line is dropped before.
+
+        address: if it is another one than before, what is on the line to the old one fails. timeout_ms: from when the
+        request is the first on its line until its answer is there, connecting included.
+        """
+        ...
+
+    def drop(self, broker_id: int, purpose: str) -> None:
+        """Forget a line and what is on it; nothing more is posted of it. Nothing happens if there is none."""
+        ...
+
+    def close(self) -> None:
+        """Drop every line; nothing is posted afterwards."""
         ...

@@ -70,3 +70,8 @@ LARGE_PRODUCE_BYTES = 1024 * 1024 + 4096
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 LONG_POLL_STEP_MS = 20  # fetches without news are answered on multiples of this: one wake-up for many of them
+
+# To reach another broker and to learn who it is: socket.connection.setup.timeout.ms of Kafka's clients. And between two
+# tries, doubled each time: reconnect.backoff.ms and reconnect.backoff.max.ms of the same.
+PEER_SETUP_MS = 10_000
+PEER_BACKOFF_MS, MOST_PEER_BACKOFF_MS = 50, 1_000

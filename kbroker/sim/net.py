@@ -2,9 +2,12 @@
 
 Within a connection everything arrives in order or not at all, as TCP has it; between connections anything may overtake
 anything. A connection that is cut loses what is under way, or delivers it later than its sender's next connection
-delivers what it sends: each end learns of the cut in its own time. A host behind a `wall` reaches nobody.
+delivers what it sends: each end learns of the cut in its own time. A host behind a `wall` reaches nobody. A link
+between two machines may be blocked one way: what is sent that way waits until it is not any more, as TCP sends again
+and again, and who waits for it may be out of patience by then.
 
-Made once a world. Clients connect (`Net.connect`), machines accept; frames are bytes that nobody here looks into.
+Made once a world. Clients connect (`Net.connect`), machines accept; frames are bytes that nobody here looks into. A
+machine that speaks to another is its client.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ class Wire:
     __slots__ = (
         "_answered_ms",
         "_client_open",
+        "_held_answers",
+        "_held_frames",
         "_net",
         "_on_answer",
         "_on_lost",
@@ -74,6 +79,8 @@ class Wire:
         self._server_open = False
         self._waiting: deque[bytes] | None = deque()  # sent before the connection was there
         self._sent_ms = self._answered_ms = 0  # when the last frame each way arrives: none overtakes it
+        self._held_frames: list[bytes | None] = []  # on the wrong side of a block; None: the end
+        self._held_answers: list[bytes | None] = []
 
     def __repr__(self) -> str:
         return f"{self.client}#{self.number}"
@@ -100,7 +107,7 @@ class Wire:
         self._client_open = False
         world, net = self._net.world, self._net
         delay_ms = max(net.delay(self) + world.now_ms, self._sent_ms) - world.now_ms
-        world.after(delay_ms, self._end_server)
+        world.after(delay_ms, self._deliver, None)
 
     # ---- the machine's end
 
@@ -131,7 +138,7 @@ class Wire:
         self._server_open = False
         world = self._net.world
         at_ms = max(world.now_ms + self._net.delay(self), self._answered_ms)
-        world.after(at_ms - world.now_ms, self._end_client, "closed by the broker")
+        world.after(at_ms - world.now_ms, self._arrive, None)
 
     # ---- what becomes of it
 
@@ -149,6 +156,24 @@ class Wire:
         chance, world = self._net.chance, self._net.world
         world.after(chance.choice((self._net.delay(self), chance.randrange(LATEST_MS))), self._end_client, "reset")
 
+    def unblocked(self) -> None:
+        """A block is gone: what was held up arrives soon, and before anything that comes after it."""
+        world, net = self._net.world, self._net
+        if self._held_frames:
+            world.after(net.delay(self), self._release_frames)
+        if self._held_answers:
+            world.after(net.delay(self), self._release_answers)
+
+    def _release_frames(self) -> None:
+        held, self._held_frames = self._held_frames, []
+        for frame in held:
+            self._deliver(frame)
+
+    def _release_answers(self) -> None:
+        held, self._held_answers = self._held_answers, []
+        for data in held:
+            self._arrive(data)
+
     def _connected(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
@@ -165,8 +190,13 @@ class Wire:
         at_ms = self._sent_ms = max(world.now_ms + self._net.delay(self), self._sent_ms)
         world.after(at_ms - world.now_ms, self._deliver, frame)
 
-    def _deliver(self, frame: bytes) -> None:
-        if self._server_open:
+    def _deliver(self, frame: bytes | None) -> None:
+        """frame: None if the client has hung up."""
+        if self._held_frames or self._net.is_blocked(self.client, self.host.name):
+            self._held_frames.append(frame)
+        elif frame is None:
+            self._end_server()
+        elif self._server_open:
             self.host.receive(self, frame)
 
     def _arrive_late(self, data: Callable[[], bytes | None]) -> None:
@@ -179,8 +209,13 @@ class Wire:
         else:
             self._arrive(taken)
 
-    def _arrive(self, data: bytes) -> None:
-        if self._client_open:
+    def _arrive(self, data: bytes | None) -> None:
+        """data: None if the machine has hung up."""
+        if self._held_answers or self._net.is_blocked(self.host.name, self.client):
+            self._held_answers.append(data)
+        elif data is None:
+            self._end_client("closed by the broker")
+        elif self._client_open:
             self._on_answer(data)
 
     def _end_server(self) -> None:
@@ -206,6 +241,8 @@ class Net:
         self.late_reads = 0.0  # share of answers whose file regions are read only when the peer takes them
         self.walled: set[str] = set()  # clients that reach nobody
         self.deaf: dict[str, int] = {}  # clients of whom an answer will be lost: the next is 1
+        self.hosts: dict[str, Host] = {}  # machines by name, for those that speak to each other
+        self.blocked: set[tuple[str, str]] = set()  # (from, to): nothing gets through this way
         self._wires: dict[Wire, None] = {}
         self._numbered = 0
 
@@ -215,7 +252,7 @@ class Net:
         """Begin a connection; frames may be sent at once. on_answer: gets whole answers. on_lost: why it ended."""
         self._numbered += 1
         wire = Wire(self, self._numbered, client, host, on_answer, on_lost)
-        if client in self.walled:
+        if client in self.walled or self.is_blocked(client, host.name) or self.is_blocked(host.name, client):
             self.world.after(CONNECT_TIMEOUT_MS, wire._end_client, "unreachable")
             return wire
         if len(self._wires) > 64:
@@ -238,6 +275,23 @@ class Net:
     def unwall(self, client: str) -> None:
         """Let a client reach the others again."""
         self.walled.discard(client)
+
+    def block(self, source: str, target: str) -> None:
+        """Let nothing through from one machine to another, until `unblock`."""
+        self.blocked.add((source, target))
+
+    def unblock(self, source: str, target: str) -> None:
+        """What was sent this way meanwhile arrives, if anybody still waits for it."""
+        if (source, target) not in self.blocked:
+            return
+        self.blocked.discard((source, target))
+        for wire in self._wires:
+            if {wire.client, wire.host.name} == {source, target}:
+                wire.unblocked()
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Whether nothing gets through this way."""
+        return bool(self.blocked) and (source, target) in self.blocked
 
     def delay(self, wire: Wire) -> int:
         """How long the next frame takes."""

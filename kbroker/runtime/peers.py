@@ -1,0 +1,255 @@
+"""Other brokers on a real network: the port `Peers` over sockets on the broker's own loop.
+
+Made by the composition root. It connects, writes frames, and hands whole ones to their line; all that a line decides is
+in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up on the disk pool.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kbroker.peers import Lines
+from protocol.frames import FrameDecoder, FrameError
+
+if TYPE_CHECKING:
+    from kbroker.peers import Line, Link
+    from kbroker.ports import Clock, PeerEvent
+    from kbroker.runtime.disk_pool import DiskPool
+    from kbroker.runtime.loop import Loop
+
+RECEIVE_BYTES = 64 << 10  # of the buffer that all lines share; larger answers are received into one of their own
+PLAINTEXT = 0
+
+_Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+class SocketPeers(Lines):
+    """The lines of one broker. post: takes events; never called from within `send`.
+
+    most_frame_bytes: of one answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: Loop,
+        clock: Clock,
+        pool: DiskPool,
+        post: Callable[[PeerEvent], None],
+        most_frame_bytes: int,
+    ) -> None:
+        super().__init__(name, clock.now_ms, post)
+        self.loop = loop
+        self.pool = pool
+        self.most_frame_bytes = most_frame_bytes
+        self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
+        self._wake = loop.timer(self._on_timer)
+        self._wake_at_ms: int | None = None
+
+    def dial(self, line: Line) -> Link:
+        """A connection, begun in the next turn of the loop."""
+        link = SocketLink(self, line)
+        self.loop.call_soon(link.begin)
+        return link
+
+    def soon(self, what: Callable[[], None]) -> None:
+        """In the next turn of the loop."""
+        self.loop.call_soon(what)
+
+    def rewound(self) -> None:
+        """Set the timer anew, if it has to be."""
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms == self._wake_at_ms:
+            return
+        self._wake_at_ms = deadline_ms
+        if deadline_ms is None:
+            self._wake.cancel()
+        else:
+            self._wake.set(max(deadline_ms - self.now_ms(), 0) / 1000)
+
+    def _on_timer(self) -> None:
+        self._wake_at_ms = None
+        self.expire()
+
+    def close(self) -> None:
+        """Drop every line."""
+        super().close()
+        self._wake.cancel()
+
+
+class SocketLink:
+    """One connection of a line, from the look-up of its host to its end."""
+
+    def __init__(self, peers: SocketPeers, line: Line) -> None:
+        self._peers = peers
+        self._line = line
+        self._socket: socket.socket | None = None
+        self._decoder = FrameDecoder(peers.most_frame_bytes)
+        self._unsent: deque[memoryview] = deque()
+        self._addresses: deque[_Address] = deque()  # of its host, not tried yet
+        self._is_closed = False
+
+    # -- for the line
+
+    def send(self, frame: bytes) -> None:
+        """Write it now, as far as the kernel takes it, and the rest when it takes more."""
+        data = len(frame).to_bytes(4, "big") + frame
+        self._unsent.append(memoryview(data))
+        if len(self._unsent) == 1:
+            self._write(is_new=True)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._is_closed = True
+        self._unsent.clear()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            self._peers.loop.remove_reader(sock.fileno())
+            self._peers.loop.remove_writer(sock.fileno())
+            sock.close()
+
+    # -- connecting
+
+    def begin(self) -> None:
+        """Find the address, then connect."""
+        address = self._line.address
+        if self._is_closed:
+            return
+        if address.security_protocol != PLAINTEXT:
+            self._lost(f"its listener is not PLAINTEXT (security protocol {address.security_protocol})")
+            return
+        found = _literal(address.host, address.port)
+        if found is not None:
+            self._addresses.append(found)
+            self._connect()
+            return
+
+        def look_up() -> None:
+            self._addresses.extend(
+                (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
+                for family, _, _, _, name in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            )
+
+        def looked_up(error: BaseException | None) -> None:
+            if error is not None:
+                self._lost(f"{address.host}: {error.strerror if isinstance(error, OSError) else error}")
+            elif not self._is_closed:
+                self._connect()
+
+        self._peers.pool.run(look_up, looked_up)
+
+    def _connect(self) -> None:
+        """Try the next address: a name may have several, of which a broker listens on some."""
+        family, name = self._addresses.popleft()
+        try:
+            sock = self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that is gone says nothing by itself
+            code = sock.connect_ex(name)
+        except OSError as error:
+            self._not_connected(error.strerror or str(error))
+            return
+        if code not in (0, errno.EINPROGRESS):
+            self._not_connected(os.strerror(code))
+            return
+        self._peers.loop.add_writer(sock.fileno(), self._on_connected)
+
+    def _on_connected(self) -> None:
+        sock = self._socket
+        if sock is None:
+            return
+        self._peers.loop.remove_writer(sock.fileno())
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._not_connected(os.strerror(code))
+            return
+        if sock.getsockname() == sock.getpeername():  # where nobody listens, TCP may come to connect to itself
+            self._not_connected("nobody listens")
+            return
+        self._peers.loop.add_reader(sock.fileno(), self._on_readable)
+        self._line.connected()
+        self._peers.settle()
+
+    def _not_connected(self, why: str) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+        if self._addresses:
+            self._connect()
+        else:
+            self._lost(why)
+
+    # -- in and out
+
+    def _on_readable(self) -> None:
+        sock, decoder, line = self._socket, self._decoder, self._line
+        if sock is None:
+            return
+        room = decoder.room()
+        view = self._peers.receive_view
+        try:
+            size = sock.recv_into(view if room is None else room)
+            if size == 0:
+                self._lost("closed by the broker")
+                return
+            frames = decoder.feed(view[:size]) if room is None else decoder.filled(size)
+        except (BlockingIOError, InterruptedError):
+            return
+        except FrameError as error:
+            self._lost(str(error))
+            return
+        except OSError as error:
+            self._lost(error.strerror or str(error))
+            return
+        for frame in frames:
+            if self._is_closed:
+                break
+            line.received(frame, self._peers.now_ms())
+            self._peers.settle()  # at once: the next frame may take this one's place
+
+    def _write(self, *, is_new: bool = False) -> None:
+        """is_new: from within the line, which must not be called back."""
+        sock, unsent = self._socket, self._unsent
+        if sock is None:
+            return
+        try:
+            while unsent:
+                sent = sock.send(unsent[0])
+                if sent < len(unsent[0]):
+                    unsent[0] = unsent[0][sent:]
+                else:
+                    unsent.popleft()
+        except (BlockingIOError, InterruptedError):
+            if is_new:
+                self._peers.loop.add_writer(sock.fileno(), self._write)
+            return
+        except OSError as error:
+            why = error.strerror or str(error)
+            self._unsent.clear()
+            self._peers.loop.call_soon(lambda: self._lost(why))
+            return
+        if not is_new:
+            self._peers.loop.remove_writer(sock.fileno())
+
+    def _lost(self, why: str) -> None:
+        if self._is_closed:
+            return
+        self._line.lost(why, self._peers.now_ms())
+        self._peers.settle()
+
+
+def _literal(host: str, port: int) -> _Address | None:
+    """An address that needs no look-up."""
+    with suppress(OSError):
+        socket.inet_pton(socket.AF_INET, host)
+        return socket.AF_INET, (host, port)
+    with suppress(OSError):
+        socket.inet_pton(socket.AF_INET6, host)
+        return socket.AF_INET6, (host, port, 0, 0)
+    return None

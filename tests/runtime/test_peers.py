@@ -1,0 +1,115 @@
+"""What lines do with sockets beyond the contract of `Peers`: pieces of frames, names of hosts, full buffers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.ports import CONTROL, PeerAddress, PeerAnswer, PeerFault
+from protocol.headers import encode_response_header
+from protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SocketBench
+
+DONE = LeaderAndIsrResponse(error_code=0, topics=[])
+
+
+@pytest.fixture
+def bench() -> Iterator[SocketBench]:
+    made = SocketBench()
+    made.peers.join(CLUSTER)
+    yield made
+    made.close()
+
+
+def wish(topics: int = 0) -> LeaderAndIsrRequest:
+    states = [LeaderAndIsrTopicState(topic_name="t" * 200, topic_id=bytes(16), partition_states=[])] * topics
+    return LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=states, live_leaders=[]
+    )
+
+
+def send(bench: SocketBench, broker: PlayedBroker, address: PeerAddress | None = None, topics: int = 0) -> None:
+    bench.peers.send(broker.id, address or broker.address, CONTROL, wish(topics), 7, "token", 30_000)
+
+
+def why(bench: SocketBench) -> str:
+    bench.until(lambda: bench.events)
+    (fault,) = bench.events
+    assert isinstance(fault, PeerFault), fault
+    return fault.why
+
+
+def test_an_answer_that_comes_byte_by_byte_is_taken(bench: SocketBench) -> None:
+    broker = bench.broker()
+    send(bench, broker)
+    bench.until(lambda: broker.asked)
+    asked = broker.asked[0]
+    frame = encode_response_header(LeaderAndIsrRequest, 7, asked.correlation_id) + DONE.encode(7)
+    for byte in len(frame).to_bytes(4, "big") + frame:
+        assert bench.events == []
+        broker.say(asked.connection, bytes([byte]))
+        bench.settle()
+    (answer,) = bench.events
+    assert isinstance(answer, PeerAnswer)
+    assert answer.response == DONE
+
+
+def test_an_answer_larger_than_is_taken_ends_the_connection(bench: SocketBench) -> None:
+    broker = bench.broker()
+    send(bench, broker)
+    bench.until(lambda: broker.asked)
+    broker.say(broker.asked[0].connection, (1 << 30).to_bytes(4, "big"))
+    assert why(bench) == "a frame of 1073741824 bytes: at most 16777216 are taken"
+
+
+def test_a_request_larger_than_the_kernel_takes_at_once_arrives_whole(bench: SocketBench) -> None:
+    broker = bench.broker()
+    send(bench, broker, topics=50_000)
+    bench.until(lambda: broker.asked)
+    assert broker.asked[0].request == wish(50_000)
+
+
+def test_a_host_with_several_addresses_is_tried_at_each(bench: SocketBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = bench.broker()
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, broker.address.port)) for host in ("127.0.0.2", "127.0.0.1")
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    send(bench, broker, PeerAddress("twice", broker.address.port))
+    bench.until(lambda: broker.asked)
+
+
+def test_a_host_without_an_address_is_named(bench: SocketBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    send(bench, bench.broker(), PeerAddress("nowhere", 9092))
+    assert why(bench) == "nowhere: Name or service not known"
+
+
+def test_a_line_dropped_while_its_host_is_looked_up_does_not_connect(
+    bench: SocketBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = bench.broker()
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", broker.address.port))]
+
+    def look_up(*_: object, **__: object) -> object:
+        bench.peers.drop(broker.id, CONTROL)
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    send(bench, broker, PeerAddress("slow", broker.address.port))
+    bench.settle()
+    assert (broker.accepted, bench.events) == (0, [])
+
+
+def test_a_listener_that_is_not_plaintext_is_not_spoken_to(bench: SocketBench) -> None:
+    send(bench, bench.broker(), PeerAddress("127.0.0.1", 1, security_protocol=1))
+    assert why(bench) == "its listener is not PLAINTEXT (security protocol 1)"
