@@ -1,4 +1,4 @@
-"""What every `MetadataStore` does: embedded and simulated here, a real ZooKeeper where there is one.
+"""What every `MetadataStore` does: embedded, shared and simulated here, a real ZooKeeper where there is one.
 
 A store under test is a `Bench`: `ask` submits operations and returns their outcomes once the answer is there, `fired`
 lists the watches that went off since it was last asked. A real ensemble joins by another factory in `BENCHES`.
@@ -30,6 +30,7 @@ from kbroker.ports import (
     StoreFault,
 )
 from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.shared_store import SharedStore
 from kbroker.sim.store import Ensemble
 
 NO_NODE, NODE_EXISTS, BAD_VERSION = StoreFault.NO_NODE, StoreFault.NODE_EXISTS, StoreFault.BAD_VERSION
@@ -79,7 +80,20 @@ def simulated(tmp_path: Path) -> Bench:
     return Bench(Ensemble().connect)
 
 
-BENCHES = {"embedded": embedded, "simulated": simulated}
+def shared(tmp_path: Path) -> Bench:
+    return Bench(SharedStore().connect)
+
+
+def shared_in_a_file(tmp_path: Path) -> Bench:
+    return Bench(SharedStore(str(tmp_path / "metadata.db")).connect)
+
+
+BENCHES = {
+    "embedded": embedded,
+    "simulated": simulated,
+    "shared": shared,
+    "shared in a file": shared_in_a_file,
+}
 
 
 @pytest.fixture(params=BENCHES)

@@ -33,7 +33,7 @@ def ask(path: Path, *operations: Operation) -> tuple[EmbeddedStore, tuple[Outcom
 
 def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     store, _ = ask(tmp_path / "m.db", Create("/a", b"kept"), Create("/e", ephemeral=True))
-    store._file.close()  # as a kill: the session is never ended
+    store.abandon()  # as a kill: the session is never ended
     _, (kept, ephemeral) = ask(tmp_path / "m.db", Get("/a"), Get("/e"))
     assert (kept.data, ephemeral.fault) == (b"kept", StoreFault.NO_NODE)
 
@@ -65,15 +65,15 @@ def test_a_full_disk_ends_the_session_until_there_is_room(tmp_path: Path) -> Non
     jobs: list[Callable[[], None]] = []
     store = EmbeddedStore(str(tmp_path / "m.db"), events.append, jobs.append)
     store.submit([Create("/e", ephemeral=True)], 1)
-    pages = store._file.execute("PRAGMA page_count").fetchone()[0]
-    store._file.execute(f"PRAGMA max_page_count = {pages}")
+    pages = store._file._file.execute("PRAGMA page_count").fetchone()[0]
+    store._file._file.execute(f"PRAGMA max_page_count = {pages}")
     events.clear()
     store.submit([Create("/big", bytes(1 << 20))], 2)
     store.submit([Get("/e")], 3)
     assert [type(event) for event in events] == [StoreAnswer, SessionExpired, StoreAnswer]
     jobs.pop()()  # still no room
     assert len(events) == 3
-    store._file.execute("PRAGMA max_page_count = 1000000")
+    store._file._file.execute("PRAGMA max_page_count = 1000000")
     jobs.pop()()
     assert isinstance(events[3], SessionStarted)
     store.close()
