@@ -148,7 +148,7 @@ class Reader:
                 try:
                     size = partition.log.available_bytes(wanted.fetch_offset, end)
                 except OSError as error:  # raised here, it would hit whoever's append makes us look
-                    self._replicas.read_failed(partition, error)
+                    self._replicas.storage_error(partition, error)
                     return True
                 available += min(size, wanted.max_bytes)
                 if available >= self._min_bytes:
@@ -188,7 +188,7 @@ class Reader:
         except KafkaError as error:
             return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""), 0
         except OSError as error:
-            code = self._replicas.read_failed(partition, error).code
+            code = self._replicas.storage_error(partition, error).code
             return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
         return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
 

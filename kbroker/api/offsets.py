@@ -94,7 +94,7 @@ def _offset(
         try:
             found = with_max_timestamp(log) if asked.timestamp < 0 else first_at_or_after(log, asked.timestamp)
         except OSError as error:
-            raise call.broker.replicas.read_failed(partition, error) from error
+            raise call.broker.replicas.storage_error(partition, error) from error
         if found is not None and found.offset < end_offset:
             offset, timestamp = found.offset, found.timestamp
     if call.version < EPOCHS_SINCE or offset < 0:

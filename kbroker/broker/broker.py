@@ -73,7 +73,6 @@ class Broker:
         self.coordination = Coordination(self.groups, replicas, clock, config.offsets_topic_compression_codec, now_ms)
         self.jobs: list[Job] = []
         self.deadline_moved = True  # since the core last asked for `next_deadline_ms`
-        self._logs_due_ms = now_ms
 
     @property
     def config(self) -> BrokerConfig:
@@ -130,12 +129,12 @@ class Broker:
         """Time has moved on."""
         self.plane.expire(now_ms)
         self.coordination.expire(now_ms)
-        if now_ms >= self._logs_due_ms:
-            self._logs_due_ms = self.logs.due(now_ms, self.clock.wall_ms())
+        if now_ms >= self.logs.due_ms:
+            self.logs.due(now_ms, self.clock.wall_ms())
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
-        deadline_ms = self._logs_due_ms
+        deadline_ms = self.logs.due_ms
         for other_ms in (self.plane.next_deadline_ms(now_ms), self.coordination.next_deadline_ms()):
             if other_ms is not None and other_ms < deadline_ms:
                 deadline_ms = other_ms

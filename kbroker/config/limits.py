@@ -37,6 +37,9 @@ RECORDS_PER_COMPRESSED_BATCH = 1_000_000
 MOST_LOG_FILES = 4096
 MOST_FETCH_REGIONS = 1000
 
+# After this, work that found no descriptor left is tried again. Clients hold most of them, and some will have gone.
+DESCRIPTOR_RETRY_MS = 1_000
+
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
 PARKED_OPERATIONS = 200_000
 

@@ -8,6 +8,7 @@ text never overtakes a newer one.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -144,6 +145,36 @@ class Write(NamedTuple):
         except FileNotFoundError:
             if self.log is None:
                 raise
+
+
+class Later:
+    """Jobs whose time has not come, soonest first."""
+
+    __slots__ = ("_heap", "_numbered")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Flush | Delete | Write]] = []  # when, tie-breaker, what
+        self._numbered = 0
+
+    def put(self, due_ms: int, job: Flush | Delete | Write) -> None:
+        """Remember a job until then."""
+        self._numbered += 1
+        heapq.heappush(self._heap, (due_ms, self._numbered, job))
+
+    def take(self, now_ms: int) -> Iterator[Flush | Delete | Write]:
+        """Those whose time has come."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            yield heapq.heappop(self._heap)[2]
+
+    def drop(self, directory: LogDirectory) -> None:
+        """Forget those of a directory that went offline."""
+        self._heap = [entry for entry in self._heap if entry[2].directory is not directory]
+        heapq.heapify(self._heap)
+
+    @property
+    def next_ms(self) -> int:
+        """When the first is due."""
+        return self._heap[0][0] if self._heap else NEVER
 
 
 def write_beside(disk: Disk, folder: str, name: str, content: bytes) -> None:

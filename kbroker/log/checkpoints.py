@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
-from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, TopicPartition
+from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, PARTITION_METADATA, TopicPartition
 from kbroker.ports import Disk
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
@@ -198,6 +198,19 @@ def parse_uuid(text: str) -> bytes | None:
 def format_uuid(value: bytes) -> str:
     """An id in Kafka's spelling: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def read_topic_id(disk: Disk, folder: str, notices: list[str]) -> bytes | None:
+    """The topic id in a partition's folder, None if there is none or, with a notice, if it cannot be read.
+
+    Raises OSError.
+    """
+    try:
+        text = read_text(disk, folder, PARTITION_METADATA)
+        return None if text is None else parse_partition_metadata(text).topic_id
+    except CorruptFileError as error:
+        notices.append(f"{error.at(f'{folder}/{PARTITION_METADATA}')}; the file is ignored")
+        return None
 
 
 # ---- the clean-shutdown marker

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from kbroker.log.checkpoints import (
@@ -24,7 +25,7 @@ from kbroker.log.checkpoints import (
     replace_file,
 )
 from kbroker.log.config import LogConfig
-from kbroker.log.errors import CorruptFileError, NewerFormatError
+from kbroker.log.errors import CorruptFileError, NewerFormatError, lacks_descriptors
 from kbroker.log.folder import OpenFiles
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
@@ -226,6 +227,11 @@ class LogDirectory:
         except NewerFormatError as error:
             loader.put_marker_back()
             raise DirectoryRefusedError(str(error)) from None
+        except OSError as error:
+            if lacks_descriptors(error):  # the broker will not start
+                with suppress(OSError):
+                    loader.put_marker_back()
+            raise
         self.names += not loaded.was_clean  # an earlier life may have made folders and not synced their names
         self.vacated = set() if loaded.was_clean else None
         self._start_is_clean = True
@@ -272,6 +278,29 @@ class LogDirectory:
             self._saved[name] = hash(text)
 
     # ---- going down
+
+    def closing(self, logs: Sequence[Log], several: int, errors: dict[str, OSError]) -> list[Callable[[], None]]:
+        """Tasks that close these logs, so many at a time; each gives up at the first error, which goes into `errors`.
+
+        Waits for the disk.
+        """
+        try:
+            self.sync_names()  # a log that is called durable is in a folder that is
+        except OSError as error:
+            errors[self.path] = error
+            return []
+
+        def task(share: Sequence[Log]) -> Callable[[], None]:
+            def close() -> None:
+                try:
+                    for log in share:
+                        log.close()
+                except OSError as error:
+                    errors[self.path] = error
+
+            return close
+
+        return [task(logs[first::several]) for first in range(min(several, len(logs)))]
 
     def seal(self, logs: Mapping[TopicPartition, Log], broker_epoch: int) -> None:
         """End a clean stop, all logs being closed: exact checkpoints, then the marker. Raises OSError: no marker."""

@@ -33,6 +33,11 @@ class NewerFormatError(CorruptFileError):
     """The file names a version that this program does not know: written by a newer broker, never touched by us."""
 
 
+def lacks_descriptors(error: OSError) -> bool:
+    """Whether something could not be opened only because too much is open: nothing is wrong with the disk."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 def reason_of(error: OSError) -> str:
     """What the operating system said, in one line."""
     return f"{error.strerror or error} [{errno.errorcode.get(error.errno or 0, '?')}]"

@@ -12,22 +12,23 @@ from typing import NamedTuple
 
 from kbroker.log.checkpoints import replace_file
 from kbroker.log.names import LEADER_EPOCHS
-from kbroker.ports import Disk, File
+from kbroker.ports import Disk
 
 
 class FlushJob:
     """Make everything below `offset` durable: files, names in the folder, leader epochs.
 
-    `run` on any thread, then `Log.flushed(job)` on the log's own, which moves the recovery point. A folder that was
-    renamed meanwhile is being deleted: then there is nothing to make durable.
+    `run` on any thread, then `Log.flushed(job)` on the log's own, which moves the recovery point. Files are named and
+    not held: there may be thousands, and each is opened only while it is synced. One that is gone has been renamed
+    meanwhile, alone or with its folder, for it is being deleted: there is nothing to make durable.
     """
 
     __slots__ = (
         "_disk",
         "_epochs_text",
-        "_files",
         "_folder",
         "_names_changed",
+        "_paths",
         "epochs_version",
         "offset",
         "truncations",
@@ -39,17 +40,18 @@ class FlushJob:
         folder: str,
         offset: int,
         *,
-        files: Sequence[File],
+        paths: Sequence[str],
         epochs: tuple[int, str] | None,
         names_changed: bool,
         truncations: int,
     ) -> None:
-        """epochs: version and text of the leader epochs, None if the file says the same. truncations: how often the
-        log had been cut back when this was made; if it has been again, what was flushed may be gone.
+        """paths: of the files. epochs: version and text of the leader epochs, None if the file says the same.
+        truncations: how often the log had been cut back when this was made; if it has been again, what was flushed may
+        be gone.
         """
         self._disk = disk
         self._folder = folder
-        self._files = files
+        self._paths = paths
         self._epochs_text = epochs[1] if epochs else None
         self._names_changed = names_changed
         self.epochs_version = epochs[0] if epochs else None
@@ -57,9 +59,9 @@ class FlushJob:
         self.truncations = truncations
 
     def run(self) -> None:
-        """Return once it is all durable. Raises OSError."""
-        for file in self._files:
-            file.sync()
+        """Return once it is all durable. Raises OSError; it may be run again."""
+        for path in self._paths:
+            sync_if_there(self._disk, path)
         try:
             if self._epochs_text is not None:
                 replace_file(self._disk, self._folder, LEADER_EPOCHS, self._epochs_text.encode())
@@ -70,7 +72,7 @@ class FlushJob:
                 raise
 
     def __repr__(self) -> str:
-        return f"FlushJob({self._folder!r}, offset={self.offset}, files={len(self._files)})"
+        return f"FlushJob({self._folder!r}, offset={self.offset}, files={len(self._paths)})"
 
 
 class DeleteJob(NamedTuple):
@@ -96,6 +98,21 @@ class DeleteJob(NamedTuple):
                 self.disk.remove_dir(self.folder)
         except FileNotFoundError:
             return
+
+
+def sync_if_there(disk: Disk, path: str) -> None:
+    """Make a file's content durable, unless it has been given another name; one descriptor, and only for so long.
+
+    Raises OSError.
+    """
+    try:
+        file = disk.open(path, "write")
+    except FileNotFoundError:
+        return
+    try:
+        file.sync()
+    finally:
+        file.close()
 
 
 def remove_if_there(disk: Disk, path: str) -> None:

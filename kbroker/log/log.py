@@ -24,16 +24,14 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.jobs import DeleteJob, FlushJob
-from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction, Origin, Producers
-from kbroker.log.segment import Segment
+from kbroker.log.segment import SEGMENT_FILES, Segment
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random, Region
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
 
 _base_offset = attrgetter("base_offset")
-_SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
 _Place = tuple[Segment, int, int]
 """A batch: its segment, its position there, and its size in bytes, 0 if nobody has looked."""
 
@@ -521,7 +519,7 @@ class Log:
         segment.close()
         disk, folder, base_offset = self.folder.disk, self.folder, segment.base_offset
         paths = []
-        parts = _SEGMENT_FILES if segment.aborted is not None else _SEGMENT_FILES[:3]
+        parts = SEGMENT_FILES if segment.aborted is not None else SEGMENT_FILES[:3]
         if base_offset in self.snapshots.offsets:
             self.snapshots.offsets.remove(base_offset)
             parts = (*parts, "snapshot")
@@ -579,21 +577,21 @@ class Log:
         return self._flushing
 
     def _flush_job(self, offset: int, rolled_only: bool) -> FlushJob:
-        files = []
+        paths: list[str] = []
         first = bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1
         if first > 0 and self._names_changed and self.segments[first].base_offset == self.recovery_point:
             first -= 1  # its batches are durable, what the roll did to its indices is not
         for segment in self.segments[max(first, 0) :]:
             if segment.base_offset < offset or (segment.base_offset == offset and not rolled_only):
-                files += segment.files_to_sync()
-        files += self.snapshots.to_sync(self.recovery_point - 1, offset)
+                paths += segment.paths_to_sync()
+        paths += self.snapshots.to_sync(self.recovery_point - 1, offset)
         changed = self.epochs.version != self._saved_epochs
         epochs = (self.epochs.version, format_leader_epochs(self.epochs.entries())) if changed else None
         job = FlushJob(
             self.folder.disk,
             self.folder.path,
             offset,
-            files=files,
+            paths=paths,
             epochs=epochs,
             names_changed=self._names_changed,
             truncations=self._truncations,

@@ -19,10 +19,9 @@ Source: KIP-112, KIP-113 (several directories); Kafka documentation, implementat
 from __future__ import annotations
 
 import errno
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from kbroker.config.limits import LOGS_CLOSED_AT_ONCE
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS, LOGS_CLOSED_AT_ONCE
 from kbroker.log.background import (
     CHECKPOINTS,
     FLUSH,
@@ -30,14 +29,15 @@ from kbroker.log.background import (
     Delete,
     Flush,
     Job,
+    Later,
     ManagerConfig,
     RunAll,
     Timers,
     Write,
     one_after_another,
 )
-from kbroker.log.checkpoints import format_partition_metadata, parse_partition_metadata, read_text
-from kbroker.log.config import LogConfig
+from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
+from kbroker.log.config import NEVER, LogConfig
 from kbroker.log.directory import (
     OFFSETS_OF,
     DirectoryRefusedError,
@@ -46,7 +46,7 @@ from kbroker.log.directory import (
     LogDirectory,
     whose,
 )
-from kbroker.log.errors import CorruptFileError, reason_of
+from kbroker.log.errors import lacks_descriptors, reason_of
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
@@ -98,9 +98,9 @@ def open_logs(
 class LogManager:
     """The logs of one broker by partition. Made by `open_logs`.
 
-    notices: lines for the operator, to be taken and shown by whoever runs this. lost: partitions that went offline
-    because a directory failed under the manager's own hands, to be taken by the replica manager. durable: partitions of
-    which an fsync ended that flush.messages asked for, to be taken likewise.
+    due_ms: when `due` is to be called next. notices: lines for the operator, to be taken and shown by whoever runs
+    this. lost: partitions that went offline because a directory failed under the manager's own hands, to be taken by
+    the replica manager. durable: partitions of which an fsync ended that flush.messages asked for, taken likewise.
     """
 
     def __init__(
@@ -130,8 +130,9 @@ class LogManager:
         self._futures: dict[TopicPartition, Log] = {}
         self._offline: set[TopicPartition] = set()
         self._jobs: list[Flush | Delete | Write] = []
-        self._later: list[tuple[int, int, Delete]] = []  # a heap: when, tie-breaker, what
-        self._numbered = 0
+        self._later = Later()
+        self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
+        self.due_ms = 0
         self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
         self._timers = Timers(config, 0)
 
@@ -171,13 +172,7 @@ class LogManager:
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
         """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
-        log = self._logs[TopicPartition(topic, index)]
-        try:
-            text = read_text(self._disk, log.folder.path, PARTITION_METADATA)
-            return None if text is None else parse_partition_metadata(text).topic_id
-        except CorruptFileError as error:
-            self.notices.append(f"{error.at(f'{log.folder.path}/{PARTITION_METADATA}')}; the file is ignored")
-            return None
+        return read_topic_id(self._disk, self._logs[TopicPartition(topic, index)].folder.path, self.notices)
 
     def by_directory(self) -> list[tuple[LogDirectory, dict[TopicPartition, Log]]]:
         """Every directory with the logs in it; an offline one has none."""
@@ -239,13 +234,7 @@ class LogManager:
             self.notices.append(f"{path}: was there already; the new partition takes it over")
         directory.names += 1
         return open_log(
-            self._disk,
-            path,
-            config,
-            open_files=directory.open_files,
-            random=self._random,
-            wall_ms=wall_ms,
-            clean=False,
+            self._disk, path, config, open_files=directory.open_files, random=self._random, wall_ms=wall_ms, clean=False
         )
 
     def _forget_earlier(self, directory: LogDirectory) -> None:
@@ -361,10 +350,14 @@ class LogManager:
     def disk_failed(self, path: str, error: OSError) -> list[TopicPartition]:
         """Take the directory that `path` lies in offline; the partitions that went with it.
 
-        [] if it was offline before, or if the path is in no log directory.
+        [] if it was offline before, if the path is in no log directory, or if there was no descriptor left: that is no
+        fault of the directory's, and clients can bring it about.
         """
         directory = self._directory_around(path)
         if directory is None or not directory.online:
+            return []
+        if lacks_descriptors(error):
+            self.notices.append(f"{error.filename or path}: cannot be opened now: {reason_of(error)}")
             return []
         directory.online = False
         self.notices.append(f"{directory.path}: goes offline: {reason_of(error)}")
@@ -375,8 +368,7 @@ class LogManager:
             self._futures.pop(partition).close_files()
         self._offline.update(gone)
         self._jobs = [job for job in self._jobs if job.directory is not directory]
-        self._later = [entry for entry in self._later if entry[2].directory is not directory]
-        heapq.heapify(self._later)
+        self._later.drop(directory)
         self._outdated.pop(directory.path, None)
         directory.release()
         if not self.has_online_directory:
@@ -413,8 +405,11 @@ class LogManager:
         directory = self.directory_of(log.folder.path)
         try:
             job = log.start_flush(rolled_only=rolled_only)
-        except OSError as error:  # it opens the files that are to be synced
+        except OSError as error:  # it writes the newest entries of indices
             self._fail(directory, error)
+            if directory.online:
+                self._unbegun.append((partition, log))
+                self.due_ms = 0
             return
         if job is not None:
             self._jobs.append(Flush(directory, partition, log, job, directory.names))
@@ -436,6 +431,10 @@ class LogManager:
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:
         """A job ended. Returns the partitions that went offline because of its error."""
         assert isinstance(job, Flush | Delete | Write), job
+        if error is not None and lacks_descriptors(error):
+            self._fail(job.directory, error)
+            self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
+            return []
         if error is None:
             try:
                 self._conclude(job, now_ms)
@@ -473,9 +472,12 @@ class LogManager:
                 self._flush(job.partition, log)
 
     def _delete_later(self, directory: LogDirectory, job: DeleteJob, now_ms: int) -> None:
-        self._numbered += 1
         names = directory.names if job.folder is not None else 0
-        heapq.heappush(self._later, (now_ms + job.delay_ms, self._numbered, Delete(directory, job, names)))
+        self._run_later(Delete(directory, job, names), now_ms + job.delay_ms)
+
+    def _run_later(self, job: Flush | Delete | Write, due_ms: int) -> None:
+        self._later.put(due_ms, job)
+        self.due_ms = min(self.due_ms, due_ms)
 
     def _checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Have a checkpoint written, if it is to say something new; after the one that is being written."""
@@ -494,8 +496,7 @@ class LogManager:
 
         A look at all logs is spread over several calls, so that none takes long: then the answer is now_ms.
         """
-        while self._later and self._later[0][0] <= now_ms:
-            self._jobs.append(heapq.heappop(self._later)[2])
+        self._jobs += self._later.take(now_ms)
         for name in self._timers.checkpoints_due(now_ms):
             for directory in self._online():
                 self._checkpoint(directory, name)
@@ -503,8 +504,14 @@ class LogManager:
             log = self._logs.get(partition)
             if log is not None:
                 self._look_after(reason, partition, log, now_ms, wall_ms)
-        soonest = self._timers.next_ms(now_ms)
-        return min(soonest, self._later[0][0]) if self._later else soonest
+        unbegun, self._unbegun = self._unbegun, []
+        for partition, log in unbegun:
+            if self._logs.get(partition) is log:
+                self._flush(partition, log)
+        self.due_ms = min(self._timers.next_ms(now_ms), self._later.next_ms)
+        if self._unbegun:
+            self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
+        return self.due_ms
 
     def _look_after(self, reason: str, partition: TopicPartition, log: Log, now_ms: int, wall_ms: int) -> None:
         if reason == FLUSH:
@@ -532,7 +539,7 @@ class LogManager:
             raise DirectoryRefusedError("; ".join(f"{path}: {reason_of(error)}" for path, error in failed.items()))
         for directory in self.directories:
             if directory.path in failed:
-                self._fail(directory, failed[directory.path])
+                self._fail_at_start(directory, failed[directory.path])
         try:
             for directory in self._online():
                 self._take(directory, metas[directory.path], cluster_id, node_id)
@@ -551,7 +558,14 @@ class LogManager:
             wanted = meta._replace(cluster_id=meta.cluster_id or cluster_id, node_id=node_id, directory_id=directory_id)
             directory.identify(wanted)
         except OSError as error:
-            self._fail(directory, error)
+            self._fail_at_start(directory, error)
+
+    def _fail_at_start(self, directory: LogDirectory, error: OSError) -> None:
+        """A start with too few descriptors is none: later it would go offline with all that could not be opened."""
+        if lacks_descriptors(error):
+            self._give_up()
+            raise DirectoryRefusedError(f"{directory.path}: {reason_of(error)}: allow more open files (ulimit -n)")
+        self._fail(directory, error)
 
     def _load(
         self, now_ms: int, wall_ms: int, run_all: RunAll, progress: Callable[[LoadProgress], None] | None
@@ -573,7 +587,7 @@ class LogManager:
         for directory in self._online():
             outcome = outcomes[directory.path]
             if isinstance(outcome, OSError):
-                self._fail(directory, outcome)
+                self._fail_at_start(directory, outcome)
             elif isinstance(outcome, Exception):
                 self.abandon()
                 raise outcome
@@ -642,12 +656,17 @@ class LogManager:
 
         Every job taken before has come back. A directory that fails at it gets no marker, and is recovered next time.
         """
-        for job in self._jobs:
+        for job in (*self._jobs, *self._later.take(NEVER)):
             if isinstance(job, Flush):
                 job.log.flush_failed(job.job)  # never begun: closing does it
         self._jobs.clear()
         errors: dict[str, OSError] = {}
-        run_all([task for directory in self._online() for task in self._closing(directory, errors)])
+        several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
+        tasks = []
+        for directory in self._online():
+            logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
+            tasks += directory.closing(logs, several, errors)
+        run_all(tasks)
         for directory in self._online():
             if directory.path not in errors:
                 try:
@@ -656,28 +675,7 @@ class LogManager:
                     errors[directory.path] = error
             if directory.path in errors:
                 self._fail(directory, errors[directory.path])
-
-    def _closing(self, directory: LogDirectory, errors: dict[str, OSError]) -> list[Callable[[], None]]:
-        """Tasks that close the logs of a directory; each gives up at the first error, which goes into `errors`."""
-        try:
-            directory.sync_names()  # a log that is called durable is in a folder that is
-        except OSError as error:
-            errors[directory.path] = error
-            return []
-        logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
-        several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
-
-        def task(share: Sequence[Log]) -> Callable[[], None]:
-            def close() -> None:
-                try:
-                    for log in share:
-                        log.close()
-                except OSError as error:
-                    errors[directory.path] = error
-
-            return close
-
-        return [task(logs[first::several]) for first in range(min(several, len(logs)))]
+                directory.release()
 
 
 class _Storage:

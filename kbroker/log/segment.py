@@ -13,11 +13,16 @@ from kbroker.log.aborted import AbortedIndex, AbortedTransaction
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
+from kbroker.log.jobs import sync_if_there
+from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
+
+SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
+"""Its parts; the last one only where a transaction was aborted."""
 
 _UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
 _ASK = -2  # a limit below every size and timestamp
@@ -381,8 +386,8 @@ class Segment:
             self._rolling_timestamp = NO_TIMESTAMP
         self._bytes_since_entry = 0
         self._find_max_timestamp()
-        for file in self.files_to_sync():
-            file.sync()
+        for path in self.paths_to_sync():
+            sync_if_there(self.folder.disk, path)
 
     def _find_max_timestamp(self) -> None:
         """From the last time index entry and the batches behind it."""
@@ -454,14 +459,10 @@ class Segment:
         self._find_max_timestamp()
         self.finish()
 
-    def files_to_sync(self) -> list[File]:
-        """Handles on all its files, index entries written: syncing them makes the segment durable."""
-        files = [self.file]
+    def paths_to_sync(self) -> list[str]:
+        """Paths of all its files, index entries written: syncing them makes the segment durable."""
         for index in (self._offsets, self._times):
             if index is not None:
                 index.write_tail()
-        files.append(self.folder.open(self.base_offset, "index", "create"))
-        files.append(self.folder.open(self.base_offset, "timeindex", "create"))
-        if self._aborted is not None:
-            files.append(self.folder.open(self.base_offset, "txnindex", "create"))
-        return files
+        parts = SEGMENT_FILES if self._aborted is not None else SEGMENT_FILES[:3]
+        return [self.folder.file_path(self.base_offset, part) for part in parts]

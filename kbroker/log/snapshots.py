@@ -16,7 +16,6 @@ from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.producers import Producers
-from kbroker.ports import File
 
 
 class Snapshots:
@@ -47,9 +46,9 @@ class Snapshots:
             file.close()
         self.offsets.insert(at, offset)
 
-    def to_sync(self, above: int, up_to: int) -> list[File]:
-        """Handles on those with above < offset <= up_to."""
-        return [self._folder.open(offset, "snapshot", "write") for offset in self.offsets if above < offset <= up_to]
+    def to_sync(self, above: int, up_to: int) -> list[str]:
+        """Paths of those with above < offset <= up_to."""
+        return [self._folder.file_path(offset, "snapshot") for offset in self.offsets if above < offset <= up_to]
 
     def load_latest(self, producers: Producers, log_start_offset: int, now_ms: int, expiration_ms: int) -> None:
         """Fill `producers` from the newest snapshot that reads well; the others that are newer go.

@@ -7,7 +7,6 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -74,16 +73,13 @@ class ReplicaManager:
         return plan
 
     def storage_error(self, partition: Partition, error: OSError) -> KafkaError:
-        """The disk failed under a partition: its directory goes offline with all that is in it."""
+        """The disk failed under a partition: its directory goes offline with all that is in it.
+
+        Not for want of a descriptor: then the client's next try may succeed.
+        """
         if partition.log is not None:
             self.went_offline(self._logs.disk_failed(partition.log.folder.path, error))
         return _storage_error(partition, error)
-
-    def read_failed(self, partition: Partition, error: OSError) -> KafkaError:
-        """As `storage_error`, but for want of a descriptor nothing is lost that cannot be read a moment later."""
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return _storage_error(partition, error)
-        return self.storage_error(partition, error)
 
     def heed_lost(self) -> None:
         """Take note of the partitions that the log manager lost by itself."""

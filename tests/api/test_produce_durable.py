@@ -136,8 +136,10 @@ def test_a_failed_fsync_is_a_storage_error_and_the_directorys_end(world: World, 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_an_fsync_that_cannot_even_begin_is_one_too(world: World, client: Client, acks: int) -> None:
-    world.disk.fail("open", ".timeindex", errno.EMFILE)
-    answer = produced(client.ask(produce(b"v", acks=acks), 9))
+    world.create("u", flush_messages="2", index_interval_bytes="0")
+    client.ask(produce(b"v", topic="u"), 9)
+    world.disk.fail("open", ".index", errno.EIO)
+    answer = produced(client.ask(produce(b"v", topic="u", acks=acks), 9))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     assert not world.logs.has_online_directory
 

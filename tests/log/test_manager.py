@@ -525,12 +525,13 @@ def test_a_failed_flush_takes_the_directory_offline() -> None:
     assert manager.finished(job, caught.value, 0) == [("t", 0)]
 
 
-def test_a_flush_that_cannot_open_its_files_takes_the_directory_offline() -> None:
+def test_a_flush_that_cannot_begin_takes_the_directory_offline() -> None:
     disk = SimDisk()
     manager = start(disk, "/a", "/b")
-    create(manager, "t")
+    manager.get_or_create("t", 0, None, LogConfig(index_interval_bytes=0), is_new=True, wall_ms=NOW)
     append(manager, "t")
-    disk.fail("open", ".index", errno.EMFILE)
+    append(manager, "t")
+    disk.fail("open", ".index", errno.EIO)
     manager.reconfigure("t", 0, LogConfig(flush_messages=1))
     assert [directory.online for directory in manager.directories] == [False, True]
     assert manager.lost == [("t", 0)]
@@ -538,7 +539,7 @@ def test_a_flush_that_cannot_open_its_files_takes_the_directory_offline() -> Non
 
 
 def test_whatever_cannot_be_opened_at_the_start_takes_one_directory_offline() -> None:
-    for times in range(40):  # the last of them are opened for a flush
+    for times in range(40):
         disk = SimDisk()
         manager = start(disk, "/a", "/b")
         create(manager, "t", 0, 1, 2)
@@ -547,9 +548,7 @@ def test_whatever_cannot_be_opened_at_the_start_takes_one_directory_offline() ->
         disk.restart(power_loss=False)
         opened = count()
         disk.fault = lambda call, path, opened=opened, times=times: (
-            OSError(errno.EMFILE, "EMFILE", path)
-            if call == "open" and "/a/t-" in path and next(opened) == times
-            else None
+            OSError(errno.EIO, "EIO", path) if call == "open" and "/a/t-" in path and next(opened) == times else None
         )
         again = start(disk, "/a", "/b", config=LogConfig(flush_messages=1))
         if next(opened) <= times:

@@ -66,6 +66,18 @@ def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
     assert parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint")) == {("t", 0): 1}
 
 
+def test_a_deleted_folder_is_due_when_its_topics_settings_say() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    manager.get_or_create("t", 0, None, LogConfig(file_delete_delay_ms=200), is_new=True, wall_ms=NOW)
+    manager.due(0, NOW)
+    manager.delete("t", 0, now_ms=1_000)
+    assert manager.due_ms == 1_200
+    manager.due(1_200, NOW)
+    run_jobs(manager)
+    assert [name for name in names(disk, "/a") if name.endswith("-delete")] == []
+
+
 def test_retention_removes_old_segments_and_then_their_files() -> None:
     disk = SimDisk()
     manager = start(disk)

@@ -110,6 +110,24 @@ def test_clients_cannot_take_the_descriptors_of_the_logs(tmp_path: Path) -> None
             each.close()
 
 
+def test_a_log_of_more_segments_than_descriptors_is_recovered_flushed_and_written_to(tmp_path: Path) -> None:
+    def start() -> BrokerProcess:
+        broker = BrokerProcess(tmp_path, log_segment_bytes="105")
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (100, 100))  # while it imports
+        return broker.await_start()
+
+    broker = start()
+    here = World(broker.port)
+    topic = here.filled()
+    for _ in range(150):
+        here.produce(topic, b"v")
+    broker.process.kill()
+    broker.wait()
+    again = start()
+    assert World(again.port).produce(topic, b"more").base_offset == 153
+    assert (again.stop(), "offline" in again.log, "Traceback" in again.log) == (0, False, False)
+
+
 def test_it_stops_with_its_last_log_directory(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path).await_start()
     here = World(broker.port)

@@ -1,0 +1,121 @@
+"""Files open at once: many segments to flush, and what becomes of work when no descriptor is left."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig
+from kbroker.log.manager import LogManager
+from kbroker.sim.disk import SimDisk
+from protocol.errors import ErrorCode
+from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
+from tests.log.worlds import NOW, refused
+
+TINY = LogConfig(segment_bytes=100)
+FEW = ManagerConfig(initial_delay_ms=0, open_files=4)
+RETRY_MS = 1_000
+
+
+def with_segments(disk: SimDisk, count: int) -> LogManager:
+    """A partition with so many segments, nothing of it flushed."""
+    manager = start(disk, config=TINY, manager_config=FEW)
+    manager.get_or_create("t", 0, TOPIC_ID, TINY, is_new=True, wall_ms=NOW)
+    run_jobs(manager)
+    for _ in range(count):
+        append(manager, "t")
+    return manager
+
+
+def most_open(disk: SimDisk) -> list[int]:
+    """From now on: the largest number of files open at once, in a list of one."""
+    most = [0]
+
+    def look(call: str, path: str) -> None:
+        most[0] = max(most[0], disk.open_files)
+
+    disk.slow = look
+    return most
+
+
+def test_a_flush_of_many_segments_has_few_files_open_at_once() -> None:
+    disk = SimDisk()
+    manager = with_segments(disk, 50)
+    most = most_open(disk)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert (log.recovery_point, most[0] <= 4 + 2) == (50, True)
+
+
+def test_a_clean_stop_has_few_files_open_at_once() -> None:
+    disk = SimDisk()
+    manager = with_segments(disk, 50)
+    most = most_open(disk)
+    manager.close()
+    assert most[0] <= 4 + 2
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_flush_without_a_descriptor_is_made_again_and_the_directory_stays(code: int) -> None:
+    disk = SimDisk()
+    manager = with_segments(disk, 3)
+    manager.flush("t", 0)
+    disk.fail("open", ".log", code)
+    assert run_jobs(manager, now_ms=7) == 1
+    assert manager.due_ms <= 7 + RETRY_MS
+    manager.due(7 + RETRY_MS, NOW)
+    run_jobs(manager)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.recovery_point == 3
+
+
+def test_a_topics_id_that_could_not_be_written_for_want_of_a_descriptor_is_written_later() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    disk.fail("open", "partition.metadata.pending", errno.EMFILE)
+    run_jobs(manager)
+    assert "partition.metadata" not in names(disk, "/a/t-0")
+    manager.due(RETRY_MS, NOW)
+    run_jobs(manager)
+    assert "partition.metadata" in names(disk, "/a/t-0")
+
+
+def test_a_partition_is_not_made_without_descriptors_and_the_directory_stays() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    disk.fail("open", ".log", errno.EMFILE)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        create(manager, "t")
+    create(manager, "t")
+    assert manager.has_online_directory
+
+
+def test_a_flush_that_could_not_begin_for_want_of_a_descriptor_is_begun_later() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    config = LogConfig(index_interval_bytes=0)
+    manager.get_or_create("t", 0, None, config, is_new=True, wall_ms=NOW)
+    for _ in range(3):
+        append(manager, "t")
+    disk.fail("open", ".index", errno.EMFILE)
+    manager.flush("t", 0)
+    manager.due(RETRY_MS, NOW)
+    run_jobs(manager)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.recovery_point == 3
+
+
+def test_a_start_without_descriptors_is_refused_and_gives_no_directory_up() -> None:
+    disk = SimDisk()
+    start(disk, "/a", "/b").close()
+    disk.restart(power_loss=False)
+    disk.fail("open", "/b/.kafka_cleanshutdown", errno.EMFILE)
+    with pytest.raises(Exception, match="/b: EMFILE"):
+        start(disk, "/a", "/b")
