@@ -563,7 +563,7 @@ class LogManager:
     def _fail_at_start(self, directory: LogDirectory, error: OSError) -> None:
         """A start with too few descriptors is none: later it would go offline with all that could not be opened."""
         if lacks_descriptors(error):
-            self._give_up()
+            self.abandon()
             raise DirectoryRefusedError(f"{directory.path}: {reason_of(error)}: allow more open files (ulimit -n)")
         self._fail(directory, error)
 
