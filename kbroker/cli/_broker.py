@@ -17,6 +17,7 @@ from kbroker import __version__
 
 if TYPE_CHECKING:
     from kbroker.config import Given
+    from kbroker.runtime.loading import DirectoryLoad, Show
     from kbroker.runtime.node import Node
 
 log = logging.getLogger("kbroker")
@@ -103,10 +104,24 @@ def _run(static: dict[str, Given], began: float) -> int:
         print(_summary(node, time.monotonic() - began), flush=True)
 
     try:
-        return run_process(static, started)
+        return run_process(static, started, _bars() if sys.stderr.isatty() else None)
     except StartupError as error:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1
+
+
+def _bars() -> Show:
+    """Bars for a long start, loaded if there is one."""
+    shown: list[Show] = []
+
+    def show(load: DirectoryLoad) -> None:
+        if not shown:
+            from kbroker.cli._loading import LoadingBars
+
+            shown.append(LoadingBars())
+        shown[0](load)
+
+    return show
 
 
 def _summary(node: Node, seconds: float) -> str:

@@ -15,20 +15,23 @@ from kbroker.config import Given
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node
 
 log = logging.getLogger("kbroker")
 
 
-def run_process(static: dict[str, Given], started: Callable[[Node], None]) -> int:
+def run_process(static: dict[str, Given], started: Callable[[Node], None], show_loading: Show | None = None) -> int:
     """Start a broker, call `started` once clients are served, serve until SIGTERM or SIGINT, stop cleanly.
 
-    static: as `Node` has it. Returns: the exit code. Raises: ConfigError, StartupError.
+    static, show_loading: as `Node` and `Host` have it. Returns: the exit code. Raises: ConfigError, StartupError.
     """
     loop = Loop()
     try:
-        node = Node(static, loop, Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(raise_limit())))
+        shares = Shares.of(raise_limit())
+        host = Host(SystemDisk(), SystemClock(), SystemRandom(), shares, show_loading=show_loading)
+        node = Node(static, loop, host)
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.on_signal(number, lambda number=number: signals.append(number))  # type: ignore[misc]

@@ -29,7 +29,7 @@ from kbroker.core import Core
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_uuid
-from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.directory import DirectoryRefusedError, stored_identity
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
@@ -38,6 +38,7 @@ from kbroker.replica import ReplicaManager
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, listening_socket
 
@@ -74,7 +75,8 @@ class Host(NamedTuple):
     """What a node is given of the machine it runs on.
 
     shares: descriptors it may have. open_store: given the embedded store's path, where to post, and what calls back
-    after a while. make_core: of the parts and the time in ms.
+    after a while. make_core: of the parts and the time in ms. show_loading: how a long start is shown, None for
+    lines of the log.
     """
 
     disk: Disk
@@ -83,6 +85,7 @@ class Host(NamedTuple):
     shares: Shares
     open_store: Callable[[str, Post, Later], NodeStore] = embedded_store
     make_core: Callable[[Broker, int], Core] = Core
+    show_loading: Show | None = None
 
 
 class Node:
@@ -191,7 +194,7 @@ class Node:
                 now_ms=host.clock.now_ms(),
                 wall_ms=host.clock.wall_ms(),
                 run_all=side_by_side,
-                progress=_show_progress,
+                progress=Loading(host.show_loading),
             )
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None
@@ -270,21 +273,6 @@ def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
 
     with ThreadPoolExecutor(max(len(tasks), 1), thread_name_prefix="kbroker-load") as pool:
         list(pool.map(lambda task: task(), tasks))
-
-
-def _show_progress(progress: LoadProgress) -> None:
-    """A line for each log that is read again after an unclean stop."""
-    if progress.recovering is not None:
-        partition, segments = progress.recovering
-        log.info(
-            "%s: recovering %s-%d, %s (%d of %d partitions loaded)",
-            progress.directory,
-            partition.topic,
-            partition.index,
-            segments,
-            progress.partitions_done,
-            progress.partitions,
-        )
 
 
 def _limits(config: BrokerConfig, shares: Shares) -> Limits:
