@@ -2,7 +2,7 @@
 
 Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
 ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 1-10, OffsetFetch 1-10, OffsetDelete 0. Groups are `kbroker.groups`;
-these handlers hand requests over and carry out what comes back (`coordination.py`).
+these handlers hand requests over, and have the coordinator's runtime carry out what comes back.
 
 Unlike Kafka: OffsetCommit 0 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
 transactions says COORDINATOR_NOT_AVAILABLE, and for share groups INVALID_REQUEST, until there are such coordinators.
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
-from kbroker.broker.coordination import OFFSETS_TOPIC
-from kbroker.broker.internal_topics import topic_on_demand
-from kbroker.groups import Caller
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS, topic_on_demand
+from kbroker.coordinator import Caller
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (
@@ -60,7 +59,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kbroker.api.call import Call, Result
-    from kbroker.groups import Commit, Effect, TopicPartition
+    from kbroker.coordinator import Effect
+    from kbroker.groups import Commit, TopicPartition
     from protocol.message import Message
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -94,10 +94,10 @@ def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     if key_type != GROUP_KEY:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
     plane = call.broker.plane
-    if OFFSETS_TOPIC not in plane.cache.topics:
-        plane.admin.auto_create(topic_on_demand(OFFSETS_TOPIC, plane.configs.broker))
+    if CONSUMER_OFFSETS not in plane.cache.topics:
+        plane.admin.auto_create(topic_on_demand(CONSUMER_OFFSETS, plane.configs.broker))
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    state = plane.cache.partition(OFFSETS_TOPIC, call.broker.groups.partition_of(key))
+    state = plane.cache.partition(CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
     if state is None or node is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -136,7 +136,7 @@ def _caller(call: Call) -> Caller:
 
 
 def _run(call: Call, effects: Iterable[Effect]) -> Result:
-    call.broker.coordination.carry_out(effects, call.now_ms)
+    call.broker.groups.runtime.carry_out(effects, call.now_ms)
     return LATER
 
 

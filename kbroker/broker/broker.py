@@ -11,15 +11,17 @@ import logging
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from kbroker.broker.coordination import OFFSETS_TOPIC, Coordination
+from kbroker.broker.facts import Reply
 from kbroker.broker.fetch_sessions import FetchSessions
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS
 from kbroker.config.limits import MOST_FETCH_REGIONS
-from kbroker.groups import GroupCoordinator
+from kbroker.coordinator import Happened, Runtime, TopicStore
+from kbroker.coordinator import Reply as CoordinatorReply
+from kbroker.groups import GroupCoordinator, group_shards
 from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
-    from kbroker.broker.facts import Reply
     from kbroker.broker.session import Session
     from kbroker.config import BrokerConfig
     from kbroker.log.background import Job
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from kbroker.replica import ReplicaManager
 
 log = logging.getLogger("kbroker.broker")
+groups_log = logging.getLogger("kbroker.groups")
 
 
 class DiskDone:
@@ -69,8 +72,20 @@ class Broker:
         self.strict = strict
         self.fetch_regions = fetch_regions
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, random)
-        self.groups = GroupCoordinator(config, random)
-        self.coordination = Coordination(self.groups, replicas, clock, config.offsets_topic_compression_codec, now_ms)
+        self._replies: list[Reply] = []
+        store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
+        self.groups = GroupCoordinator(
+            Runtime(
+                CONSUMER_OFFSETS,
+                config.offsets_topic_num_partitions,
+                store,
+                group_shards(config, random, store),
+                self._answer,
+                _group_happened,
+                now_ms,
+            )
+        )
+        self._coordinators = {CONSUMER_OFFSETS: self.groups.runtime}
         self.jobs: list[Job] = []
         self.deadline_moved = True  # since the core last asked for `next_deadline_ms`
 
@@ -88,26 +103,29 @@ class Broker:
         if replicas.touched:
             moved, replicas.touched = replicas.touched, []
             for partition in moved:
-                if partition.is_internal and partition.topic == OFFSETS_TOPIC:
-                    self.coordination.moved(partition, self.clock.now_ms())
+                if partition.is_internal and (coordinator := self._coordinators.get(partition.topic)) is not None:
+                    coordinator.moved(partition, self.clock.now_ms())
                     self.deadline_moved = True
             touched = moved  # type: ignore[assignment]  # nobody else holds it
         if plane.touched:
             touched += plane.touched
-            if TopicKey(OFFSETS_TOPIC) in plane.touched:
-                self._count_shards()
+            self._count_shards(plane.touched)
             plane.touched = []
         return touched
 
-    def _count_shards(self) -> None:
+    def _count_shards(self, touched: list[Hashable]) -> None:
         """The topic decides how groups are spread, whatever offsets.topic.num.partitions says today."""
-        topic = self.plane.cache.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            self.groups.resize(len(topic.partitions))
+        for name, coordinator in self._coordinators.items():
+            topic = self.plane.cache.topics.get(name)
+            if topic is not None and TopicKey(name) in touched:
+                coordinator.resize(len(topic.partitions))
+
+    def _answer(self, reply: CoordinatorReply) -> None:
+        self._replies.append(Reply(reply.call, reply.response))
 
     def take_replies(self) -> list[Reply]:
         """Answers that were to come later."""
-        replies, self.coordination.replies = self.coordination.replies, []
+        replies, self._replies = self._replies, []
         if self.plane.replies:
             replies += self.plane.replies
             self.plane.replies = []
@@ -119,7 +137,7 @@ class Broker:
         went_on = plane.step(now_ms)
         if plane.deleted:
             deleted, plane.deleted = plane.deleted, []
-            self.coordination.carry_out(self.groups.partitions_deleted(deleted, now_ms), now_ms)
+            self.groups.runtime.carry_out(self.groups.partitions_deleted(deleted, now_ms), now_ms)
         if self.logs.notices:
             self._heed_logs()
             went_on = True
@@ -128,14 +146,16 @@ class Broker:
     def expire(self, now_ms: int) -> None:
         """Time has moved on."""
         self.plane.expire(now_ms)
-        self.coordination.expire(now_ms)
+        for coordinator in self._coordinators.values():
+            coordinator.expire(now_ms)
         if now_ms >= self.logs.due_ms:
             self.logs.due(now_ms, self.clock.wall_ms())
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
         deadline_ms = self.logs.due_ms
-        for other_ms in (self.plane.next_deadline_ms(now_ms), self.coordination.next_deadline_ms()):
+        coordinators = self._coordinators.values()
+        for other_ms in (self.plane.next_deadline_ms(now_ms), *(each.next_deadline_ms() for each in coordinators)):
             if other_ms is not None and other_ms < deadline_ms:
                 deadline_ms = other_ms
         return deadline_ms
@@ -170,3 +190,7 @@ class Broker:
             log.warning("%s", notice)
         if not self.logs.has_online_directory:
             self.plane.fatal = "no log directory is left"
+
+
+def _group_happened(happened: Happened) -> None:
+    groups_log.info("group %s: %s", happened.name, happened.what)

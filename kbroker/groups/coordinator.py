@@ -1,8 +1,7 @@
 """The group coordinator of a broker: finds the shard that a group belongs to, and answers the APIs of groups.
 
-API handlers call one function a request, with the request's value and a Caller; core calls `timer`, `written`, and the
-functions that follow leadership: `elected`, `replay`, `loaded`, `resigned`. Everything returns effects (effects.py), to
-be carried out in order; a call that got no Reply is parked and gets it from a later step. Nothing here looks into the
+API handlers call one function a request, with the request's value and a Caller, and have the runtime carry out the
+effects that it returns; a call that got no Reply is parked and gets it from a later step. Nothing here looks into the
 log, the metadata or the time.
 
 A group belongs to the partition of __consumer_offsets that its id hashes to; this broker coordinates it while it leads
@@ -12,25 +11,14 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kbroker.config import BrokerConfig
-from kbroker.groups.effects import (
-    Caller,
-    Effect,
-    Gathering,
-    OffsetsStored,
-    Removed,
-    Reply,
-    TimerKey,
-    Turn,
-    Write,
-    append_error,
-    commit_error,
-)
+from kbroker.coordinator import Caller, Effect, Reply, Runtime, Store, Turn
+from kbroker.groups.effects import Gathering, OffsetsStored
 from kbroker.groups.group import STABLE, Group
 from kbroker.groups.membership import refuse_join, refuse_sync
-from kbroker.groups.offsets import Commit, TopicPartition
+from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
@@ -70,46 +58,19 @@ from protocol.messages.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 
-NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
 NONE = ErrorCode.NONE
-NO_ABSOLUTE = -(1 << 31)
 
 
-def java_hash(text: str) -> int:
-    """String.hashCode of Java: over UTF-16 units, as a signed 32-bit integer."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_for(key: str, partitions: int) -> int:
-    """The partition of an internal topic that a group id, or a transactional id, belongs to.
-
-    The hash's absolute value counts, unlike in a producer's choice, which takes the sign bit away; of the hash that has
-    none in 32 bits it is 0. Source: Utils.abs of Apache Kafka.
-    """
-    value = java_hash(key)
-    return 0 if value == NO_ABSOLUTE else abs(value) % partitions
+def group_shards(config: BrokerConfig, chance: Random, store: Store) -> Callable[[int, int], GroupShard]:
+    """How the runtime makes a shard for a partition and its leader epoch."""
+    return lambda partition, epoch: GroupShard(partition, epoch, store, config, chance)
 
 
 class GroupCoordinator:
-    """All groups of a broker. partitions: of __consumer_offsets; may become known later, with `resize`."""
+    """All groups of a broker. runtime: of __consumer_offsets, with a shard for each partition that is led here."""
 
-    def __init__(self, config: BrokerConfig, chance: Random, partitions: int | None = None) -> None:
-        self._config = config
-        self._chance = chance
-        self._partitions = config.offsets_topic_num_partitions if partitions is None else partitions
-        self._shards: dict[int, GroupShard] = {}
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition of __consumer_offsets that a group belongs to."""
-        return partition_for(group_id, self._partitions)
-
-    def resize(self, partitions: int) -> None:
-        """The number of partitions that __consumer_offsets really has, however many were configured."""
-        self._partitions = partitions
+    def __init__(self, runtime: Runtime[GroupShard]) -> None:
+        self.runtime = runtime
 
     # --- membership
 
@@ -222,12 +183,6 @@ class GroupCoordinator:
         _store(turn, shard, request.group_id, commits, caller, _txn_commit_response(request, codes), *producer)
         return turn.effects
 
-    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A transaction's marker has been committed in a partition of __consumer_offsets."""
-        shard = self._shards.get(partition)
-        if shard is not None and not shard.loading:
-            shard.end_transaction(producer_id, commit=commit)
-
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
     ) -> ErrorCode | dict[TopicPartition, tuple[Commit, ErrorCode]]:
@@ -319,12 +274,12 @@ class GroupCoordinator:
                 group_state=group.state.value,
                 group_type="classic",
             )
-            for shard in self._shards.values()
+            for shard in self.runtime.shards.values()
             if not shard.loading
             for group in shard.groups.values()
             if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
         ]
-        loading = any(shard.loading for shard in self._shards.values())
+        loading = any(shard.loading for shard in self.runtime.shards.values())
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else NONE, groups=groups)
 
     def delete_groups(self, request: DeleteGroupsRequest, caller: Caller, now_ms: int) -> list[Effect]:
@@ -349,100 +304,20 @@ class GroupCoordinator:
     def partitions_deleted(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Topics are gone, with these partitions: so are the offsets of all groups for them."""
         effects: list[Effect] = []
-        for shard in self._shards.values():
+        for shard in self.runtime.shards.values():
             turn = shard.turn(now_ms)
             shard.partitions_deleted(turn, partitions)
             effects += turn.effects
         return effects
 
-    # --- time and appends
-
-    def timer(self, key: TimerKey, now_ms: int) -> list[Effect]:
-        """A deadline that was set has passed."""
-        shard = self._shards.get(key.partition)
-        if shard is None or shard.loading:
-            return []
-        turn = shard.turn(now_ms)
-        shard.timer(turn, key)
-        return turn.effects
-
-    def written(self, write: Write, error: ErrorCode, now_ms: int, position: int = -1) -> list[Effect]:
-        """The append that carried `write` is committed (error NONE), or has failed.
-
-        position: the offset of its first record. Must be called for every Append, in the order of the log, also after
-        the partition's leadership is gone.
-        """
-        assert (error is NONE) == (position >= 0), (error, position)
-        shard = self._shards.get(write.partition)
-        turn = Turn(now_ms, write.partition, write.epoch)
-        if shard is not None and shard.epoch == write.epoch:
-            shard.written(turn, write, error, position)
-        if isinstance(write, OffsetsStored):
-            if error is not NONE:
-                _put_code(write, commit_error(error))
-            turn.reply(write.call, write.response)
-        elif isinstance(write, Removed) and write.gathering is not None:
-            if error is not NONE:
-                for place in write.places:
-                    place.error_code = append_error(error)  # type: ignore[attr-defined]
-            write.gathering.waiting -= 1
-            _reply_unless_waiting(turn, write.gathering)
-        return turn.effects
-
-    # --- leadership of partitions of __consumer_offsets
-
-    def elected(self, partition: int, epoch: int, now_ms: int) -> list[Effect]:
-        """This broker leads a partition from now on: replay its records, then call `loaded`.
-
-        epoch: the leader epoch; an older one than known is passed by, a newer one begins anew.
-        """
-        before = self._shards.get(partition)
-        if before is not None and before.epoch >= epoch:
-            return []
-        effects = self.resigned(partition, epoch, now_ms)
-        self._shards[partition] = GroupShard(partition, epoch, self._config, self._chance)
-        return effects
-
-    def shard_to_load(self, partition: int, epoch: int) -> GroupShard | None:
-        """The shard to replay a partition's records into; None if leadership has moved on meanwhile."""
-        shard = self._shards.get(partition)
-        return shard if shard is not None and shard.epoch == epoch and shard.loading else None
-
-    def loaded(self, partition: int, epoch: int, now_ms: int) -> list[Effect]:
-        """All of a partition's records have been replayed: its groups are served from now on."""
-        shard = self.shard_to_load(partition, epoch)
-        if shard is None:
-            return []
-        turn = shard.turn(now_ms)
-        shard.loaded(turn)
-        return turn.effects
-
-    def resigned(self, partition: int, epoch: int | None, now_ms: int) -> list[Effect]:
-        """This broker leads a partition no longer: its groups' parked calls are sent to the new coordinator.
-
-        epoch: of the leader that follows, None if unknown (the replica was deleted).
-        """
-        shard = self._shards.get(partition)
-        if shard is None or (epoch is not None and epoch < shard.epoch):
-            return []
-        del self._shards[partition]
-        turn = shard.turn(now_ms)
-        shard.unload(turn)
-        return turn.effects
-
-    # ---
-
     def _shard(self, group_id: str, *, may_be_empty: bool = False) -> GroupShard | ErrorCode:
         """The shard of a group, or why it cannot be asked. may_be_empty: offsets may be kept under the empty id."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
-        shard = self._shards.get(self.partition_of(group_id))
-        if shard is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
+        return self.runtime.find(group_id)
 
     def _turn(self, shard: GroupShard | ErrorCode, now_ms: int) -> Turn:
-        return Turn(now_ms, -1, -1) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
+        return Turn(now_ms) if isinstance(shard, ErrorCode) else shard.turn(now_ms)
 
 
 def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:
@@ -486,9 +361,9 @@ def _store(
         turn.reply(caller.call, response)
         return
     assert isinstance(shard, GroupShard), shard
-    number = shard.next_commit()
-    write = OffsetsStored(turn.partition, turn.epoch, group_id, number, commits, caller.call, response, producer_id)
-    shard.store_offsets(turn, group_id, commits, write, producer_id, producer_epoch)
+    shard.store_offsets(
+        turn, group_id, commits, OffsetsStored(commits, caller.call, response), producer_id, producer_epoch
+    )
 
 
 def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, now_ms: int) -> Commit:
@@ -535,15 +410,6 @@ def _txn_commit_response(
         for topic in request.topics
     ]
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
-
-
-def _put_code(write: OffsetsStored, code: ErrorCode) -> None:
-    """Mark the partitions of a commit that failed; those refused before keep their own code."""
-    assert isinstance(write.response, OffsetCommitResponse | TxnOffsetCommitResponse), write.response
-    for topic in write.response.topics:
-        for each in topic.partitions:
-            if (topic.name, each.partition_index) in write.offsets:
-                each.error_code = code
 
 
 def _describe(group: Group) -> DescribedGroup:

@@ -1,6 +1,7 @@
 """A classic group: its state, its members, its generation, and the moves between states that are legal.
 
-Owned by one shard (shard.py), changed only by the rules of membership.py and by replay. It keeps itself consistent and
+Owned by one shard (shard.py). What is stored of it (`take`) changes by replay alone; who has joined a rebalance, and
+who waits, changes by the rules of membership.py, and is forgotten with the shard. It keeps itself consistent and
 decides what follows from its members alone: which protocol wins, who leads, whether everybody has joined. It knows no
 time but `now_ms`, sends nothing and stores nothing.
 
@@ -13,8 +14,9 @@ import struct
 from collections import Counter
 from enum import Enum
 
-from kbroker.groups.effects import Caller
+from kbroker.coordinator.effects import Caller
 from kbroker.groups.offsets import GroupOffsets
+from protocol.messages.stored import GroupMetadataValue, MemberMetadata
 from protocol.primitives import utf8
 
 CONSUMER = "consumer"  # the protocol type whose metadata names topics
@@ -62,17 +64,17 @@ class Member:
     def __init__(
         self,
         member_id: str,
-        protocols: Protocols,
+        protocols: Protocols | None = None,
         *,
         instance_id: str | None = None,
         client_id: str = "",
         client_host: str = "/",
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
+        session_timeout_ms: int = 0,
+        rebalance_timeout_ms: int = 0,
         assignment: bytes = b"",
     ) -> None:
         self.member_id = member_id
-        self.protocols = protocols
+        self.protocols = protocols or []
         self.instance_id = instance_id
         self.client_id = client_id
         self.client_host = client_host
@@ -84,6 +86,19 @@ class Member:
     def metadata(self, protocol: str) -> bytes:
         """What the member says under one of its protocols."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
+
+    def take(self, stored: MemberMetadata, protocol: str) -> None:
+        """Become what a record says, made under this protocol."""
+        self.member_id = stored.member_id
+        self.instance_id = stored.group_instance_id
+        self.client_id = stored.client_id
+        self.client_host = stored.client_host
+        self.session_timeout_ms = stored.session_timeout
+        self.rebalance_timeout_ms = stored.rebalance_timeout
+        self.assignment = bytes(stored.assignment)
+        said = protocol, bytes(stored.subscription)
+        if said not in self.protocols:
+            self.protocols = [said]
 
     def __repr__(self) -> str:
         return f"Member({self.member_id}{'' if self.instance_id is None else f', instance {self.instance_id}'})"
@@ -228,14 +243,8 @@ class Group:
         return protocol_type == self.protocol_type and any(self._support[name] == len(self.members) for name in names)
 
     def vote(self) -> str:
-        """The protocol that wins: of those that all support, each member votes for the one it prefers."""
-        assert self.members, self.group_id
-        everybodys = {name for name, count in self._support.items() if count == len(self.members)}
-        assert everybodys, self.group_id
-        votes = Counter(
-            next(name for name, _ in member.protocols if name in everybodys) for member in self.members.values()
-        )
-        return max(votes, key=votes.__getitem__)  # a tie goes to the vote of the member that has been here longest
+        """The protocol that wins among the members there are."""
+        return elect_protocol(list(self.members.values()))
 
     # --- generations
 
@@ -254,6 +263,31 @@ class Group:
         self.unsynced.clear()
         self.storing = None
         self.become(COMPLETING if self.members else EMPTY, now_ms)
+
+    def take(self, stored: GroupMetadataValue | None) -> None:
+        """Become what a record says: the one way for what is stored, live and when the group is loaded.
+
+        Members that are here already keep what no record holds: protocols that were not chosen, calls parked. A static
+        member's new id takes the old one's place. None: there is no such group any more.
+        """
+        stored = stored or GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=[])
+        before = self.members
+        self.members = {}
+        for each in stored.members:
+            old_id = self.static.get(each.group_instance_id or "", each.member_id)
+            member = before.get(each.member_id) or before.get(old_id) or Member(each.member_id)
+            member.take(each, stored.protocol or "")
+            self.members[each.member_id] = member
+        for member_id in before.keys() - self.members.keys():
+            self.unsynced.discard(member_id)
+        self.static = {each.instance_id: key for key, each in self.members.items() if each.instance_id is not None}
+        self._support = Counter(name for each in self.members.values() for name in {name for name, _ in each.protocols})
+        self.generation = stored.generation
+        self.protocol_type = stored.protocol_type or None
+        self.protocol = stored.protocol
+        self.leader = stored.leader
+        self.state_since_ms = None if stored.current_state_timestamp == -1 else stored.current_state_timestamp
+        self.subscribed = self.read_subscriptions()
 
     def read_subscriptions(self) -> set[str] | None:
         """The topics that the members read; None if they do not say so in a way we can read."""
@@ -274,6 +308,15 @@ class Group:
     def reads(self, topic: str) -> bool:
         """Whether some member may be reading a topic: if in doubt, yes."""
         return self.subscribed is None or topic in self.subscribed
+
+
+def elect_protocol(members: list[Member]) -> str:
+    """The protocol that wins: of those that all support, each member votes for the one it prefers."""
+    assert members
+    everybodys = set.intersection(*({name for name, _ in member.protocols} for member in members))
+    assert everybodys, members
+    votes = Counter(next(name for name, _ in member.protocols if name in everybodys) for member in members)
+    return max(votes, key=votes.__getitem__)  # a tie goes to the vote of the member that has been here longest
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:

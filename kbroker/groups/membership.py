@@ -1,6 +1,7 @@
 """The rules of classic groups: what a join, a sync, a heartbeat, a leave and a passed deadline do to a group.
 
-Called by shard.py with the group already found; each function changes the group and leaves its effects in `turn`.
+Called by shard.py with the group already found. Each function moves the group's rebalance on and leaves its effects in
+`turn`; what is to be stored of the group is written through `turn`, and comes into the group by replay alone.
 Behaviour and error codes are Apache Kafka 3.9's. Where it forgets a parked call (a client that asks again on a new
 connection, a member removed while it waits for its assignment), this broker answers it. KIP-62 (timeouts), KIP-134
 (initial delay), KIP-345 (static members), KIP-394 (member ids), KIP-814 (a static leader comes back).
@@ -15,8 +16,9 @@ from kbroker.config.limits import (
     PROTOCOLS_PER_MEMBER,
     REBALANCE_WAIT_MS,
 )
-from kbroker.groups.effects import Caller, EmptyGroupStored, GroupStored, StaticMemberReplaced, Turn, append_error
-from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols
+from kbroker.coordinator import Caller, Turn
+from kbroker.groups.effects import GroupStored, StaticMemberReplaced, append_error
+from kbroker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, Member, Protocols, elect_protocol
 from kbroker.groups.records import group_record
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
@@ -151,54 +153,50 @@ def _replace_static_member(
     turn: Turn, group: Group, new_id: str, request: JoinGroupRequest, caller: Caller, config: BrokerConfig
 ) -> None:
     """A static member has come back without its member id: it gets a new one, and whoever held the old is fenced."""
-    assert request.group_instance_id is not None
-    old_id = group.static[request.group_instance_id]
+    instance_id = request.group_instance_id
+    assert instance_id is not None
+    old_id = group.static[instance_id]
     member, old_leader = group.members[old_id], group.leader
     assert old_leader is not None, group.group_id
-    fence = ErrorCode.FENCED_INSTANCE_ID
-    _answer_join(turn, group, old_id, fence)
-    _answer_sync(turn, group, old_id, fence)
-    write = StaticMemberReplaced(
-        turn.partition,
-        turn.epoch,
-        group.group_id,
-        request.group_instance_id,
-        old_id,
-        new_id,
-        old_leader,
-        member.protocols,
-        member.session_timeout_ms,
-        member.rebalance_timeout_ms,
+    newcomer = _member(new_id, request, caller)
+    newcomer.client_id, newcomer.client_host, newcomer.assignment = (
+        member.client_id,
+        member.client_host,
+        member.assignment,
     )
-    group.rename(old_id, new_id)
-    group.update(member, _protocols(request), request.session_timeout_ms, _rebalance_timeout_ms(request))
+    members = [newcomer if each is member else each for each in group.members.values()]
+    keeps_assignment = group.state is STABLE and elect_protocol(members) == group.protocol
+    if keeps_assignment:
+        leader = new_id if old_leader == old_id else old_leader
+        record = group_record(group, members, leader, {each.member_id: each.assignment for each in members})
+        error = turn.write([record], StaticMemberReplaced(group.group_id, instance_id, new_id, old_leader))
+        if error is not ErrorCode.NONE:
+            return refuse_join(turn, caller, append_error(error))
+    else:
+        group.rename(old_id, new_id)
+    _answer_join(turn, group, old_id, ErrorCode.FENCED_INSTANCE_ID)
+    _answer_sync(turn, group, old_id, ErrorCode.FENCED_INSTANCE_ID)
+    group.update(member, newcomer.protocols, newcomer.session_timeout_ms, newcomer.rebalance_timeout_ms)
     turn.cancel_timer("session", group.group_id, old_id)
     _restart_session(turn, group, member)
     group.joining[new_id] = caller
-    if group.state is STABLE and group.vote() == group.protocol:
-        turn.append([group_record(group, {each.member_id: each.assignment for each in group.members.values()})], write)
-    elif group.may_rebalance:  # in COMPLETING too: the leader assigns to the old id
-        prepare_rebalance(turn, group, config, f"static member {request.group_instance_id} is now {new_id}")
+    if not keeps_assignment and group.may_rebalance:  # in COMPLETING too: the leader assigns to the old id
+        prepare_rebalance(turn, group, config, f"static member {instance_id} is now {new_id}")
+    return None
 
 
-def static_member_stored(turn: Turn, group: Group, write: StaticMemberReplaced, error: ErrorCode) -> None:
-    """A static member's new id is committed, or could not be: tell it its old assignment holds, or take it all back."""
-    caller = group.joining.get(write.new_member_id)
-    if group.state is not STABLE or caller is None or group.static.get(write.instance_id) != write.new_member_id:
+def static_member_stored(turn: Turn, group: Group, note: StaticMemberReplaced) -> None:
+    """A static member's new id is committed: tell it that its old assignment holds."""
+    caller = group.joining.get(note.new_member_id)
+    if group.state is not STABLE or caller is None or group.static.get(note.instance_id) != note.new_member_id:
         return  # a rebalance or yet another newcomer has overtaken it; its call belongs to that
-    del group.joining[write.new_member_id]
-    member = group.members[write.new_member_id]
-    if error is not ErrorCode.NONE:
-        turn.cancel_timer("session", group.group_id, write.new_member_id)
-        group.rename(write.new_member_id, write.old_member_id)
-        group.update(member, write.old_protocols, write.old_session_timeout_ms, write.old_rebalance_timeout_ms)
-        refuse_join(turn, caller, append_error(error))
-    elif caller.version >= SKIPS_ASSIGNMENT_SINCE:
-        leads = group.leader == write.new_member_id
-        _tell_generation(turn, group, write.new_member_id, caller, skip_assignment=leads)
+    del group.joining[note.new_member_id]
+    if caller.version >= SKIPS_ASSIGNMENT_SINCE:
+        leads = group.leader == note.new_member_id
+        _tell_generation(turn, group, note.new_member_id, caller, skip_assignment=leads)
     else:  # named the old leader, it does not take itself for one and compute an assignment that nobody would use
-        _tell_generation(turn, group, write.new_member_id, caller, leader=write.old_leader)
-    _restart_session(turn, group, member)  # it may have run out while the call was parked
+        _tell_generation(turn, group, note.new_member_id, caller, leader=note.old_leader)
+    _restart_session(turn, group, group.members[note.new_member_id])  # it may have run out while the call was parked
 
 
 # --- rebalance
@@ -266,8 +264,9 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
     group.next_generation(turn.now_ms)
     if group.state is EMPTY:
         turn.happened(group.group_id, f"is empty in generation {group.generation}")
-        write = EmptyGroupStored(turn.partition, turn.epoch, group.group_id)
-        turn.append([group_record(group, {})], write)
+        error = turn.write([group_record(group, (), None, {})], None)
+        if error is not ErrorCode.NONE:  # the log still says who the members were; their sessions end there as well
+            turn.happened(group.group_id, f"could not be written to __consumer_offsets: {error.name}")
         return
     turn.happened(group.group_id, f"begins generation {group.generation} with {len(group.members)} members")
     for member in group.members.values():
@@ -284,7 +283,7 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
 # --- sync
 
 
-def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller) -> None:
+def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller, config: BrokerConfig) -> None:
     """Hand a member its assignment: at once in a stable group, else when the leader's has been committed."""
     member_id = request.member_id
     error = _sync_error(group, request)
@@ -300,10 +299,19 @@ def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller) ->
     if member_id == group.leader and group.storing != group.generation:
         given = {each.member_id: bytes(each.assignment) for each in request.assignments}
         assignments = {each: given.get(each, b"") for each in group.members}
-        group.storing = group.generation
-        write = GroupStored(turn.partition, turn.epoch, group.group_id, group.generation, assignments)
-        turn.append([group_record(group, assignments)], write)
+        _store_assignment(turn, group, assignments, config)
     return None
+
+
+def _store_assignment(turn: Turn, group: Group, assignments: dict[str, bytes], config: BrokerConfig) -> None:
+    """Write what the leader has assigned; if that cannot be, begin again."""
+    record = group_record(group, group.members.values(), group.leader, assignments)
+    error = turn.write([record], GroupStored(group.group_id, group.generation))
+    if error is ErrorCode.NONE:
+        group.storing = group.generation
+    else:
+        _fail_syncs(turn, group, append_error(error))
+        prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
 
 
 def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
@@ -318,17 +326,11 @@ def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 
 
-def assignment_stored(turn: Turn, group: Group, write: GroupStored, error: ErrorCode, config: BrokerConfig) -> None:
-    """The leader's assignment is committed, or could not be: hand it out, or begin again."""
-    if group.state is not COMPLETING or group.generation != write.generation:
+def assignment_stored(turn: Turn, group: Group, note: GroupStored) -> None:
+    """The leader's assignment is committed: hand it out."""
+    if group.state is not COMPLETING or group.generation != note.generation:
         return  # a rebalance has overtaken it
     group.storing = None
-    if error is not ErrorCode.NONE:
-        _fail_syncs(turn, group, append_error(error))
-        prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
-        return
-    for member in group.members.values():
-        member.assignment = write.assignments[member.member_id]
     group.become(STABLE, turn.now_ms)
     for member in group.members.values():
         caller = group.syncing.pop(member.member_id, None)
@@ -363,7 +365,6 @@ def _expect_no_sync(turn: Turn, group: Group) -> None:
 
 def _fail_syncs(turn: Turn, group: Group, error: ErrorCode) -> None:
     for member in group.members.values():
-        member.assignment = b""
         if member.member_id in group.syncing:
             _answer_sync(turn, group, member.member_id, error)
             _restart_session(turn, group, member)

@@ -1,13 +1,12 @@
 """The offsets of one group: what is committed, what is on its way, what has grown too old.
 
-Owned by a Group, changed by its shard: an offset is `begin`-ned when its record goes to the log, and counts from
-`finish`, when the record is committed. The offsets of a transaction count from its marker on. Replay puts them in
-directly. It never decides whether a commit is allowed (membership.py does).
+Owned by a Group, changed by its shard's replay alone: an offset is `appended` when its record is in the log, and counts
+once that is committed. The offsets of a transaction count from its marker on. It never decides whether a commit is
+allowed (shard.py does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -30,14 +29,21 @@ class Commit(NamedTuple):
     position: int = -1
 
 
+NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
+
+
 class GroupOffsets:
-    """Offsets by (topic, partition)."""
+    """Offsets by (topic, partition).
+
+    committed: what readers are told. Beside it are offsets, and tombstones (None), that are in the log and that the
+    high watermark has still to pass, and those of transactions that are open.
+    """
 
     __slots__ = ("_in_transactions", "_on_the_way", "committed")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Commit] = {}
-        self._on_the_way: dict[TopicPartition, int] = {}  # number of the latest commit under way
+        self._on_the_way: dict[TopicPartition, tuple[int, Commit | None]] = {}  # the latest, with its place in the log
         self._in_transactions: dict[int, dict[TopicPartition, Commit]] = {}  # by producer id
 
     def __bool__(self) -> bool:
@@ -46,64 +52,44 @@ class GroupOffsets:
 
     # --- plain commits
 
-    def begin(self, number: int, offsets: Iterable[TopicPartition]) -> None:
-        """A commit is being written. number: larger than any before."""
-        for where in offsets:
-            assert self._on_the_way.get(where, -1) < number, (where, number)
-            self._on_the_way[where] = number
+    def appended(self, where: TopicPartition, commit: Commit | None, position: int) -> None:
+        """An offset, or a tombstone, is in the log at `position`, but not committed yet."""
+        self._on_the_way[where] = position, commit
+        if commit is None:
+            self._drop_in_transactions(where)
 
-    def finish(self, number: int, offsets: dict[TopicPartition, Commit], position: int) -> None:
-        """A commit has been written at `position`. An offset whose topic was deleted meanwhile stays forgotten."""
-        for where, commit in offsets.items():
-            if where in self._on_the_way:
-                self._put(where, commit._replace(position=position))
-        self.fail(number, offsets)
-
-    def fail(self, number: int, offsets: Iterable[TopicPartition]) -> None:
-        """A commit is over; nothing of it is on the way any more."""
-        for where in offsets:
-            if self._on_the_way.get(where) == number:
-                del self._on_the_way[where]
+    def passed(self, where: TopicPartition, commit: Commit | None, position: int) -> None:
+        """What was `appended` is committed."""
+        if self._on_the_way.get(where, (-1, None))[0] == position:
+            del self._on_the_way[where]
+        if commit is not None:
+            self._put(where, commit)
+        else:
+            before = self.committed.get(where)
+            if before is not None and before.position < position:
+                del self.committed[where]
 
     def put(self, where: TopicPartition, commit: Commit) -> None:
-        """Replay of a plain commit: the log's order is the order that counts."""
+        """A plain commit that is committed: the log's order is the order that counts."""
         self.committed[where] = commit
 
     def drop(self, where: TopicPartition) -> None:
-        """Replay of a plain tombstone."""
+        """A tombstone that is committed: the offset is gone, also from transactions that are open (as in Kafka 4)."""
         self.committed.pop(where, None)
+        self._drop_in_transactions(where)
 
     # --- commits in transactions
 
-    def begin_transaction(self, producer_id: int, offsets: dict[TopicPartition, Commit]) -> None:
-        """Offsets of a transaction are being written; they have no position yet."""
-        self._in_transactions.setdefault(producer_id, {}).update(offsets)
+    def put_in_transaction(self, producer_id: int, where: TopicPartition, commit: Commit | None) -> None:
+        """A commit, or a tombstone, inside a transaction."""
+        if commit is not None:
+            self._in_transactions.setdefault(producer_id, {})[where] = commit
+        else:
+            self._in_transactions.get(producer_id, {}).pop(where, None)
 
-    def written_in_transaction(self, producer_id: int, offsets: dict[TopicPartition, Commit], position: int) -> None:
-        """Offsets of a transaction have been written at `position`."""
-        pending = self._in_transactions.get(producer_id, {})
-        for where, commit in offsets.items():
-            if pending.get(where) == commit:
-                pending[where] = commit._replace(position=position)
-
-    def fail_in_transaction(self, producer_id: int, offsets: Iterable[TopicPartition]) -> None:
-        """Offsets of a transaction could not be written."""
-        pending = self._in_transactions.get(producer_id, {})
-        for where in offsets:
-            pending.pop(where, None)
-        if not pending:
-            self._in_transactions.pop(producer_id, None)
-
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """The transaction's marker is in the log: its offsets count, or are forgotten."""
-        for where, offset in self._in_transactions.pop(producer_id, {}).items():
-            if commit:
-                assert offset.position >= 0, f"{where} of producer {producer_id} was never written"
-                self._put(where, offset)
-
-    def drop_in_transaction(self, producer_id: int, where: TopicPartition) -> None:
-        """Replay of a tombstone inside a transaction."""
-        self._in_transactions.get(producer_id, {}).pop(where, None)
+    def end_transaction(self, producer_id: int) -> dict[TopicPartition, Commit]:
+        """The transaction's marker is in the log; returns its offsets, which are `appended` or `passed` now."""
+        return self._in_transactions.pop(producer_id, {})
 
     # --- questions
 
@@ -126,26 +112,22 @@ class GroupOffsets:
         return [
             where
             for where, commit in self.committed.items()
-            if where[0] not in kept
-            and where not in self._on_the_way
-            and _expired(commit, now_ms, retention_ms, since_ms)
+            if where[0] not in kept and not self.unstable(where) and _expired(commit, now_ms, retention_ms, since_ms)
         ]
 
-    def forget(self, wheres: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drop offsets, also those on their way; returns those that have a record in the log, and need a tombstone."""
-        gone = []
-        for where in wheres:
-            is_in_log = self._on_the_way.pop(where, None) is not None
-            for pending in self._in_transactions.values():
-                pending.pop(where, None)
-            if self.committed.pop(where, None) is not None or is_in_log:
-                gone.append(where)
-        return gone
-
     def places(self) -> list[TopicPartition]:
-        """The partitions that have an offset, or one on its way."""
+        """The partitions that have an offset in the log, committed or on its way, or in a transaction.
+
+        Those whose tombstone is on its way have none.
+        """
         pending = chain.from_iterable(self._in_transactions.values())
-        return list(dict.fromkeys(chain(self.committed, self._on_the_way, pending)))
+        on_the_way = (where for where, (_, commit) in self._on_the_way.items() if commit is not None)
+        found = dict.fromkeys(chain(self.committed, on_the_way, pending))
+        return [where for where in found if self._on_the_way.get(where, (0, NOWHERE))[1] is not None]
+
+    def _drop_in_transactions(self, where: TopicPartition) -> None:
+        for pending in self._in_transactions.values():
+            pending.pop(where, None)
 
     def _put(self, where: TopicPartition, commit: Commit) -> None:
         before = self.committed.get(where)

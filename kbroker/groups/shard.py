@@ -1,36 +1,36 @@
 """The groups of one partition of __consumer_offsets: every operation on them, replay, and unloading.
 
-The coordinator (coordinator.py) has already found this shard for the group; it lives as long as this broker leads the
-partition in one leader epoch. Operations take `now_ms` and return effects. What must survive is appended before it is
-told: `written` is called when an append is committed or has failed, and only then do the answers leave. Replaying the
-same records, in order, into a new shard gives the same groups and offsets.
+The coordinator (coordinator.py) has already found this shard for the group. Operations take a turn and leave their
+effects in it. What must survive is written through the turn; `replay` applies it, and `committed` lets the answers go.
+Replaying the same records, in order, into a new shard gives the same groups and offsets.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig
+from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
 from kbroker.groups import membership, records
 from kbroker.groups.effects import (
-    Caller,
-    EmptyGroupStored,
     Gathering,
     GroupStored,
     OffsetsStored,
     Removed,
     StaticMemberReplaced,
-    TimerKey,
-    Turn,
-    Write,
+    append_error,
+    commit_error,
 )
 from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, STABLE, Group
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
+from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
 from kbroker.ports import Random
 from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest
+from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.groups import JoinGroupRequest, MemberIdentity, SyncGroupRequest
+from protocol.messages.transactions import TxnOffsetCommitResponse
 
 if TYPE_CHECKING:
     from protocol.messages.transactions import TxnOffsetCommitRequest
@@ -41,23 +41,17 @@ TOMBSTONES_PER_BATCH = 1_000
 """Those of one group; all in one batch would be too large from some 20,000 on, and the group could never be deleted."""
 
 
-class GroupShard:
-    """Groups by id. loading: until `loaded`, nothing but replay touches it."""
+class GroupShard(Shard[GroupsRecord]):
+    """Groups by id."""
 
-    def __init__(self, partition: int, epoch: int, config: BrokerConfig, chance: Random) -> None:
-        self.partition = partition
-        self.epoch = epoch
+    def __init__(self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random) -> None:
+        super().__init__(partition, epoch, store)
         self.config = config
         self.groups: dict[str, Group] = {}
-        self.loading = True
         self._chance = chance
-        self._commits = 0
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
+        self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by position
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
-
-    def turn(self, now_ms: int) -> Turn:
-        """Begin an operation."""
-        return Turn(now_ms, self.partition, self.epoch)
 
     # --- membership
 
@@ -81,7 +75,7 @@ class GroupShard:
         if group is None:
             membership.refuse_sync(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID)
         else:
-            membership.sync(turn, group, request, caller)
+            membership.sync(turn, group, request, caller, self.config)
 
     def heartbeat(
         self, turn: Turn, group_id: str, member_id: str, instance_id: str | None, generation: int
@@ -104,7 +98,7 @@ class GroupShard:
         if key.kind == "expiry":
             self._forget_old_offsets(turn)
             return
-        group = self.groups.get(key.group_id)
+        group = self.groups.get(key.name)
         if group is None:
             return
         if key.kind == "session":
@@ -153,73 +147,55 @@ class GroupShard:
         turn: Turn,
         group_id: str,
         offsets: dict[TopicPartition, Commit],
-        write: OffsetsStored,
+        note: OffsetsStored,
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
-        """Append offsets that may be committed; they count when the append is committed, or the transaction is."""
+        """Write offsets that may be committed; they count when the batch is committed, or the transaction is."""
         assert offsets, group_id
-        group = self.groups.get(group_id) or self._make(group_id, turn.now_ms)
-        if producer_id >= 0:
-            group.offsets.begin_transaction(producer_id, offsets)
-            self._in_transactions.setdefault(producer_id, set()).add(group_id)
-        else:
-            group.offsets.begin(write.number, offsets)
-        stored = [records.offset_record(group_id, where, commit) for where, commit in offsets.items()]
-        turn.append(stored, write, producer_id, producer_epoch)
-
-    def next_commit(self) -> int:
-        """A number for a commit, larger than all before."""
-        self._commits += 1
-        return self._commits
+        stored = [OffsetRecord(group_id, where, commit) for where, commit in offsets.items()]
+        code = turn.write(stored, note, producer_id, producer_epoch)
+        if code is not ErrorCode.NONE:
+            _put_code(note, commit_error(code))
+            turn.reply(note.call, note.response)
 
     def metadata_fits(self, metadata: str) -> bool:
         """Whether the text beside an offset is within offset.metadata.max.bytes."""
         most = self.config.offset_metadata_max_bytes
         return len(metadata) * 2 <= most or metadata_length(metadata) <= most
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction is in this partition."""
-        for group_id in self._in_transactions.pop(producer_id, ()):
-            group = self.groups.get(group_id)
-            if group is not None:
-                group.offsets.end_transaction(producer_id, commit=commit)
-
     # --- removal
 
     def delete(self, turn: Turn, group_id: str, gathering: Gathering, place: object) -> ErrorCode:
         """Forget a group without members, and its offsets. place: in the response, where a failure shows."""
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or _is_gone(group):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        gone = group.offsets.forget(group.offsets.places())
-        self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
-        turn.happened(group_id, f"deleted, with {len(gone)} offsets")
-        return ErrorCode.NONE
+        gone = group.offsets.places()
+        code = self._remove(turn, group, gone, dead=True, gathering=gathering, places=[place])
+        if code is ErrorCode.NONE:
+            turn.happened(group_id, f"deleted, with {len(gone)} offsets")
+        return code
 
     def delete_offsets(
         self, turn: Turn, group_id: str, gathering: Gathering, places: Mapping[TopicPartition, object]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Forget offsets of topics that no member reads. Returns: the group's error, or one a partition."""
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or _is_gone(group):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY and group.protocol_type != CONSUMER:
             return ErrorCode.NON_EMPTY_GROUP
         in_use = {where for where in places if group.state is not EMPTY and group.reads(where[0])}
         free = [where for where in places if where not in in_use]
-        gone = group.offsets.forget(free)
-        self._remove(
-            turn,
-            group,
-            gone,
-            dead=bool(free) and _is_spent(group),
-            gathering=gathering,
-            places=[places[where] for where in gone],
-        )
-        return {where: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if where in in_use else ErrorCode.NONE for where in places}
+        have = set(group.offsets.places())
+        gone = [where for where in free if where in have]
+        dead = bool(free) and _is_spent(group, gone)
+        code = self._remove(turn, group, gone, dead=dead, gathering=gathering, places=[places[where] for where in gone])
+        codes = dict.fromkeys(in_use, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) | dict.fromkeys(gone, code)
+        return {where: codes.get(where, ErrorCode.NONE) for where in places}
 
     def partitions_deleted(self, turn: Turn, partitions: Iterable[TopicPartition]) -> None:
         """Offsets of partitions that no longer exist are forgotten, and groups that only held those."""
@@ -228,20 +204,19 @@ class GroupShard:
             return
         deleted = set(partitions)
         for group in list(self.groups.values()):
-            gone = group.offsets.forget([where for where in group.offsets.places() if where in deleted])
+            gone = [where for where in group.offsets.places() if where in deleted]
             if gone:
-                self._remove(turn, group, gone, dead=_is_spent(group))
+                self._remove(turn, group, gone, dead=_is_spent(group, gone))
 
     def _forget_old_offsets(self, turn: Turn) -> None:
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
         retention_ms = self.config.offsets_retention_minutes * MINUTE_MS
         for group in list(self.groups.values()):
-            old = _old_offsets(group, turn.now_ms, retention_ms)
-            gone = group.offsets.forget(old)
-            dead = _is_spent(group)
-            if gone or dead:
-                turn.happened(group.group_id, f"old: {len(gone)} offsets forgotten{', and the group' if dead else ''}")
-            self._remove(turn, group, gone, dead=dead)
+            gone = _old_offsets(group, turn.now_ms, retention_ms)
+            dead = _is_spent(group, gone)
+            if (gone or dead) and self._remove(turn, group, gone, dead=dead) is ErrorCode.NONE:
+                also = ", and the group" if dead else ""
+                turn.happened(group.group_id, f"old: {len(gone)} offsets forgotten{also}")
 
     def _remove(
         self,
@@ -252,66 +227,122 @@ class GroupShard:
         dead: bool,
         gathering: Gathering | None = None,
         places: Iterable[object] = (),
-    ) -> None:
-        """Append tombstones for offsets, and for the group if it is dead and the log knows of it."""
-        tombstones = [records.offset_tombstone(group.group_id, where) for where in gone]
+    ) -> ErrorCode:
+        """Write tombstones for offsets, and for the group if it is dead and the log knows of it.
+
+        Returns: NONE, or why some of them could not be written; then the group stays.
+        """
+        tombstones: list[GroupsRecord] = [OffsetRecord(group.group_id, where, None) for where in gone]
+        if dead and group.generation > 0:  # else it only kept offsets, and has no record of its own
+            tombstones.append(GroupRecord(group.group_id, None))
+        note = None if gathering is None else Removed(gathering, list(places))
+        for at in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
+            code = turn.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
+            if code is not ErrorCode.NONE:
+                turn.happened(group.group_id, f"could not be written to __consumer_offsets: {code.name}")
+                return append_error(code)
+            if gathering is not None:
+                gathering.waiting += 1
         if dead:
             for member_id in group.pending:
                 turn.cancel_timer("session", group.group_id, member_id)
-            group.become(DEAD, turn.now_ms)
-            del self.groups[group.group_id]
-            if group.generation > 0:  # else it only kept offsets, and has no record of its own
-                tombstones.append(records.group_tombstone(group.group_id))
-        removed = Removed(self.partition, self.epoch, group.group_id, gathering, list(places))
-        for at in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
-            turn.append(tombstones[at : at + TOMBSTONES_PER_BATCH], removed)
-            if gathering is not None:
-                gathering.waiting += 1
+            group.pending.clear()
+            self._let_go(group)
+        return ErrorCode.NONE
 
-    # --- appends that are over
+    def _let_go(self, group: Group) -> None:
+        """Forget a group of which nothing is left, in the log or on its way there."""
+        if _is_gone(group) and not group.offsets and self.groups.pop(group.group_id, None) is not None:
+            group.state = DEAD
 
-    def written(self, turn: Turn, write: Write, error: ErrorCode, position: int) -> None:
-        """An append of this shard is committed, or failed. position: of its first record, -1 if it failed."""
-        group = self.groups.get(write.group_id)
-        if isinstance(write, OffsetsStored):
+    # --- what has been written
+
+    def committed(self, turn: Turn, note: object) -> None:
+        """See Shard.committed."""
+        if isinstance(note, OffsetsStored):
+            turn.reply(note.call, note.response)
+        elif isinstance(note, Removed):
+            _one_less(turn, note.gathering)
+        elif isinstance(note, GroupStored):
+            group = self.groups.get(note.group_id)
             if group is not None:
-                _offsets_written(group, write, error, position)
-        elif isinstance(write, EmptyGroupStored | Removed):
-            if error is not ErrorCode.NONE:  # the log still says what was; it is corrected when it is next written
-                turn.happened(write.group_id, f"could not be written to __consumer_offsets: {error.name}")
-        elif group is None:
-            return
-        elif isinstance(write, GroupStored):
-            membership.assignment_stored(turn, group, write, error, self.config)
+                membership.assignment_stored(turn, group, note)
         else:
-            assert isinstance(write, StaticMemberReplaced), write
-            membership.static_member_stored(turn, group, write, error)
+            assert isinstance(note, StaticMemberReplaced), note
+            group = self.groups.get(note.group_id)
+            if group is not None:
+                membership.static_member_stored(turn, group, note)
 
-    # --- loading
+    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+        """See Shard.abandoned. Parked joins and syncs have been answered by `unload`."""
+        if isinstance(note, OffsetsStored):
+            _put_code(note, commit_error(code))
+            turn.reply(note.call, note.response)
+        elif isinstance(note, Removed):
+            for place in note.places:
+                place.error_code = append_error(code)  # type: ignore[attr-defined]
+            _one_less(turn, note.gathering)
 
-    def replay(self, key: bytes, value: bytes | None, *, position: int, producer_id: int = -1) -> None:
-        """Take in one record of the partition, in the order of the log.
+    def passed(self) -> None:
+        """See Shard.passed."""
+        on_the_way = self._on_the_way
+        while on_the_way and on_the_way[0][0] < self.high_watermark:
+            position, group_id, where, commit = on_the_way.popleft()
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.passed(where, commit, position)
+                if commit is None and not self.loading:
+                    self._let_go(group)
 
-        position: the offset of its batch's first record. producer_id: of a transactional batch, else -1.
-        Raises: DecodeError for a record that cannot be read.
-        """
-        assert self.loading, self.partition
-        about = records.read_key(key)
-        if isinstance(about, records.OffsetKey):
-            self._replay_offset(about, value, position, producer_id)
-        elif isinstance(about, str):
-            self._replay_group(about, value)
+    # --- replay
 
-    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
-        """Take in the marker that ends a producer's transaction."""
-        assert self.loading, self.partition
-        self.end_transaction(producer_id, commit=commit)
+    encode = staticmethod(records.encode)  # once an offset: a method that calls it would cost as much again
+    decode = staticmethod(records.decode)
+
+    def replay(self, record: GroupsRecord, *, position: int, producer_id: int = -1) -> None:
+        """See Shard.replay."""
+        group = self.groups.get(record.group_id)
+        if group is None:
+            group = self.groups[record.group_id] = Group(record.group_id, None)
+        if record.__class__ is OffsetRecord:
+            self._replay_offset(group, record, position, producer_id)
+            return
+        assert isinstance(record, GroupRecord), record
+        group.take(record.value)
+        if self.loading:  # live, a generation begins with its members' answers
+            group.state = STABLE if group.members else EMPTY
+
+    def _replay_offset(self, group: Group, record: OffsetRecord, position: int, producer_id: int) -> None:
+        where, commit = record.where, record.commit
+        if commit is not None:
+            commit = Commit(commit[0], commit[1], commit[2], commit[3], commit[4], position)
+        if producer_id >= 0:
+            group.offsets.put_in_transaction(producer_id, where, commit)
+            self._in_transactions.setdefault(producer_id, set()).add(group.group_id)
+        elif position >= self.high_watermark:
+            group.offsets.appended(where, commit, position)
+            self._on_the_way.append((position, group.group_id, where, commit))
+        elif commit is not None:
+            group.offsets.put(where, commit)
+        else:
+            group.offsets.drop(where)
+
+    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+        """See Shard.replay_marker."""
+        for group_id in self._in_transactions.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is None:
+                continue
+            for where, offset in group.offsets.end_transaction(producer_id).items():
+                if commit:
+                    group.offsets.appended(where, offset, position)
+                    self._on_the_way.append((position, group_id, where, offset))
+        self.passed()
 
     def loaded(self, turn: Turn) -> None:
-        """All records have been replayed: begin to serve."""
-        self.loading = False
+        """See Shard.loaded."""
         for group in list(self.groups.values()):
-            if group.state is EMPTY and group.generation == 0 and not group.offsets:
+            if _is_gone(group) and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went
                 continue
             if group.state_since_ms is None and group.protocol_type is None:
@@ -321,40 +352,31 @@ class GroupShard:
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
 
     def unload(self, turn: Turn) -> None:
-        """This broker no longer leads the partition: answer everybody, forget everything."""
+        """See Shard.unload."""
         for group in self.groups.values():
             membership.unload(turn, group)
         turn.cancel_timer("expiry", "")
         self.groups.clear()
 
-    def _replay_offset(self, key: records.OffsetKey, value: bytes | None, position: int, producer_id: int) -> None:
-        group = self.groups.get(key.group_id)
-        if group is None:
-            group = self.groups[key.group_id] = Group(key.group_id, None)
-        offsets = group.offsets
-        if value is None:
-            if producer_id >= 0:
-                offsets.drop_in_transaction(producer_id, key.where)
-            else:
-                offsets.drop(key.where)
-            return
-        commit = records.read_offset(value, position)
-        if producer_id >= 0:
-            offsets.begin_transaction(producer_id, {key.where: commit})
-            self._in_transactions.setdefault(producer_id, set()).add(key.group_id)
-        else:
-            offsets.put(key.where, commit)
-
-    def _replay_group(self, group_id: str, value: bytes | None) -> None:
-        before = self.groups.get(group_id)
-        group = Group(group_id, None) if value is None else records.read_group(group_id, value)
-        if before is not None:
-            group.offsets = before.offsets  # a tombstone of the group leaves offsets that were not deleted
-        self.groups[group_id] = group
-
     def _make(self, group_id: str, now_ms: int) -> Group:
         group = self.groups[group_id] = Group(group_id, now_ms)
         return group
+
+
+def _one_less(turn: Turn, gathering: Gathering) -> None:
+    gathering.waiting -= 1
+    if not gathering.waiting:
+        turn.reply(gathering.call, gathering.response)
+
+
+def _put_code(note: OffsetsStored, code: ErrorCode) -> None:
+    """Mark the partitions of a commit that failed; those refused before keep their own code."""
+    assert isinstance(note.response, OffsetCommitResponse | TxnOffsetCommitResponse), note.response
+    failed = set(note.partitions)
+    for topic in note.response.topics:
+        for each in topic.partitions:
+            if (topic.name, each.partition_index) in failed:
+                each.error_code = code
 
 
 def _member_of_generation(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -362,18 +384,6 @@ def _member_of_generation(group: Group, member_id: str, instance_id: str | None,
     if error is ErrorCode.NONE and generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return error
-
-
-def _offsets_written(group: Group, write: OffsetsStored, error: ErrorCode, position: int) -> None:
-    if write.producer_id >= 0:
-        if error is ErrorCode.NONE:
-            group.offsets.written_in_transaction(write.producer_id, write.offsets, position)
-        else:
-            group.offsets.fail_in_transaction(write.producer_id, write.offsets)
-    elif error is ErrorCode.NONE:
-        group.offsets.finish(write.number, write.offsets, position)
-    else:
-        group.offsets.fail(write.number, write.offsets)
 
 
 def _old_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
@@ -387,6 +397,11 @@ def _old_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPart
     return []
 
 
-def _is_spent(group: Group) -> bool:
-    """Whether nothing is left to keep a group for."""
-    return group.state is EMPTY and not group.offsets and not group.pending
+def _is_spent(group: Group, gone: list[TopicPartition]) -> bool:
+    """Whether nothing is left to keep a group for once these offsets are gone."""
+    return group.state is EMPTY and not group.pending and len(group.offsets.places()) == len(gone)
+
+
+def _is_gone(group: Group) -> bool:
+    """Whether the log, up to its end, knows of no such group, and nobody is about to join it."""
+    return group.state is EMPTY and group.generation == 0 and not group.pending and not group.offsets.places()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker.coordination import SLICE_BYTES
-from kbroker.groups import Caller
+from kbroker.coordinator import Caller
+from kbroker.coordinator.store import SLICE_BYTES
 from kbroker.log import Origin
 from kbroker.log.log import Log
 from kbroker.replica.partition import LeaderState
@@ -112,7 +112,7 @@ def committed(client: Client, index: int = 0) -> int:
 
 
 def groups_log(world: World) -> Log:
-    log = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP)).log
+    log = world.partition("__consumer_offsets", world.broker.groups.runtime.partition_of(GROUP)).log
     assert log is not None
     return log
 
@@ -228,8 +228,8 @@ def test_offsets_of_a_topic_without_an_id_are_shown_by_name_only(world: World, c
     commit(client, 7)
     unchecked = commit_request(1, topic="of-the-past")  # as if read from the log of another broker
     groups, now_ms = world.broker.groups, world.clock.now_ms()
-    world.broker.coordination.carry_out(groups.commit_offsets(unchecked, Caller(None, 8), now_ms), now_ms)
-    world.broker.coordination.replies.clear()
+    groups.runtime.carry_out(groups.commit_offsets(unchecked, Caller(None, 8), now_ms), now_ms)
+    world.broker.take_replies()
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
     by_name, by_id = client.ask(request, 9).groups[0].topics, client.ask(request, 10).groups[0].topics
     assert [topic.name for topic in by_name] == ["t", "of-the-past"]
@@ -285,7 +285,7 @@ def test_a_deleted_group_has_no_offsets(client: Client) -> None:
 
 
 def test_a_commit_waits_for_the_high_watermark(world: World, client: Client) -> None:
-    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    partition = world.partition("__consumer_offsets", world.broker.groups.runtime.partition_of(GROUP))
     partition.isr = (1, 2)
     number = client.send(commit_request(7), 8)
     assert client.look() == {}
@@ -318,7 +318,7 @@ def test_offsets_and_members_are_there_after_a_restart(world: World, client: Cli
 
 def lead_groups(world: World, *, leader: int) -> None:
     """The controller has elected a leader of the group's partition, in a new epoch."""
-    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    partition = world.partition("__consumer_offsets", world.broker.groups.runtime.partition_of(GROUP))
     state = LeaderState(1, leader, partition.leader_epoch + 1, (leader,), 1, (1, 2))
     world.replicas.become(partition.topic, partition.index, partition.topic_id, state, is_new=False)
     world.core.expire(world.clock.now_ms())
@@ -392,7 +392,7 @@ def test_a_log_start_that_moves_while_groups_are_loaded_is_followed(world: World
 def test_a_batch_that_cannot_be_read_does_not_cost_the_groups_behind_it(world: World, client: Client) -> None:
     commit(client, 7)
     unreadable = build_batch([Record(0, 0, b"\0\1?", b"?")])
-    partition = world.partition("__consumer_offsets", world.broker.groups.partition_of(GROUP))
+    partition = world.partition("__consumer_offsets", world.broker.groups.runtime.partition_of(GROUP))
     world.replicas.append(partition, memoryview(unreadable), -1, Origin.COORDINATOR, world.clock.wall_ms())
     commit(client, 8)
     world.restart()

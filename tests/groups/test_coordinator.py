@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.config.limits import PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
-from kbroker.groups import Append, Caller, Commit, GroupCoordinator, Reply, java_hash, partition_for, records
+from kbroker.coordinator import Caller, Reply, java_hash, partition_for
+from kbroker.groups import Commit, records
 from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
-from kbroker.groups.offsets import GroupOffsets
+from kbroker.groups.records import GroupRecord, OffsetRecord
 from kbroker.groups.shard import TOMBSTONES_PER_BATCH
 from protocol.errors import ErrorCode
 from protocol.message import DecodeError
@@ -24,6 +25,7 @@ from protocol.messages.group_offsets import (
 )
 from protocol.messages.groups import (
     DeleteGroupsRequest,
+    DeleteGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -42,6 +44,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from protocol.records.batch import unpack_header
 from tests.groups.theatre import subscription
 from tests.groups.world import World
 
@@ -99,23 +102,12 @@ def test_every_group_has_a_partition(group_id: str, partitions: int) -> None:
 
 def test_group_of_a_partition_led_elsewhere_is_not_coordinated_here() -> None:
     world = World()
-    groups = GroupCoordinator(world.config, world.chance, partitions=50)
-    mine = groups.partition_of("g")
-    groups.elected(mine, 1, 0)
-    groups.loaded(mine, 1, 0)
-    other = next(name for name in "abcdefh" if groups.partition_of(name) != mine)
-    assert groups.fetch_offsets("g", None) == {}
-    assert groups.fetch_offsets(other, None) is ErrorCode.NOT_COORDINATOR
-
-
-def test_older_epoch_neither_loads_nor_unloads() -> None:
-    world = World()
-    groups = world.groups
-    world.run(groups.elected(0, 5, world.now_ms))
-    groups.elected(0, 4, world.now_ms)
-    assert groups.shard_to_load(0, 4) is None
-    groups.resigned(0, 4, world.now_ms)
-    assert groups.shard_to_load(0, 5) is not None
+    world.runtime.resize(50)
+    mine = next(name for name in "abcdefh" if world.runtime.partition_of(name) != 0)
+    assert world.groups.fetch_offsets(mine, None) is ErrorCode.NOT_COORDINATOR
+    world.runtime.elected(world.runtime.partition_of(mine), 1, world.now_ms)
+    world.load()
+    assert world.groups.fetch_offsets(mine, None) == {}
 
 
 # --- states
@@ -133,35 +125,43 @@ def test_every_state_may_die() -> None:
 
 
 def test_offset_is_written_as_kafka_writes_it() -> None:
-    record = records.offset_record("g", ("t", 7), Commit(5, 3, "m", 1_000))
-    assert record.key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\7"
-    assert record.value == (
-        b"\0\3" + (5).to_bytes(8, "big") + (3).to_bytes(4, "big") + b"\0\1m" + (1_000).to_bytes(8, "big")
-    )
+    key, value = records.encode(OffsetRecord("g", ("t", 7), Commit(5, 3, "m", 1_000)))
+    assert key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\7"
+    assert value == b"\0\3" + (5).to_bytes(8, "big") + (3).to_bytes(4, "big") + b"\0\1m" + (1_000).to_bytes(8, "big")
 
 
 def test_offset_with_its_own_expiry_is_written_in_version_1() -> None:
-    record = records.offset_record("g", ("t", 7), Commit(5, 3, "m", 1_000, 2_000))
-    assert record.value is not None
-    assert record.value[:2] == b"\0\1"
-    assert records.read_offset(record.value, 9) == Commit(5, -1, "m", 1_000, 2_000, 9)
+    key, value = records.encode(OffsetRecord("g", ("t", 7), Commit(5, 3, "m", 1_000, 2_000)))
+    assert value is not None
+    assert value[:2] == b"\0\1"
+    assert records.decode(key, value) == OffsetRecord("g", ("t", 7), Commit(5, -1, "m", 1_000, 2_000))
+
+
+@pytest.mark.parametrize("record", [OffsetRecord("g", ("t", 7), None), GroupRecord("g", None)])
+def test_tombstone_is_read_as_it_was_written(record: records.GroupsRecord) -> None:
+    key, value = records.encode(record)
+    assert (value, records.decode(key, value)) == (None, record)
 
 
 def test_key_of_a_newer_kind_is_passed_by() -> None:
-    assert records.read_key(b"\0\3rest") is None
+    assert records.decode(b"\0\3rest", None) is None
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1", b"\0\2\0\5g"])
 def test_broken_key_is_a_decode_error(key: bytes) -> None:
     with pytest.raises(DecodeError):
-        records.read_key(key)
+        records.decode(key, None)
+
+
+OFFSET_KEY = records.encode(OffsetRecord("g", ("t", 7), None))[0]
+GROUP_KEY = records.encode(GroupRecord("g", None))[0]
 
 
 @given(st.binary())
 def test_any_value_is_read_or_refused(value: bytes) -> None:
-    for read in (lambda: records.read_offset(value, 0), lambda: records.read_group("g", value)):
+    for key in (OFFSET_KEY, GROUP_KEY):
         with suppress(DecodeError):
-            read()
+            records.decode(key, value)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_group_that_contradicts_itself_is_a_decode_error(leader: str, members: s
         members=[MemberMetadata(member_id=each, **member) for each in members],  # type: ignore[arg-type]
     )
     with pytest.raises(DecodeError):
-        records.read_group("g", encode_versioned(value, 3))
+        records.decode(GROUP_KEY, encode_versioned(value, 3))
 
 
 @given(st.binary())
@@ -304,26 +304,64 @@ def test_commit_is_as_old_as_a_client_of_version_1_says() -> None:
 def test_group_with_very_many_offsets_is_deleted_in_several_batches() -> None:
     world = World()
     committed(world, commit_request(partitions=2 * TOMBSTONES_PER_BATCH + 1))
+    before = len(world.store.batches[0])
     caller = world.call(2)
-    effects = world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), caller, world.now_ms)
-    appends = [effect for effect in effects if isinstance(effect, Append)]
-    assert [len(append.records) for append in appends] == [TOMBSTONES_PER_BATCH, TOMBSTONES_PER_BATCH, 1]
-    answers = []
-    for append, error in zip(appends, (NONE, ErrorCode.NOT_ENOUGH_REPLICAS, NONE), strict=True):
-        effects = world.groups.written(append.write, error, world.now_ms, position=-1 if error else 0)
-        answers.append([effect.response.results[0].error_code for effect in effects if isinstance(effect, Reply)])
-    assert answers == [[], [], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    answer = world.ask(
+        world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), caller, world.now_ms), caller
+    )
+    assert isinstance(answer, DeleteGroupsResponse)
+    sizes = [unpack_header(each, 0)[12] for each in world.store.batches[0][before:]]
+    assert (answer.results[0].error_code, sizes) == (NONE, [TOMBSTONES_PER_BATCH, TOMBSTONES_PER_BATCH, 1])
+
+
+def test_group_whose_tombstones_are_refused_keeps_what_the_log_has_of_it() -> None:
+    world = World()
+    committed(world, commit_request(partitions=2))
+    world.refuse_appends(ErrorCode.NOT_ENOUGH_REPLICAS)
+    caller = world.call(2)
+    answer = world.ask(
+        world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), caller, world.now_ms), caller
+    )
+    assert isinstance(answer, DeleteGroupsResponse)
+    assert answer.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(fetched(world)) == 2
+
+
+def test_reader_sees_an_offset_until_its_tombstone_is_committed() -> None:
+    world = World()
+    committed(world, commit_request())
+    world.hold_appends()
+    world.run(world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), world.call(2), world.now_ms))
+    before = fetched(world)
+    world.commit_appends()
+    assert (len(before), len(fetched(world))) == (1, 0)
+
+
+def test_group_deleted_while_its_tombstone_is_on_its_way_is_not_there() -> None:
+    world = World()
+    committed(world, commit_request())
+    world.hold_appends()
+    request = DeleteGroupsRequest(groups_names=["g"])
+    world.run(world.groups.delete_groups(request, world.call(2), world.now_ms))
+    caller = world.call(2)
+    answer = world.ask(world.groups.delete_groups(request, caller, world.now_ms), caller)
+    assert isinstance(answer, DeleteGroupsResponse)
+    assert answer.results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def fetched(world: World) -> dict[tuple[str, int], tuple[Commit, ErrorCode]]:
+    found = world.groups.fetch_offsets("g", None)
+    assert isinstance(found, dict)
+    return found
 
 
 def test_refused_partition_keeps_its_code_when_the_append_fails() -> None:
     world = World()
-    world.hold = True
+    world.refuse_appends(ErrorCode.NOT_ENOUGH_REPLICAS)
     caller = world.call(8)
     refused = {("t", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     request = commit_request(partitions=2)
-    assert world.ask(world.groups.commit_offsets(request, caller, world.now_ms, refused), caller) is None
-    world.fail_appends(ErrorCode.NOT_ENOUGH_REPLICAS)
-    answer = world.replies[caller.call]
+    answer = world.ask(world.groups.commit_offsets(request, caller, world.now_ms, refused), caller)
     assert isinstance(answer, OffsetCommitResponse)
     assert [each.error_code for each in answer.topics[0].partitions] == [
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -333,20 +371,33 @@ def test_refused_partition_keeps_its_code_when_the_append_fails() -> None:
 
 def test_commit_without_partitions_is_answered_at_once() -> None:
     world = World()
-    world.hold = True
+    world.hold_appends()
     assert committed(world, OffsetCommitRequest(group_id="g", topics=[])) == []
 
 
-def test_committed_append_is_acknowledged_even_if_leadership_is_gone_meanwhile() -> None:
+def test_commit_that_the_next_leader_may_not_have_is_not_acknowledged() -> None:
     world = World()
-    world.hold = True
+    world.hold_appends()
     caller = world.call(8)
-    world.run(world.groups.commit_offsets(commit_request(), caller, world.now_ms))
+    assert world.ask(world.groups.commit_offsets(commit_request(), caller, world.now_ms), caller) is None
     world.resign()
-    world.commit_appends()
     answer = world.replies[caller.call]
     assert isinstance(answer, OffsetCommitResponse)
-    assert answer.topics[0].partitions[0].error_code == NONE
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_later_of_two_commits_on_their_way_counts_once_it_is_committed_itself() -> None:
+    world = World()
+    world.hold_appends()
+    for offset in (1, 2):
+        request = commit_request()
+        request.topics[0].partitions[0].committed_offset = offset
+        world.run(world.groups.commit_offsets(request, world.call(8), world.now_ms))
+    world.store.marks[0] = 1
+    world.runtime.advanced(0, 1, world.now_ms)
+    first = (offset_of(world), offset_of(world, stable=True))
+    world.commit_appends()
+    assert (first, offset_of(world, stable=True)) == ((1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 2)
 
 
 # --- transactions
@@ -379,14 +430,14 @@ def test_offset_of_a_transaction_counts_from_its_marker_on() -> None:
     world = World()
     assert txn_commit(world, 7, 11) is NONE
     assert (offset_of(world), offset_of(world, stable=True)) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    world.groups.end_transaction(0, 7, commit=True)
+    world.end_transaction(7, commit=True)
     assert offset_of(world, stable=True) == 11
 
 
 def test_offset_of_an_aborted_transaction_never_counts() -> None:
     world = World()
     txn_commit(world, 7, 11)
-    world.groups.end_transaction(0, 7, commit=False)
+    world.end_transaction(7, commit=False)
     assert offset_of(world, stable=True) == -1
 
 
@@ -394,7 +445,7 @@ def test_transaction_does_not_undo_a_later_plain_commit() -> None:
     world = World()
     txn_commit(world, 7, 11)
     committed(world, commit_request())
-    world.groups.end_transaction(0, 7, commit=True)
+    world.end_transaction(7, commit=True)
     assert offset_of(world) == 5
 
 
@@ -409,7 +460,7 @@ def test_open_transaction_survives_a_restart() -> None:
     txn_commit(world, 7, 11)
     world.restart()
     assert offset_of(world, stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    world.groups.end_transaction(0, 7, commit=True)
+    world.end_transaction(7, commit=True)
     assert offset_of(world, stable=True) == 11
 
 
@@ -417,27 +468,40 @@ def test_marker_in_the_log_ends_the_transaction_at_replay() -> None:
     world = World()
     txn_commit(world, 7, 11)
     txn_commit(world, 8, 12)
-    groups = GroupCoordinator(world.config, world.chance, partitions=1)
-    groups.elected(0, 9, world.now_ms)
-    shard = groups.shard_to_load(0, 9)
-    assert shard is not None
-    for position, (record, producer_id) in enumerate(world.log):
-        shard.replay(record.key, record.value, position=position, producer_id=producer_id)
-    shard.replay_marker(7, commit=True)
-    shard.replay_marker(8, commit=False)
-    groups.loaded(0, 9, world.now_ms)
-    found = groups.fetch_offsets("g", None, require_stable=True)
-    assert isinstance(found, dict)
-    assert [commit.offset for commit, _ in found.values()] == [11]
+    world.store.append_marker(0, 7, commit=True)
+    world.store.append_marker(0, 8, commit=False)
+    world.restart()
+    assert [commit.offset for commit, _ in fetched(world).values()] == [11]
 
 
 def test_tombstone_in_a_transaction_takes_its_offset_back_at_replay() -> None:
     world = World()
     txn_commit(world, 7, 11)
     (record, _), *_ = world.log
-    world.log.append((record._replace(value=None), 7))
+    assert record.key is not None
+    world.store.append(0, [(record.key, None)], 7, 0)
     world.restart()
     assert offset_of(world, stable=True) == -1
+
+
+def test_plain_tombstone_takes_an_offset_out_of_transactions_live_and_at_replay() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.run(world.groups.partitions_deleted([("t", 0)], world.now_ms))
+    live = offset_of(world, stable=True)
+    world.restart()
+    world.end_transaction(7, commit=True)
+    assert (live, offset_of(world, stable=True)) == (-1, -1)
+
+
+def test_offset_of_a_transaction_is_not_there_before_its_marker_is_committed() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.hold_appends()
+    world.end_transaction(7, commit=True)
+    before = offset_of(world), offset_of(world, stable=True)
+    world.commit_appends()
+    assert (before, offset_of(world, stable=True)) == ((-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 11)
 
 
 def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_identity_only() -> None:
@@ -449,29 +513,11 @@ def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_ide
 
 def test_append_of_a_transaction_that_failed_leaves_nothing_behind() -> None:
     world = World()
-    world.hold = True
-    caller = world.call(3)
-    each = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
-    request = TxnOffsetCommitRequest(
-        transactional_id="x",
-        group_id="g",
-        producer_id=7,
-        producer_epoch=0,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[each])],
-    )
-    world.run(world.groups.commit_offsets_in_transaction(request, caller, world.now_ms))
-    world.fail_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.hold = False
-    world.groups.end_transaction(0, 7, commit=True)
-    assert offset_of(world, stable=True) == -1
-
-
-def test_group_of_a_failed_transaction_alone_has_nothing_to_keep_it_for() -> None:
-    offsets = GroupOffsets()
-    where, commit = ("t", 0), Commit(1, -1, "", committed_ms=0)
-    offsets.begin_transaction(7, {where: commit})
-    offsets.fail_in_transaction(7, [where])
-    assert not offsets
+    world.refuse_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert txn_commit(world, 7, 11) is ErrorCode.NOT_COORDINATOR
+    world.refuse_appends(None)
+    world.end_transaction(7, commit=True)
+    assert (offset_of(world, stable=True), world.shard.groups) == (-1, {})
 
 
 # --- bounds
@@ -518,8 +564,8 @@ def test_heartbeat_costs_no_append() -> None:
     member_id = joined(world, join_request(), version=3).member_id
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
     effects = world.groups.heartbeat(request, world.call(), world.now_ms)
-    assert not any(isinstance(effect, Append) for effect in effects)
     assert sum(isinstance(effect, Reply) for effect in effects) == 1
+    assert not world.log
 
 
 def test_member_may_be_named_without_its_instance() -> None:

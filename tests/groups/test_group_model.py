@@ -15,8 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kbroker.groups import Caller, GroupCoordinator
-from kbroker.groups.effects import Effect
+from kbroker.coordinator import Caller, Effect
 from kbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE, Group
 from kbroker.groups.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
 from protocol.errors import ErrorCode
@@ -42,7 +41,7 @@ from protocol.messages.groups import (
     SyncGroupResponse,
 )
 from tests.groups.theatre import subscription
-from tests.groups.world import World, config_of, replay
+from tests.groups.world import World, config_of
 
 PARTITIONS = range(6)
 SESSION_MS, REBALANCE_MS, INITIAL_DELAY_MS = 8_000, 12_000, 1_500
@@ -215,7 +214,7 @@ class RandomGroup(RuleBasedStateMachine):
             self.committed.pop(partition, None)
 
     def remove(self, effects: list[Effect]) -> None:
-        self.deleting = self.world.hold
+        self.deleting = self.world.store.hold
         self.world.run(effects)
         if self.group() is None:  # the next one begins with generation 1 again
             self.told = -1
@@ -228,20 +227,18 @@ class RandomGroup(RuleBasedStateMachine):
 
     @rule()
     def hold(self) -> None:
-        self.world.hold = True
+        self.world.hold_appends()
 
     @rule()
     def commit_appends(self) -> None:
-        self.world.hold = self.deleting = False
+        self.deleting = False
         self.world.commit_appends()
 
-    @precondition(lambda self: not self.deleting)  # the log would still say what was
-    @rule(error=st.sampled_from(FAILURES))
-    def fail_appends(self, error: ErrorCode) -> None:
-        self.world.hold = False
-        self.world.fail_appends(error)
+    @rule(error=st.sampled_from([*FAILURES, None]))
+    def refuse_appends(self, error: ErrorCode | None) -> None:
+        self.world.refuse_appends(error)
 
-    @precondition(lambda self: not self.world.appends_under_way)
+    @precondition(lambda self: not self.world.has_uncommitted)
     @rule()
     def restart(self) -> None:
         self.world.restart()
@@ -251,20 +248,15 @@ class RandomGroup(RuleBasedStateMachine):
 
     @invariant()
     def parked_calls_are_answered_in_time(self) -> None:
-        if not self.world.hold:
+        if not self.world.store.hold:
             late = [what for what in self.parked.values() if what[2] + LONGEST_WAIT_MS < self.world.now_ms]
             assert not late, late
 
     @invariant()
     def log_says_the_same(self) -> None:
-        if self.world.appends_under_way:
+        if self.world.has_uncommitted:
             return
-        reader = GroupCoordinator(self.world.config, self.world.chance, partitions=1)
-        reader.elected(0, 1_000_000, self.world.now_ms)
-        replay(reader, self.world.log, 1_000_000)
-        shard = reader.shard_to_load(0, 1_000_000)
-        assert shard is not None
-        read, present = shard.groups.get("g"), self.group()
+        read, present = self.world.reader().groups.get("g"), self.group()
         if present is None:
             assert read is None or (read.generation, read.offsets.committed) == (0, {})
             return
@@ -302,7 +294,7 @@ class RandomGroup(RuleBasedStateMachine):
         """With everything going well again and nobody asking, no call stays parked."""
         if not hasattr(self, "world"):
             return
-        self.world.hold = False
+        self.world.refuse_appends(None)
         self.world.commit_appends()
         self.world.wait(NEW_MEMBER_JOIN_TIMEOUT_MS + LONGEST_WAIT_MS)
         assert not self.parked
@@ -312,8 +304,7 @@ class RandomGroup(RuleBasedStateMachine):
     # ---
 
     def group(self) -> Group | None:
-        shard = self.world.groups._shards[0]
-        return shard.groups.get("g")
+        return self.world.shard.groups.get("g")
 
     def send(self, member: Member, what: str, caller: Caller, effects: list[Effect]) -> None:
         self.parked[caller.call] = (member, what, self.world.now_ms)

@@ -13,7 +13,8 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     fetch GROUP [stable] [TOPIC-PARTITION ...]
     describe GROUP | list [STATE ...] | delete GROUP ... | delete-offsets GROUP TOPIC-PARTITION ...
     topic-deleted TOPIC PARTITION ...
-    wait MS | hold appends | commit appends | fail appends CODE | resign | load begins | load ends | restart
+    wait MS | hold appends | commit appends | refuse appends CODE | accept appends
+    resign | load begins | load ends | restart
 
 A client remembers its group, member id and generation from the answers, as real ones do; `forget` makes it a newcomer.
 Member ids are shown as NAME/1, NAME/2, ... in the order in which they were handed out.
@@ -25,7 +26,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 
-from kbroker.groups import Caller
+from kbroker.coordinator import Caller
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.group_offsets import (
@@ -54,7 +55,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tests.groups.world import World, config_of, replay
+from tests.groups.world import World, config_of
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -219,7 +220,6 @@ class Stage:
 
     def do_commit(self, group_id: str, *words: str) -> None:
         if group_id == "appends":
-            self.world.hold = False
             self.world.commit_appends()
         else:
             self.commit(None, group_id, list(words))
@@ -277,23 +277,22 @@ class Stage:
         self.world.wait(int(delay_ms))
 
     def do_hold(self, _appends: str) -> None:
-        self.world.hold = True
+        self.world.hold_appends()
 
-    def do_fail(self, _appends: str, code: str) -> None:
-        self.world.hold = False
-        self.world.fail_appends(ErrorCode[code])
+    def do_refuse(self, _appends: str, code: str) -> None:
+        self.world.refuse_appends(ErrorCode[code])
+
+    def do_accept(self, _appends: str) -> None:
+        self.world.refuse_appends(None)
 
     def do_resign(self) -> None:
         self.world.resign()
 
     def do_load(self, which: str) -> None:
-        world = self.world
         if which == "begins":
-            world.epoch += 1
-            world.run(world.groups.elected(0, world.epoch, world.now_ms))
+            self.world.elect()
         else:
-            replay(world.groups, world.log, world.epoch)
-            world.run(world.groups.loaded(0, world.epoch, world.now_ms))
+            self.world.load()
 
     def do_restart(self) -> list[str]:
         self.world.restart()

@@ -6,26 +6,16 @@ Everything is in memory and moves only when told to, so a test is a list of what
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
-from kbroker.groups import (
-    Append,
-    Caller,
-    CancelTimer,
-    Effect,
-    GroupCoordinator,
-    Happened,
-    Record,
-    Reply,
-    SetTimer,
-    TimerKey,
-    Write,
-)
-from kbroker.timing import KeyedTimers
+from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
+from kbroker.coordinator.loading import replay_batches
+from kbroker.groups import GroupCoordinator, GroupShard, group_shards
 from protocol.errors import ErrorCode
 from protocol.message import Message
+from protocol.records import Record
+from tests.coordinator.memory import MemoryStore
 
 START_MS = 1_000_000
 
@@ -53,29 +43,34 @@ def config_of(**static: str) -> BrokerConfig:
 class World:
     """One broker that leads the only partition of __consumer_offsets.
 
-    hold: appends stay uncommitted until `commit_appends`. replies: answers by call. observe: told of each at once.
-    lines: what the log was told.
+    store.hold: appends stay uncommitted until `commit_appends`. replies: answers by call. observe: told of each at
+    once. lines: what the log was told.
     """
 
     def __init__(self, config: BrokerConfig | None = None, seed: int = 1) -> None:
         self.config = config or config_of()
         self.chance = SeededChance(seed)
         self.now_ms = START_MS
-        self.epoch = 0
-        self.log: list[tuple[Record, int]] = []
+        self.store = MemoryStore()
         self.replies: dict[object, Message] = {}
         self.lines: list[str] = []
-        self.hold = False
         self.observe: Callable[[], None] = lambda: None
         self._calls = 0
-        self._start()
-        self.run(self.groups.elected(0, self.epoch, self.now_ms))
-        self.run(self.groups.loaded(0, self.epoch, self.now_ms))
+        self.groups = self.coordinator()
+        self.elect()
+        self.load()
 
-    def _start(self) -> None:
-        self.groups = GroupCoordinator(self.config, self.chance, partitions=1)
-        self._timers: KeyedTimers[TimerKey] = KeyedTimers(self.now_ms)
-        self._uncommitted: deque[tuple[Write, int]] = deque()
+    def coordinator(self) -> GroupCoordinator:
+        """A coordinator over the same log, which knows nothing yet."""
+        make = group_shards(self.config, self.chance, self.store)
+        self.runtime: Runtime[GroupShard] = Runtime(
+            "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
+        )
+        return GroupCoordinator(self.runtime)
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.groups.runtime.shards[0]
 
     # --- clients
 
@@ -88,78 +83,81 @@ class World:
         self.run(effects)
         return self.replies.get(caller.call)
 
-    # --- effects
-
     def run(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._do(effect)
-        if not self.hold:
-            self.commit_appends()
+        self.runtime.carry_out(effects, self.now_ms)
 
-    def _do(self, effect: Effect) -> None:
-        if isinstance(effect, Reply):
-            assert effect.call not in self.replies, f"{effect.call} answered twice: {effect.response}"
-            self.replies[effect.call] = effect.response
-            self.observe()
-        elif isinstance(effect, Append):
-            self._uncommitted.append((effect.write, len(self.log)))
-            self.log += [(record, effect.producer_id) for record in effect.records]
-        elif isinstance(effect, SetTimer):
-            self._timers.set(effect.key, effect.deadline_ms)
-        elif isinstance(effect, CancelTimer):
-            self._timers.cancel(effect.key)
-        else:
-            assert isinstance(effect, Happened), effect
-            self.lines.append(f"{effect.group_id} {effect.what}")
+    def _reply(self, reply: Reply) -> None:
+        assert reply.call not in self.replies, f"{reply.call} answered twice: {reply.response}"
+        self.replies[reply.call] = reply.response
+        self.observe()
 
-    def commit_appends(self) -> None:
-        while self._uncommitted:
-            write, position = self._uncommitted.popleft()
-            for effect in self.groups.written(write, ErrorCode.NONE, self.now_ms, position):
-                self._do(effect)
+    def _happened(self, happened: Happened) -> None:
+        self.lines.append(f"{happened.name} {happened.what}")
 
-    def fail_appends(self, error: ErrorCode) -> None:
-        """The records of all appends under way are cut off again."""
-        failed, self._uncommitted = self._uncommitted, deque()
-        if failed:
-            del self.log[failed[0][1] :]
-        for write, _ in failed:
-            self.run(self.groups.written(write, error, self.now_ms))
+    # --- the log
 
     @property
-    def appends_under_way(self) -> int:
-        return len(self._uncommitted)
+    def log(self) -> list[tuple[Record, int]]:
+        return self.store.records(0)
+
+    @property
+    def has_uncommitted(self) -> bool:
+        return self.store.end(0) > self.store.high_watermark(0)
+
+    def hold_appends(self) -> None:
+        self.store.hold = True
+
+    def commit_appends(self) -> None:
+        self.store.hold = False
+        self.runtime.advanced(0, self.store.commit(0), self.now_ms)
+
+    def refuse_appends(self, error: ErrorCode | None) -> None:
+        """From now on appends are refused; None: no more."""
+        self.store.refuse = error
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        position = self.store.append_marker(0, producer_id, commit=commit)
+        self.shard.advance(self.store.high_watermark(0))
+        self.shard.replay_marker(producer_id, commit=commit, position=position)
 
     # --- time
 
     def wait(self, delay_ms: int) -> None:
         """Let time pass, from one timer to the next."""
         until_ms = self.now_ms + delay_ms
-        while (next_ms := self._timers.next_deadline_ms()) is not None and next_ms <= until_ms:
+        while (next_ms := self.runtime.next_deadline_ms()) is not None and next_ms <= until_ms:
             self.now_ms = max(self.now_ms, next_ms)
-            while (key := self._timers.pop_due(self.now_ms)) is not None:
-                self.run(self.groups.timer(key, self.now_ms))
+            self.runtime.expire(self.now_ms)
         self.now_ms = until_ms
 
     # --- the life of a broker
 
+    def elect(self) -> None:
+        self.runtime.elected(0, 1, self.now_ms)
+
+    def load(self) -> None:
+        while self.runtime.next_deadline_ms() == 0:
+            self.runtime.expire(self.now_ms)
+
     def resign(self) -> None:
-        self.epoch += 1
-        self.run(self.groups.resigned(0, self.epoch, self.now_ms))
+        self.runtime.resigned(0, self.now_ms)
 
     def restart(self) -> None:
         """The process dies; a new one reads what was committed."""
-        if self._uncommitted:
-            del self.log[self._uncommitted[0][1] :]
-        self.epoch += 1
-        self._start()
-        self.run(self.groups.elected(0, self.epoch, self.now_ms))
-        replay(self.groups, self.log, self.epoch)
-        self.run(self.groups.loaded(0, self.epoch, self.now_ms))
+        self.store.cut(0)
+        self.groups = self.coordinator()
+        self.elect()
+        self.load()
 
-
-def replay(groups: GroupCoordinator, log: list[tuple[Record, int]], epoch: int) -> None:
-    shard = groups.shard_to_load(0, epoch)
-    assert shard is not None
-    for position, (record, producer_id) in enumerate(log):
-        shard.replay(record.key, record.value, position=position, producer_id=producer_id)
+    def reader(self) -> GroupShard:
+        """Another broker's shard, which has replayed the log and serves nobody yet."""
+        runtime = self.runtime
+        try:
+            shard = self.coordinator().runtime._make(0, 1)
+        finally:
+            self.runtime = runtime
+        shard.advance(self.store.high_watermark(0))
+        part = self.store.read(0, 0)
+        if part is not None:
+            replay_batches(shard, "__consumer_offsets", part.data, 0)
+        return shard

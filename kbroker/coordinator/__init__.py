@@ -1,0 +1,35 @@
+"""What every coordinator is made of: a shard of state for each partition of a topic, and one way into it."""
+
+from kbroker.coordinator.effects import (
+    Caller,
+    CancelTimer,
+    Effect,
+    Happened,
+    Reply,
+    SetTimer,
+    TimerKey,
+    Turn,
+)
+from kbroker.coordinator.routing import java_hash, partition_for
+from kbroker.coordinator.runtime import Runtime
+from kbroker.coordinator.shard import Shard
+from kbroker.coordinator.store import Appended, KeyValue, Store, TopicStore
+
+__all__ = [
+    "Appended",
+    "Caller",
+    "CancelTimer",
+    "Effect",
+    "Happened",
+    "KeyValue",
+    "Reply",
+    "Runtime",
+    "SetTimer",
+    "Shard",
+    "Store",
+    "TimerKey",
+    "TopicStore",
+    "Turn",
+    "java_hash",
+    "partition_for",
+]

@@ -1,0 +1,122 @@
+"""What an operation of a coordinator wants done: the nouns that flow out of its shards.
+
+Every operation gathers a list of these, in order, in its `Turn`. Whoever called it (an API handler, a timer, the high
+watermark) has the runtime carry them out. A call for which no Reply is among them is parked: its Reply comes with a
+later step. What must survive is written through the turn, to the log first; see shard.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from protocol.errors import ErrorCode
+from protocol.message import Message
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.shard import Shard
+
+Call: TypeAlias = object  # whatever the caller wants back with the answer; never looked into
+
+
+class Caller(NamedTuple):
+    """Who asks: the call to answer, and what the request's header and connection say.
+
+    client_host: "/" and the address, as Kafka writes it.
+    """
+
+    call: Call
+    version: int = 0
+    client_id: str = ""
+    client_host: str = "/"
+
+
+class TimerKey(NamedTuple):
+    """One timer of a shard; setting it again moves it.
+
+    kind: a word of the shard's own. name: the group or transaction that it is about, "" for the shard itself.
+    member_id: the member, "" for the whole group.
+    """
+
+    kind: str
+    partition: int
+    name: str = ""
+    member_id: str = ""
+
+
+class Reply(NamedTuple):
+    """Answer a call, now."""
+
+    call: Call
+    response: Message
+
+
+class SetTimer(NamedTuple):
+    """Call `timer(key)` at this time, unless the key is set again or cancelled before."""
+
+    key: TimerKey
+    deadline_ms: int
+
+
+class CancelTimer(NamedTuple):
+    """Forget a timer; it may be none."""
+
+    key: TimerKey
+
+
+class Written(NamedTuple):
+    """A shard has written something that somebody waits for: look whether it is committed already."""
+
+    partition: int
+
+
+class Happened(NamedTuple):
+    """A line for the log: what an operator wants to know of a group or a transaction."""
+
+    name: str
+    what: str
+
+
+Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Happened
+
+
+class Turn:
+    """One operation under way: the time it happens at, the way to the log, and the effects gathered so far.
+
+    shard: None where there is none to ask, and nothing will be written.
+    """
+
+    __slots__ = ("_shard", "effects", "now_ms", "partition")
+
+    def __init__(self, now_ms: int, shard: Shard[Any] | None = None) -> None:
+        self.now_ms = now_ms
+        self.partition = -1 if shard is None else shard.partition
+        self.effects: list[Effect] = []
+        self._shard = shard
+
+    def write(
+        self, records: Sequence[Any], note: object | None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> ErrorCode:
+        """Append records, in one batch, and apply them; see Shard.write."""
+        assert self._shard is not None, records
+        code = self._shard.write(records, note, producer_id, producer_epoch)
+        if note is not None and code is ErrorCode.NONE:
+            self.effects.append(Written(self.partition))
+        return code
+
+    def reply(self, call: Call, response: Message) -> None:
+        """Answer a call."""
+        self.effects.append(Reply(call, response))
+
+    def set_timer(self, kind: str, name: str, delay_ms: int, member_id: str = "") -> None:
+        """Set one of the shard's timers, `delay_ms` from now."""
+        key = TimerKey(kind, self.partition, name, member_id)
+        self.effects.append(SetTimer(key, self.now_ms + delay_ms))
+
+    def cancel_timer(self, kind: str, name: str, member_id: str = "") -> None:
+        """Forget one of the shard's timers."""
+        self.effects.append(CancelTimer(TimerKey(kind, self.partition, name, member_id)))
+
+    def happened(self, name: str, what: str) -> None:
+        """Tell the log."""
+        self.effects.append(Happened(name, what))

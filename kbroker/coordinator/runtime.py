@@ -1,0 +1,197 @@
+"""The runtime of one coordinator on this broker: its shards come, load, serve and go with the partitions it leads.
+
+Between the handlers (and the core's clock) on one side, and the shards of `groups` or `txn` on the other. A handler
+asks `find` for the shard of a group or transaction, has it do something, and hands over the effects; this answers,
+keeps the timers, follows the high watermark. It decides nothing about groups or transactions.
+
+A partition that this broker begins to lead is replayed in slices between other requests, since a large one takes long;
+until then its shard answers COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kbroker.coordinator.effects import CancelTimer, Effect, Happened, Reply, SetTimer, TimerKey, Written
+from kbroker.coordinator.loading import replay_batches
+from kbroker.coordinator.routing import partition_for
+from kbroker.coordinator.shard import Shard
+from kbroker.coordinator.store import Store
+from kbroker.timing import KeyedTimers
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import RecordError
+
+if TYPE_CHECKING:
+    from kbroker.log.log import Log
+    from kbroker.replica import Partition
+
+S = TypeVar("S", bound=Shard[Any])
+
+log = logging.getLogger("kbroker.coordinator")
+
+
+class _Loading(Generic[S]):
+    """A shard being replayed. offset: of the record to go on with."""
+
+    __slots__ = ("offset", "shard")
+
+    def __init__(self, shard: S) -> None:
+        self.shard = shard
+        self.offset = 0
+
+
+class Runtime(Generic[S]):
+    """The shards of one coordinator topic.
+
+    make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
+    wants to know. partitions: of the topic; may become known later, with `resize`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: int,
+        store: Store,
+        make: Callable[[int, int], S],
+        answer: Callable[[Reply], None],
+        happened: Callable[[Happened], None],
+        now_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.shards: dict[int, S] = {}
+        self._store = store
+        self._make = make
+        self._answer = answer
+        self._happened = happened
+        self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
+        self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
+        self._loading: deque[_Loading[S]] = deque()
+
+    # --- whose is it
+
+    def partition_of(self, key: str) -> int:
+        """The partition of the topic that a group or transactional id belongs to."""
+        return partition_for(key, self.partitions)
+
+    def resize(self, partitions: int) -> None:
+        """The number of partitions that the topic really has, however many were configured."""
+        self.partitions = partitions
+
+    def find(self, key: str) -> S | ErrorCode:
+        """The shard of a group or transactional id, or why it cannot be asked here."""
+        shard = self.shards.get(partition_for(key, self.partitions))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
+
+    # --- effects
+
+    def carry_out(self, effects: Iterable[Effect], now_ms: int) -> None:
+        """Do what an operation wants, in order, and what follows from what it has written."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._answer(effect)
+            elif isinstance(effect, SetTimer):
+                self._timers.set(effect.key, effect.deadline_ms)
+            elif isinstance(effect, CancelTimer):
+                self._timers.cancel(effect.key)
+            elif isinstance(effect, Written):
+                shard = self.shards.get(effect.partition)
+                if shard is not None:
+                    self._tell_committed(shard, now_ms)
+            else:
+                assert isinstance(effect, Happened), effect
+                self._happened(effect)
+
+    def _tell_committed(self, shard: S, now_ms: int) -> None:
+        """Carry out what follows from a shard's records being committed, until nothing does."""
+        while (note := shard.take_committed()) is not None:
+            turn = shard.turn(now_ms)
+            shard.committed(turn, note)
+            self.carry_out(turn.effects, now_ms)
+
+    # --- time
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `expire` next; 0 while a partition is being loaded."""
+        return 0 if self._loading else self._timers.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> None:
+        """Timers that are due; a slice of what is being loaded."""
+        while (key := self._timers.pop_due(now_ms)) is not None:
+            shard = self.shards.get(key.partition)
+            if shard is not None and not shard.loading:
+                turn = shard.turn(now_ms)
+                shard.timer(turn, key)
+                self.carry_out(turn.effects, now_ms)
+        if self._loading:
+            self._load_slice(now_ms)
+
+    # --- partitions of the topic
+
+    def moved(self, partition: Partition, now_ms: int) -> None:
+        """A partition of the topic has records, another leader, or another high watermark.
+
+        A new epoch under the same leader (a follower has gone, replicas are moved) leaves its shard as it is.
+        """
+        index = partition.index
+        log = partition.log if partition.is_leader else None
+        led = self._led.get(index)
+        if led is not log:
+            if led is not None:
+                del self._led[index]
+                self.resigned(index, now_ms)
+            if log is not None:
+                self._led[index] = log
+                self.elected(index, partition.leader_epoch, now_ms)
+        if log is not None:
+            self.advanced(index, log.high_watermark, now_ms)
+
+    def advanced(self, partition: int, high_watermark: int, now_ms: int) -> None:
+        """What is below the high watermark of a partition is committed."""
+        shard = self.shards.get(partition)
+        if shard is not None and not shard.loading:
+            shard.advance(high_watermark)
+            self._tell_committed(shard, now_ms)
+
+    def elected(self, partition: int, epoch: int, now_ms: int) -> None:
+        """This broker leads a partition from now on: its records are replayed, then it is served."""
+        self.resigned(partition, now_ms)
+        shard = self.shards[partition] = self._make(partition, epoch)
+        self._loading.append(_Loading(shard))
+
+    def resigned(self, partition: int, now_ms: int) -> None:
+        """This broker leads a partition no longer: parked calls are sent to the new coordinator."""
+        shard = self.shards.pop(partition, None)
+        if shard is None:
+            return
+        self._loading = deque(each for each in self._loading if each.shard is not shard)
+        turn = shard.turn(now_ms)
+        shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.carry_out(turn.effects, now_ms)
+
+    def _load_slice(self, now_ms: int) -> None:
+        """Replay about a slice's bytes of the first partition in line; at its end, its shard is served."""
+        loading = self._loading[0]
+        shard = loading.shard
+        shard.advance(self._store.high_watermark(shard.partition))
+        try:
+            part = self._store.read(shard.partition, loading.offset)
+            if part is not None:
+                loading.offset = replay_batches(shard, self.topic, part.data, part.offset)
+                return
+        except RecordError as error:
+            log.error("%s-%d: stopped loading at %s", self.topic, shard.partition, error)
+        except KafkaError as error:  # the directory goes offline, and this broker resigns from the partition
+            log.error("%s-%d: cannot be loaded: %s", self.topic, shard.partition, error)
+            self._loading.popleft()
+            return
+        self._loading.popleft()
+        shard.loading = False
+        turn = shard.turn(now_ms)
+        shard.loaded(turn)
+        self.carry_out(turn.effects, now_ms)

@@ -1,0 +1,136 @@
+"""One partition's share of a coordinator's state: written to the log first, and changed by replay alone.
+
+A coordinator's own shard (groups/shard.py, txn/shard.py) is a subclass. It lives as long as this broker leads the
+partition in one leader epoch. What has to survive it goes one way:
+
+    an operation -> records -> `write`: appended as the leader -> `replay` -> `committed`, below the high watermark
+    the next leader ->          loading: read from the log     -> `replay`
+
+so that what another broker finds in the log is what this one served. An append that fails has changed nothing, and
+there is nothing to undo: `write` says so to the operation, which answers. What has been applied and may still be lost
+with the leadership (it is above `high_watermark`) is known as such, and no answer speaks of it before `committed`.
+What need not survive (parked calls, timers, who has joined a rebalance) is the subclass's own, and is changed at will.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from kbroker.coordinator.effects import TimerKey, Turn
+from kbroker.coordinator.store import KeyValue, Store
+from protocol.errors import ErrorCode, KafkaError
+
+R = TypeVar("R")  # the kind of records: values that `encode` and `decode` turn into bytes and back
+
+log = logging.getLogger("kbroker.coordinator")
+
+
+class Shard(ABC, Generic[R]):
+    """The generic half of a shard. loading: until `loaded`, nothing but replay touches it.
+
+    high_watermark: what is below it is committed. waiting: (end offset, note) of what has been written and is to be
+    told to `committed`, in the order of the log.
+    """
+
+    def __init__(self, partition: int, epoch: int, store: Store) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.loading = True
+        self.high_watermark = 0
+        self.waiting: deque[tuple[int, object]] = deque()
+        self._store = store
+
+    def turn(self, now_ms: int) -> Turn:
+        """Begin an operation."""
+        return Turn(now_ms, self)
+
+    def write(
+        self, records: Sequence[R], note: object | None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> ErrorCode:
+        """Append records in one batch and apply them. Returns: NONE, or why nothing was written and nothing changed.
+
+        note: given to `committed` when the high watermark has passed the batch, or to `abandoned` when this shard is
+        dropped before; None if nobody waits. producer_id, producer_epoch: of the transaction that the batch is in.
+        """
+        assert records, note
+        assert not self.loading, self.partition
+        encoded = [self.encode(record) for record in records]
+        try:
+            first, end, high_watermark = self._store.append(self.partition, encoded, producer_id, producer_epoch)
+        except KafkaError as error:
+            log.warning("a coordinator cannot write to its partition %d: %s", self.partition, error)
+            return error.code
+        self.advance(high_watermark)
+        for record in records:
+            self.replay(record, position=first, producer_id=producer_id)
+        if note is not None:
+            self.waiting.append((end, note))
+        return ErrorCode.NONE
+
+    def advance(self, high_watermark: int) -> None:
+        """What is below `high_watermark` is committed. Whoever waited for it is found by `take_committed`."""
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.passed()
+
+    def take_committed(self) -> object | None:
+        """The next note whose records are committed; None if there is no more."""
+        if self.waiting and self.waiting[0][0] <= self.high_watermark:
+            return self.waiting.popleft()[1]
+        return None
+
+    def drop(self, turn: Turn, code: ErrorCode) -> None:
+        """This broker leads the partition no longer: answer everybody, forget everything."""
+        self.unload(turn)
+        while self.waiting:
+            self.abandoned(turn, self.waiting.popleft()[1], code)
+
+    # --- what the subclass knows
+
+    @abstractmethod
+    def encode(self, record: R) -> KeyValue:
+        """A record as it is stored; a value of None is a tombstone."""
+
+    @abstractmethod
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """The record in these bytes; None for one of a newer Kafka, to be passed by. Raises: DecodeError."""
+
+    @abstractmethod
+    def replay(self, record: R, *, position: int, producer_id: int = -1) -> None:
+        """Apply one record: the only way into the state that is stored.
+
+        position: the offset of its batch's first record; committed already if that is below `high_watermark`.
+        producer_id: of a transactional batch, else -1.
+        """
+
+    @abstractmethod
+    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+        """Apply the marker that ends a producer's transaction in this partition."""
+
+    @abstractmethod
+    def passed(self) -> None:
+        """`high_watermark` has moved: what is below it is committed."""
+
+    @abstractmethod
+    def committed(self, turn: Turn, note: object) -> None:
+        """What was written with `note` is committed."""
+
+    @abstractmethod
+    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+        """What was written with `note` may or may not be there for the next leader: answer whoever waited."""
+
+    @abstractmethod
+    def loaded(self, turn: Turn) -> None:
+        """All records have been replayed: begin to serve. `loading` is over already."""
+
+    @abstractmethod
+    def unload(self, turn: Turn) -> None:
+        """Another broker leads the partition: send parked calls there, cancel timers, forget the state."""
+
+    @abstractmethod
+    def timer(self, turn: Turn, key: TimerKey) -> None:
+        """A deadline that was set has passed."""

@@ -1,0 +1,105 @@
+"""A coordinator's topic, as its shards see it: append as the leader, read from the start, ask how far it is committed.
+
+`TopicStore` is the one over this broker's replicas; tests have one in memory. It knows batches and no record's meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from kbroker.log import Origin
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record
+from protocol.records.content import build_batch
+
+if TYPE_CHECKING:
+    from kbroker.ports import Clock
+    from kbroker.replica import ReplicaManager
+
+KeyValue: TypeAlias = tuple[bytes, bytes | None]
+ALL_REPLICAS = -1
+SLICE_BYTES = 256 << 10  # replayed between two other requests: some 3 ms
+
+
+class Appended(NamedTuple):
+    """Where a batch has gone. high_watermark: of the partition, right after."""
+
+    first_offset: int
+    end_offset: int
+    high_watermark: int
+
+
+class Slice(NamedTuple):
+    """Whole batches, from a partition. offset: of the first record wanted of them."""
+
+    offset: int
+    data: memoryview
+
+
+class Store(Protocol):
+    """The partitions of one topic."""
+
+    def append(self, partition: int, records: Sequence[KeyValue], producer_id: int, producer_epoch: int) -> Appended:
+        """Append one batch as the partition's leader; transactional if producer_id >= 0.
+
+        Raises: KafkaError, and then nothing has been appended.
+        """
+        ...
+
+    def read(self, partition: int, offset: int) -> Slice | None:
+        """Some batches from `offset` on, or from the log start if that is later; None at the end of the log.
+
+        Raises: KafkaError if the storage fails, RecordError if there is no batch where there should be one.
+        """
+        ...
+
+    def high_watermark(self, partition: int) -> int:
+        """How far a partition is committed; 0 if it is not there."""
+        ...
+
+
+class TopicStore:
+    """A coordinator's topic in this broker's replicas."""
+
+    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec_id: int = 0) -> None:
+        self.topic = topic
+        self._replicas = replicas
+        self._clock = clock
+        self._codec_id = codec_id
+
+    def append(self, partition: int, records: Sequence[KeyValue], producer_id: int, producer_epoch: int) -> Appended:
+        """See Store."""
+        found = self._replicas.find(self.topic, partition)
+        wall_ms = self._clock.wall_ms()
+        batch = build_batch(
+            [Record(at, wall_ms, key, value) for at, (key, value) in enumerate(records)],
+            codec_id=self._codec_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id >= 0,
+        )
+        plan = self._replicas.append(found, memoryview(batch), ALL_REPLICAS, Origin.COORDINATOR, wall_ms)
+        high_watermark = 0 if found.log is None else found.log.high_watermark
+        return Appended(plan.first_offset, plan.last_offset + 1, high_watermark)
+
+    def read(self, partition: int, offset: int) -> Slice | None:
+        """See Store."""
+        found = self._replicas.find(self.topic, partition)
+        log = found.log
+        if log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{partition} is offline")
+        offset = max(offset, log.log_start_offset)  # it moves where the topic is not compacted
+        try:
+            fetched = log.read(offset, SLICE_BYTES, log.log_end_offset)
+            return None if fetched.region is None else Slice(offset, memoryview(fetched.region.read()))
+        except OSError as error:
+            raise self._replicas.storage_error(found, error) from error
+
+    def high_watermark(self, partition: int) -> int:
+        """See Store."""
+        try:
+            log = self._replicas.find(self.topic, partition).log
+        except KafkaError:
+            return 0
+        return 0 if log is None else log.high_watermark
