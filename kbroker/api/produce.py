@@ -7,7 +7,7 @@ closed if an append failed, for that is all the client can be told. A batch that
 answered, and shown to consumers, once it is durable: the fsync runs beside the loop, and covers all that was appended
 until it began, so nobody waits for more than two of them.
 
-A batch that is refused for one of its records names the first such record (KIP-467).
+A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
 
 Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator; a
 compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a request over
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import HANGUP, SILENCE
 from kbroker.api.routes import Route
-from kbroker.config.limits import LONGEST_FSYNC_MS
+from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS
+from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from protocol.errors import ErrorCode, KafkaError
@@ -74,6 +75,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics: list[TopicProduceResponse] = []
     failed = False
+    nameable = NAMED_RECORDS
     for topic in request.topic_data:
         name = topic.name if call.version < TOPIC_IDS_SINCE else _name_of(topic, call)
         answers: list[PartitionProduceResponse] = []
@@ -82,7 +84,8 @@ def produce(request: ProduceRequest, call: Call) -> Result:
                 answers.append(_append(call, name, data, request.acks, appended, wall_ms))
             except KafkaError as error:
                 failed = True
-                answers.append(_failure(data.index, error, _log_start(call, name, data.index)))
+                answers.append(_failure(data.index, error, _log_start(call, name, data.index), nameable))
+                nameable -= len(answers[-1].record_errors)
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if request.acks == 0:
         return HANGUP if failed else SILENCE
@@ -219,18 +222,23 @@ def _log_start(call: Call, topic: str | None, index: int) -> int:
     return partition.log.log_start_offset if partition is not None and partition.log is not None else -1
 
 
-def _failure(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
+def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1) -> PartitionProduceResponse:
+    """nameable: how many of its records are named at most; the first always is."""
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
         code = ErrorCode.INVALID_RECORD
     answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
     if code not in _SAY_NO_LOG_START:
         answer.log_start_offset = log_start_offset
-    if isinstance(error, RecordError) and error.index is not None:
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=error.index, batch_index_error_message=error.reason)
-        ]
+    if isinstance(error, RefusedRecordsError):
+        answer.record_errors = [_named(at, why) for at, why in error.records[: max(nameable, 1)]]
+    elif isinstance(error, RecordError) and error.index is not None:
+        answer.record_errors = [_named(error.index, error.reason)]
     return answer
+
+
+def _named(batch_index: int, why: str) -> BatchIndexAndErrorMessage:
+    return BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=why)
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:

@@ -9,8 +9,9 @@ The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, U
 
 from __future__ import annotations
 
-from kbroker.config.limits import RECORDS_PER_COMPRESSED_BATCH
+from kbroker.config.limits import NAMED_RECORDS, RECORDS_PER_COMPRESSED_BATCH
 from kbroker.log.config import LogConfig
+from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
@@ -32,7 +33,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, record_times
+from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, refused_records
 from protocol.records.control_records import ControlType, parse_marker
 
 _CLIENT = Origin.CLIENT  # looked up once
@@ -212,32 +213,47 @@ def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig
             f"{header[12]} records in a compressed batch, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
         )
     facts = check_records(records, 0, header)
-    if config.compact and facts[3] >= 0:
-        raise RecordError(ErrorCode.INVALID_RECORD, 0, "a record without a key on a compacted topic", facts[3])
+    limits = None
     if config.limits_timestamps:
-        earliest = now_ms - config.message_timestamp_before_max_ms
-        latest = now_ms + config.message_timestamp_after_max_ms
+        limits = (now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms)
         lowest, highest = (header[8], header[8]) if header[5] & LOG_APPEND_TIME else (facts[2], facts[0])
-        if lowest != NO_TIMESTAMP and not earliest <= lowest <= highest <= latest:
-            raise _untimely(records, header, earliest, latest)
+        if lowest == NO_TIMESTAMP or limits[0] <= lowest <= highest <= limits[1]:
+            limits = None  # kept by all
+    if limits is not None or (config.compact and facts[3] >= 0):
+        raise _unwanted(records, header, limits, needs_key=config.compact)
     return facts
 
 
-def _untimely(records: memoryview, header: HeaderTuple, earliest: int, latest: int) -> RecordError:
-    """Which record's timestamp is the first outside the limits; only called once one is."""
-    index, timestamp = next(
-        (index, timestamp)
-        for index, (_, timestamp) in enumerate(record_times(records, 0, header))
-        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
+def _unwanted(
+    records: memoryview, header: HeaderTuple, limits: tuple[int, int] | None, *, needs_key: bool
+) -> RefusedRecordsError:
+    """Which records have no key where one is needed, or a timestamp outside the limits; only called once one has."""
+    own_limits = None if header[5] & LOG_APPEND_TIME else limits
+    found = refused_records(records, 0, header, needs_key=needs_key, limits=own_limits, most=NAMED_RECORDS)
+    if own_limits is not limits:  # all have the batch's own timestamp
+        keyless = {index for index, _ in found}
+        every = range(min(header[12], NAMED_RECORDS))
+        found = [(index, None if index in keyless else header[8]) for index in every]
+    code = ErrorCode.INVALID_RECORD if limits is None else ErrorCode.INVALID_TIMESTAMP
+    return RefusedRecordsError(code, [(index, _why_unwanted(index, at, limits)) for index, at in found])
+
+
+def _why_unwanted(index: int, timestamp: int | None, limits: tuple[int, int] | None) -> str:
+    if timestamp is None or limits is None:
+        return "Compacted topic cannot accept message without key"
+    return (
+        f"Timestamp {timestamp} of message with offset {index} is out of range. "
+        f"The timestamp should be within [{limits[0]}, {limits[1]}]"
     )
-    reason = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
-    return RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, index)
 
 
 def _append_time(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
     """The batch's largest timestamp, on a topic with LogAppendTime or in a batch that claims to have it."""
     if header[5] & LOG_APPEND_TIME and (config.log_append_time or header[8] == NO_TIMESTAMP):
-        raise _refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not say that a timestamp is LogAppendTime")
+        why = "Producer should not set timestamp type to LogAppendTime."
+        raise RefusedRecordsError(
+            ErrorCode.INVALID_TIMESTAMP, [(index, why) for index in range(min(header[12], NAMED_RECORDS))]
+        )
     return now_ms if config.log_append_time else header[8]
 
 

@@ -6,6 +6,11 @@ Raised by the parsers, which know no path, and given one by whoever read the fil
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode, KafkaError
+
+SHOWN_RECORDS = 3
 
 
 class CorruptFileError(Exception):
@@ -36,6 +41,21 @@ class NewerFormatError(CorruptFileError):
 def lacks_descriptors(error: OSError) -> bool:
     """Whether something could not be opened only because too much is open: nothing is wrong with the disk."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class RefusedRecordsError(KafkaError):
+    """A batch has records that its topic does not take. records: index in the batch, and why, as the client is told.
+
+    The text is Apache's, which scripts look for. Source: LogValidator of Apache Kafka 3.9.
+    """
+
+    def __init__(self, code: ErrorCode, records: Sequence[tuple[int, str]]) -> None:
+        why = "invalid timestamp"
+        if code is not ErrorCode.INVALID_TIMESTAMP:
+            shown = ", ".join(f"RecordError(batchIndex={at}, message='{text}')" for at, text in records[:SHOWN_RECORDS])
+            why = f"{len(records)} record errors in total, and only showing the first three errors at most: [{shown}]"
+        super().__init__(code, f"One or more records have been rejected due to {why}")
+        self.records = records
 
 
 def reason_of(error: OSError) -> str:

@@ -159,6 +159,52 @@ def _walk(
     return 0, count, stop, highest, highest_at, lowest, keyless, disordered
 
 
+def refused(
+    buffer: Readable,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base_timestamp: int,
+    needs_key: bool,
+    limits: tuple[int, int] | None,
+    most: cython.Py_ssize_t,
+) -> list[tuple[int, int | None]]:
+    """Which of the records that `walk` has checked with the same arguments a topic does not take, at most so many.
+
+    needs_key: whether a key may not be missing. limits: the first and the last timestamp allowed; records without one
+    may have none. Returns: index and bad timestamp of each, None where the key is missing.
+    """
+    view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
+    data: cython.pointer[cython.const[cython.uchar]]
+    position: cython.Py_ssize_t = start
+    index: cython.Py_ssize_t
+    size: cython.longlong
+    delta: cython.longlong
+    stop: cython.Py_ssize_t
+    found: list[tuple[int, int | None]] = []
+    walk(buffer, start, end, count, base_timestamp)
+    earliest, latest = (_SMALLEST_INT64, _LARGEST_INT64) if limits is None else limits
+    if cython.compiled:
+        data = cython.address(view[0]) if end > start else cython.NULL
+    else:
+        data = buffer
+    for index in range(count):
+        if len(found) >= most:
+            break
+        size, position = _varint(data, position, end, 32)
+        stop = position + size
+        delta, position = _varint(data, position + 1, stop, 64)
+        size, position = _varint(data, position, stop, 32)
+        size, position = _varint(data, position, stop, 32)
+        timestamp = base_timestamp + delta
+        if size < 0 and needs_key:
+            found.append((index, None))
+        elif timestamp != -1 and not earliest <= timestamp <= latest:
+            found.append((index, timestamp))
+        position = stop
+    return found
+
+
 def accept(
     buffer: memoryview, most_bytes: cython.Py_ssize_t, base_offset: cython.longlong, leader_epoch: cython.longlong
 ) -> HeaderTuple | None:

@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record
-from protocol.records._walker import accept, pack, parse, walk
+from protocol.records._walker import accept, pack, parse, refused, walk
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -49,6 +49,7 @@ __all__ = [
     "parse_set",
     "rebuild_batch",
     "record_times",
+    "refused_records",
 ]
 
 LARGEST_DELTA = 2**31 - 1
@@ -100,6 +101,25 @@ def record_times(
         offset_delta, _ = _varint(body, after, _UINT32)
         yield base_offset + offset_delta, header[8] if header[5] & LOG_APPEND_TIME else base_timestamp + timestamp_delta
         at += size
+
+
+def refused_records(
+    buffer: memoryview,
+    position: int,
+    header: HeaderTuple,
+    *,
+    needs_key: bool,
+    limits: tuple[int, int] | None,
+    most: int,
+    limit: int = LIMIT_BYTES,
+) -> list[tuple[int, int | None]]:
+    """The records of the batch at `position` that a topic does not take: index, and timestamp if that is why.
+
+    needs_key: whether a missing key is why. limits: the timestamps allowed, both ends included; None allows all.
+    most: how many of them are wanted. header, limit, errors: as for `check_records`.
+    """
+    body, start, end = _body(buffer, position, header, limit)
+    return refused(body, start, end, header[12], header[7], needs_key, limits, most)
 
 
 def _varint(data: Readable, at: int, mask: int) -> tuple[int, int]:

@@ -83,14 +83,37 @@ def test_a_batch_over_max_message_bytes_is_refused(world: World, client: Client)
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize(("version", "named"), [(7, []), (8, [1]), (9, [1])])
-def test_a_refused_record_is_named(world: World, client: Client, version: int, named: list[int]) -> None:
+@pytest.mark.parametrize(("version", "named"), [(7, []), (8, [1, 2]), (9, [1, 2])])
+def test_every_refused_record_is_named(world: World, client: Client, version: int, named: list[int]) -> None:
     world.create("dated", message_timestamp_after_max_ms="1000")
     now_ms = world.clock.wall_ms()
-    records = batch(b"a", b"b", b"c", timestamps=(now_ms, now_ms + 5000, now_ms))
+    records = batch(b"a", b"b", b"c", timestamps=(now_ms, now_ms + 5000, now_ms + 5001))
     answer = produced(client.ask(produce(records=records, topic="dated"), version))
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [each.batch_index for each in answer.record_errors] == named
+
+
+def test_a_request_names_so_many_records_and_the_first_of_each_batch(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.api.produce.NAMED_RECORDS", 3)
+    world.create("keyed", partitions=3, cleanup_policy="compact")
+    request = produce(b"a", b"b", topic="keyed")
+    parts = [PartitionProduceData(index=index, records=batch(b"a", b"b")) for index in range(3)]
+    request.topic_data[0].partition_data = parts
+    answers = client.ask(request, 9).responses[0].partition_responses
+    named = [[each.batch_index for each in answer.record_errors] for answer in answers]
+    assert named == [[0, 1], [0], [0]]
+
+
+def test_what_a_refused_record_is_told_are_the_words_that_scripts_know(world: World, client: Client) -> None:
+    world.create("keyed", cleanup_policy="compact")
+    answer = produced(client.ask(produce(b"a", b"b", topic="keyed"), 9))
+    assert answer.error_message == (
+        "One or more records have been rejected due to 2 record errors in total, and only showing the first three "
+        "errors at most: [RecordError(batchIndex=0, message='Compacted topic cannot accept message without key'), "
+        "RecordError(batchIndex=1, message='Compacted topic cannot accept message without key')]"
+    )
 
 
 def test_messages_of_the_old_formats_are_no_batch(client: Client) -> None:

@@ -7,7 +7,8 @@ from contextlib import nullcontext
 import pytest
 
 from kbroker.log import LogConfig, Origin
-from protocol.errors import ErrorCode
+from kbroker.log.errors import RefusedRecordsError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.batch import BatchHeader, unpack_header
 from protocol.records.content import build_batch, parse_set
@@ -240,15 +241,45 @@ def test_a_record_without_a_key_is_refused_on_a_compacted_topic_and_named() -> N
     log = open_at(new_disk(), LogConfig(cleanup_policy=frozenset({"compact"})))
     with refused(ErrorCode.INVALID_RECORD) as raised:
         log.append_as_leader(batch(2, records=record(0, b"x", b"k") + record(1, b"x")), 0, NOW)
-    assert raised.value.index == 1
+    assert named(raised) == [1]
 
 
-def test_the_first_record_with_a_bad_timestamp_is_named() -> None:
+def named(raised: pytest.ExceptionInfo[KafkaError]) -> list[int]:
+    assert isinstance(raised.value, RefusedRecordsError)
+    return [index for index, _ in raised.value.records]
+
+
+def test_every_record_with_a_bad_timestamp_is_named() -> None:
     log = open_at(new_disk(), LogConfig(message_timestamp_after_max_ms=500))
-    records = record(0, b"x") + record(1, b"x", timestamp_delta=501)
+    records = record(0, b"x") + record(1, b"x", timestamp_delta=501) + record(2, b"x", timestamp_delta=502)
     with refused(ErrorCode.INVALID_TIMESTAMP) as raised:
-        log.append_as_leader(batch(2, records=records), 0, NOW)
-    assert raised.value.index == 1
+        log.append_as_leader(batch(3, records=records), 0, NOW)
+    assert named(raised) == [1, 2]
+
+
+def test_a_batch_with_a_bad_timestamp_and_a_missing_key_is_refused_for_the_timestamp() -> None:
+    log = open_at(new_disk(), LogConfig(cleanup_policy=frozenset({"compact"}), message_timestamp_after_max_ms=500))
+    records = record(0, b"x") + record(1, b"x", b"k", timestamp_delta=501) + record(2, b"x", b"k")
+    with refused(ErrorCode.INVALID_TIMESTAMP) as raised:
+        log.append_as_leader(batch(3, records=records), 0, NOW)
+    assert named(raised) == [0, 1]
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_every_record_of_a_batch_that_claims_log_append_time_is_named(timestamp_type: str) -> None:
+    log = open_at(new_disk(), LogConfig(message_timestamp_type=timestamp_type))
+    records = batch(2, attributes=8, records=record(0, b"x") + record(1, b"x"), max_timestamp=-1)
+    with refused(ErrorCode.INVALID_TIMESTAMP) as raised:
+        log.append_as_leader(records, 0, NOW)
+    assert named(raised) == [0, 1]
+
+
+def test_no_more_records_are_named_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.log.append.NAMED_RECORDS", 2)
+    log = open_at(new_disk(), LogConfig(cleanup_policy=frozenset({"compact"})))
+    with refused(ErrorCode.INVALID_RECORD) as raised:
+        log.append_as_leader(batch(3, records=record(0, b"x") + record(1, b"x") + record(2, b"x")), 0, NOW)
+    assert named(raised) == [0, 1]
 
 
 def test_a_wrong_max_timestamp_is_put_right() -> None:

@@ -135,6 +135,31 @@ def test_timestamps_beyond_64_bits_are_refused(walker: Any) -> None:
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 
 
+STAMPED = [
+    Record(at, timestamp, key, b"") for at, (timestamp, key) in enumerate([(5, b"k"), (9, None), (-1, b""), (20, b"k")])
+]
+
+
+@pytest.mark.parametrize(
+    ("needs_key", "limits", "most", "found"),
+    [
+        (False, None, 9, []),
+        (True, None, 9, [(1, None)]),
+        (False, (5, 20), 9, []),
+        (False, (6, 19), 9, [(0, 5), (3, 20)]),
+        (True, (10, 19), 9, [(0, 5), (1, None), (3, 20)]),
+        (True, (10, 19), 2, [(0, 5), (1, None)]),
+        (True, (10, 19), 0, []),
+        (False, (-(2**63), 2**63 - 1), 9, []),
+    ],
+)
+def test_records_that_a_topic_refuses_are_found(
+    walker: Any, needs_key: bool, limits: tuple[int, int] | None, most: int, found: list[tuple[int, int | None]]
+) -> None:
+    body = b"x" + walker.pack(STAMPED, 0, 5)
+    assert walker.refused(memoryview(body), 1, len(body), 4, 5, needs_key, limits, most) == found
+
+
 @pytest.mark.parametrize("cut", range(len(TWO)))
 def test_every_truncation_is_an_invalid_record(walker: Any, cut: int) -> None:
     with pytest.raises(RecordError) as caught:
