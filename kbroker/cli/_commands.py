@@ -11,6 +11,13 @@ from kbroker.cli import complain
 
 COMMANDS = {
     "start": ("kbroker.cli.start:start", "Run a broker."),
+    "topics": ("kbroker.cli.topics:topics", "List, describe, create, alter and delete topics."),
+    "groups": ("kbroker.cli.groups:groups", "Consumer groups: their members, offsets and lag."),
+    "configs": ("kbroker.cli.configs:configs", "Describe and alter settings of topics and brokers."),
+    "cluster": ("kbroker.cli.cluster:cluster", "Brokers of a cluster, their log directories and API versions."),
+    "reassign": ("kbroker.cli.reassign:reassign", "Move partitions between brokers."),
+    "produce": ("kbroker.cli.produce:produce", "Write records from standard input or files to a topic."),
+    "consume": ("kbroker.cli.consume:consume", "Print the records of topics, and follow them."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
 }

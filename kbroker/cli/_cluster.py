@@ -1,0 +1,161 @@
+"""How the commands reach a cluster: a stock client's connection, its settings, and its failures in one line each.
+
+The client is kafka-python's, so these commands work against any Kafka cluster, and the broker's own code has no part
+in them. It is an extra (`pip install 'kbroker[cli]'`, docs/decisions/0020-cli-client.md): a broker in somebody's test
+environment must not decide which kafka-python that environment has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from kbroker.properties import parse_properties
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
+MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
+
+
+class Cluster(NamedTuple):
+    """Where a cluster is and how to speak to it. settings: the client's own, in kafka-python's spelling."""
+
+    bootstrap: str
+    settings: Mapping[str, Any]
+
+    def admin(self) -> KafkaAdminClient:
+        """A connected admin client. Raises: ClickException where no broker answers."""
+        from kafka.admin import KafkaAdminClient
+
+        return KafkaAdminClient(**self.options(KafkaAdminClient.DEFAULT_CONFIG))
+
+    def options(self, known: Mapping[str, Any], **own: Any) -> dict[str, Any]:
+        """Arguments for one of the client's classes. known: its settings. own: what the command has decided.
+
+        A setting of another of its classes is left out: one file of settings serves all commands.
+        Raises: ClickException that names a setting which none of them has.
+        """
+        from kafka import KafkaConsumer, KafkaProducer
+
+        options = {"bootstrap_servers": self.bootstrap.split(","), "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **own}
+        everybody = {**KafkaConsumer.DEFAULT_CONFIG, **KafkaProducer.DEFAULT_CONFIG, **known}
+        for key, value in self.settings.items():
+            name = key.replace(".", "_").replace("-", "_")
+            if name not in everybody:
+                near = difflib.get_close_matches(name, everybody, 1)
+                hint = f"; did you mean {near[0].replace('_', '.')}?" if near else ""
+                raise click.ClickException(f"{key}: no setting of kafka-python{hint}")
+            if name in known:
+                options[name] = _typed(key, value, known[name])
+        return options
+
+
+def speaks_to_cluster(command: Command) -> Command:
+    """Give a command the options that lead to a cluster; it is called with a Cluster as its first argument."""
+
+    @click.option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT[,...]",
+        default=DEFAULT_BOOTSTRAP,
+        envvar="KBROKER_BOOTSTRAP_SERVER",
+        show_default=True,
+        show_envvar=True,
+        help="Brokers to begin with.",
+    )
+    @click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A properties file of client settings.",
+    )
+    @click.option("-X", "settings", metavar="KEY=VALUE", multiple=True, help="A client setting; may be repeated.")
+    @functools.wraps(command)
+    def called(
+        *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any
+    ) -> Any:
+        try:
+            import kafka.errors as client
+        except ImportError:
+            raise click.ClickException(MISSING) from None
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
+        cluster = Cluster(bootstrap_server, _settings(command_config, settings))
+        try:
+            return command(cluster, **arguments)
+        except (client.KafkaError, ValueError, AssertionError) as error:  # the latter two: settings that cannot be
+            raise click.ClickException(said_by_client(error, cluster.bootstrap)) from None
+
+    return called  # type: ignore[return-value]  # click's decorators keep what they decorate
+
+
+def said_by_client(error: Exception, bootstrap: str) -> str:
+    """A client's error in one line, without the requests it likes to print."""
+    from kafka import errors
+
+    if "Unable to bootstrap" in str(error):
+        return f"no broker answers at {bootstrap}"
+    if isinstance(error, errors.IncompatibleBrokerVersion | errors.UnsupportedVersionError):
+        return f"the broker at {bootstrap} does not serve what this needs: {_plain(error)}"
+    if isinstance(error, errors.BrokerResponseError) and error.description:
+        return f"{error.message}: {error.description}"
+    return _plain(error)
+
+
+def said_by_broker(code: int, text: str | None) -> str:
+    """An error code of an answer in one line. text: the broker's own, if it gave one."""
+    from kafka import errors
+
+    kind = errors.for_code(code)
+    return f"{kind.message or kind.__name__}: {text or kind.description or 'no reason given'}"
+
+
+def name_of(kind: object) -> str | None:
+    """The error's name where the client gives a class of error, an error or the word OK; None if all went well."""
+    if kind is None or kind == "OK" or getattr(kind, "errno", None) == 0:
+        return None
+    return getattr(kind, "message", None) or str(kind)
+
+
+def _plain(error: Exception) -> str:
+    return str(error.args[0]) if error.args and error.args[0] else type(error).__name__
+
+
+def _settings(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            settings.update(parse_properties(file.read()))
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise click.ClickException(f"-X {each}: write it as KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+def _typed(key: str, value: str, default: object) -> Any:
+    """A setting's text as the kind of thing that its default is."""
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise click.ClickException(f"{key}={value}: true or false is allowed")
+        return value.lower() == "true"
+    for kind in (int, float):
+        if isinstance(default, kind):
+            try:
+                return kind(value)
+            except ValueError:
+                raise click.ClickException(f"{key}={value}: a number is allowed") from None
+    if default is None:
+        with suppress(ValueError):
+            return int(value)
+    return value

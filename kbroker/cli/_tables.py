@@ -1,0 +1,59 @@
+"""What the cluster commands print: a table for people, JSON for programs.
+
+A table is coloured and ruled on a terminal, and plain columns without either in a pipe. JSON is one document.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 10_000  # characters: a pipe has no width, and a column cut short would be of no use to a script
+UNKNOWN = "-"
+
+
+def show_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = "") -> None:
+    """Rows under their columns. columns: keys of the rows, in order; numbers are put to the right, None is a dash."""
+    rows = list(rows)
+    on_terminal = sys.stdout.isatty()
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=SIMPLE_HEAD if on_terminal else None,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        is_number = any(isinstance(value, int) for value in values)
+        heading = column.replace("_", "-").upper()
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=not on_terminal)
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(width=None if on_terminal else WIDE, highlight=False).print(table)
+
+
+def printable(text: str) -> str:
+    """Text of a client's choosing with control characters shown as escapes: a terminal obeys some of them."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _cell(value: Any) -> Text:
+    if value is None or value == "":
+        return Text(UNKNOWN, style="dim")
+    if isinstance(value, list | tuple):
+        return Text(",".join(map(str, value)) or UNKNOWN)
+    return Text(printable(str(value)))

@@ -1,0 +1,113 @@
+"""`kbroker cluster`: what kafka-cluster.sh, kafka-log-dirs.sh and kafka-broker-api-versions.sh tell, in one command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli._actions import actions, chosen
+from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._tables import show_json, show_table
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+ACTIONS = {
+    "describe": "Brokers and controller.",
+    "cluster-id": "The cluster's id alone.",
+    "log-dirs": "Log directories of each broker, their size and space.",
+    "api-versions": "What the brokers serve, by API.",
+}
+
+
+@click.command("cluster")
+@speaks_to_cluster
+@actions(ACTIONS)
+@click.option("--topic", "topics", multiple=True, help="With --log-dirs: the partitions of this topic.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
+def cluster(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> int:
+    """The cluster itself: brokers, log directories, API versions.
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    action = chosen(ACTIONS)
+    admin = cluster.admin()
+    try:
+        if action == "cluster-id":
+            click.echo(admin.describe_cluster()["cluster_id"])
+        elif action == "describe":
+            _describe(admin.describe_cluster(), as_json=as_json)
+        elif action == "log-dirs":
+            _log_dirs(admin, topics, as_json=as_json)
+        else:
+            _api_versions(admin, as_json=as_json)
+    finally:
+        admin.close()
+    return 0
+
+
+def _describe(found: dict[str, Any], *, as_json: bool) -> None:
+    rows = [
+        {
+            "broker": each["broker_id"],
+            "host": each["host"],
+            "port": each["port"],
+            "rack": each["rack"],
+            "role": "controller" if each["broker_id"] == found["controller_id"] else None,
+        }
+        for each in sorted(found["brokers"], key=lambda each: each["broker_id"])
+    ]
+    if as_json:
+        show_json({"cluster_id": found["cluster_id"], "controller": found["controller_id"], "brokers": rows})
+        return
+    click.echo(f"Cluster {found['cluster_id']}, {len(rows)} broker{'s' * (len(rows) != 1)}")
+    show_table(("broker", "host", "port", "rack", "role"), rows)
+
+
+def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool) -> None:
+    rows = [
+        {
+            "broker": broker["broker"],
+            "log_dir": directory["log_dir"],
+            "topic": topic["name"],
+            "partition": part["partition_index"],
+            "bytes": part["partition_size"],
+            "offset_lag": part["offset_lag"],
+            "is_future": part["is_future_key"],
+        }
+        for broker in admin.describe_log_dirs()
+        for directory in broker["log_dirs"]
+        for topic in directory["topics"]
+        for part in topic["partitions"]
+        if not topics or topic["name"] in topics
+    ]
+    rows.sort(key=lambda row: (row["broker"], row["log_dir"], row["topic"], row["partition"]))
+    if as_json:
+        show_json(rows)
+    elif topics:
+        show_table(tuple(rows[0]) if rows else (), rows)
+    else:
+        show_table(("broker", "log_dir", "partitions", "bytes"), _summed(rows))
+
+
+def _summed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each directory."""
+    sums: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in rows:
+        place = row["broker"], row["log_dir"]
+        total = sums.setdefault(place, {"broker": place[0], "log_dir": place[1], "partitions": 0, "bytes": 0})
+        total["partitions"] += 1
+        total["bytes"] += row["bytes"]
+    return list(sums.values())
+
+
+def _api_versions(admin: KafkaAdminClient, *, as_json: bool) -> None:
+    rows = [
+        {"key": int(api), "api": api.name, "min": first, "max": last}
+        for api, (first, last) in sorted(admin.api_versions().items())
+    ]
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(("key", "api", "min", "max"), rows)

@@ -1,0 +1,140 @@
+"""`kbroker configs`: settings of topics and brokers. Options are those of Apache's kafka-configs.sh.
+
+Unlike it: settings that hold for all brokers (--entity-default) are not reached, since the client library has no way
+to name them; users, clients and quotas are not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli._actions import actions, chosen
+from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._tables import show_json, show_table
+from kbroker.properties import parse_properties
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+ACTIONS = {"describe": "Show settings.", "alter": "Change settings."}
+_KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
+_COLUMNS = ("entity", "name", "value", "source", "read_only")
+
+
+@click.command("configs")
+@speaks_to_cluster
+@actions(ACTIONS)
+@click.option("--entity-type", type=click.Choice(list(_KINDS)), help="Of what.")
+@click.option("--entity-name", help="Which one; all of them if it is left out (--describe).")
+@click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
+@click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
+@click.option("--all", "show_all", is_flag=True, help="Describe all settings, not only those made at run time.")
+@click.option("--add-config", metavar="K=V,K=[V,V]", help="Settings to make; a list of values in brackets.")
+@click.option("--add-config-file", type=click.Path(exists=True, dir_okay=False), help="A properties file of them.")
+@click.option("--delete-config", metavar="K,K", help="Settings to take back to their defaults.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
+def configs(cluster: Cluster, as_json: bool, show_all: bool, **options: Any) -> int:
+    """Settings of topics and brokers: describe, alter.
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    action = chosen(ACTIONS)
+    kind, name = _entity(options)
+    admin = cluster.admin()
+    try:
+        if action == "describe":
+            _describe(admin, kind, name, show_all=show_all, as_json=as_json)
+        else:
+            _alter(admin, kind, name, options)
+    finally:
+        admin.close()
+    return 0
+
+
+def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What is meant, and which one."""
+    short = {"topics": options["topic"], "brokers": options["broker"]}
+    given = [kind for kind, name in short.items() if name is not None]
+    if len(given) + (options["entity_type"] is not None) != 1:
+        raise click.UsageError("say whose settings: --topic T, --broker ID, or --entity-type with --entity-name")
+    kind = options["entity_type"] or given[0]
+    name = options["entity_name"] if options["entity_type"] else short[kind]
+    if kind == "brokers" and name is not None and not name.isdecimal():
+        raise click.UsageError(f"broker {name}: a broker's id is a number")
+    return kind, name
+
+
+def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all: bool, as_json: bool) -> None:
+    from kafka.admin import ConfigResource
+
+    names = [name] if name is not None else _names(admin, kind)
+    resources = [ConfigResource(_KINDS[kind], each) for each in names]
+    found = admin.describe_configs(resources, config_filter="all") if resources else {}
+    rows = [
+        {
+            "entity": each,
+            "name": key,
+            "value": "(sensitive)" if data["is_sensitive"] else data["value"],
+            "source": data["config_source"],
+            "read_only": data["read_only"],
+        }
+        for each, settings in sorted(found.get(_KINDS[kind].lower(), {}).items())
+        for key, data in sorted(settings.items())
+        if show_all or data["config_source"].startswith("DYNAMIC")
+    ]
+    if as_json:
+        show_json(rows)
+    elif rows:
+        show_table(_COLUMNS, rows)
+    else:
+        click.echo(f"Nothing is set for {kind} {', '.join(names)}; --all shows defaults too.", err=True)
+
+
+def _names(admin: KafkaAdminClient, kind: str) -> list[str]:
+    if kind == "topics":
+        return sorted(admin.list_topics())
+    if kind == "brokers":
+        return [str(each["broker_id"]) for each in admin.describe_cluster()["brokers"]]
+    return sorted(each["group_id"] for each in admin.list_groups())
+
+
+def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mapping[str, Any]) -> None:
+    from kafka.admin import ConfigResource
+
+    if name is None:
+        raise click.UsageError("--alter wants --entity-name")
+    changes: dict[str, Any] = {}
+    if options["add_config_file"]:
+        with open(options["add_config_file"], encoding="utf-8") as file:
+            changes.update({key: ("SET", value) for key, value in parse_properties(file.read()).items()})
+    changes.update({key: ("SET", value) for key, value in _pairs(options["add_config"] or "").items()})
+    changes.update({key.strip(): ("DELETE", None) for key in (options["delete_config"] or "").split(",") if key})
+    if not changes:
+        raise click.UsageError("--alter wants --add-config, --add-config-file or --delete-config")
+    answers = admin.alter_configs([ConfigResource(_KINDS[kind], name, changes)], raise_on_unknown=False)
+    result = answers[_KINDS[kind].lower()][name]
+    if result != "OK":
+        raise click.ClickException(str(result).partition(": ")[2] or str(result))
+    click.echo(f"Completed updating config for {kind.removesuffix('s')} {name}.")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=1,b=[2,3]`: commas between brackets are a value's own."""
+    pairs: list[str] = [""]
+    depth = 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            pairs.append("")
+        else:
+            pairs[-1] += character
+    found: dict[str, str] = {}
+    for pair in filter(None, pairs):
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"--add-config {pair}: write it as KEY=VALUE")
+        found[key.strip()] = value[1:-1] if value[:1] == "[" and value[-1:] == "]" else value
+    return found

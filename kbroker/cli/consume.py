@@ -1,0 +1,220 @@
+"""`kbroker consume`: the records of topics on standard output, from anywhere in the log to its end or for ever.
+
+Options are kcat's, and the longer ones of kafka-console-consumer.sh. On a terminal each record is a line of its own
+with where it is, its time, key, value and headers, over a live line of rate and lag; in a pipe it is the value alone,
+as kcat prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._records import as_json, formatter, shown, unescaped
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.consumer.fetcher import ConsumerRecord
+
+    Write = Callable[[Iterable[ConsumerRecord]], None]
+
+POLL_MS = 250  # how long a look at an idle topic waits: as often as the live line moves
+LAG_SECONDS = 1.0  # between two questions for the ends of the log
+OFFSETS = "beginning, end, stored, N, -N, s@MILLISECONDS"
+
+
+@click.command("consume")
+@speaks_to_cluster
+@click.argument("more", metavar="[TOPIC]...", nargs=-1)
+@click.option("--topic", "-t", "topics", multiple=True, help="A topic; may be repeated.")
+@click.option("--partition", "-p", "partitions", type=int, multiple=True, help="Only this partition.")
+@click.option("--offset", "-o", default=None, metavar="WHERE", help=f"Where to begin: {OFFSETS}.  [default: end]")
+@click.option("--from-beginning", is_flag=True, help="The same as -o beginning.")
+@click.option("--exit", "-e", "stop_at_end", is_flag=True, help="Stop at what is the end of the log now.")
+@click.option("--max-messages", "-c", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
+@click.option("--group", "-G", help="Consume as a member of this group, and commit.")
+@click.option(
+    "--isolation-level", type=click.Choice(["read_uncommitted", "read_committed"]), default="read_uncommitted"
+)
+@click.option("--format", "-f", "form", metavar="FORMAT", help="%s value, %k key, %t %p %o %T %h, \\n ... as kcat.")
+@click.option("--key-delimiter", "-K", metavar="STRING", help="Print keys too, and this between key and value.")
+@click.option("--delimiter", "-D", default="\\n", metavar="STRING", help="After each value.  [default: \\n]")
+@click.option("--json", "-J", "json_lines", is_flag=True, help="One line of JSON for each record.")
+@click.option("--quiet", "-q", is_flag=True, help="No live line.")
+def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **options: Any) -> int:
+    """Print the records of topics, to their end or for ever.
+
+    Exit code: 0 done, 2 it could not be done, 130 stopped by Ctrl-C.
+    """
+    wanted = [*topics, *more]
+    if not wanted:
+        raise click.UsageError("name a topic: -t TOPIC")
+    where = "beginning" if options["from_beginning"] else options["offset"]
+    _check(where, options)
+    write, console = _writer(options, many=len(wanted) > 1)
+    consumer = _consumer(cluster, where, options)
+    try:
+        for topic in wanted:
+            if not consumer.partitions_for_topic(topic):
+                raise click.ClickException(f"there is no topic {topic!r} at {cluster.bootstrap}")
+        if options["group"]:
+            consumer.subscribe(wanted)
+        else:
+            _assign(consumer, wanted, where or "end", options["partitions"])
+        _follow(consumer, write, console, options)
+    finally:
+        consumer.close()
+    return 0
+
+
+def _check(where: str | None, options: dict[str, Any]) -> None:
+    """Refuse what cannot be meant before anybody is asked."""
+    if where is not None and where not in ("beginning", "end", "stored"):
+        number = where.removeprefix("s@").removeprefix("-")
+        if not number.isdecimal():
+            raise click.UsageError(f"-o {where}: allowed: {OFFSETS}")
+        if options["group"]:
+            raise click.UsageError(f"-o {where}: a group begins at what it has committed, or at beginning or end")
+    if options["group"] and options["partitions"]:
+        raise click.UsageError("-p goes without --group: a group's members share the partitions")
+    if where == "stored" and not options["group"]:
+        raise click.UsageError("-o stored wants --group")
+
+
+def _consumer(cluster: Cluster, where: str | None, options: dict[str, Any]) -> KafkaConsumer:
+    from kafka import KafkaConsumer
+
+    own = {
+        "group_id": options["group"],
+        "auto_offset_reset": "earliest" if where == "beginning" else "latest",
+        "enable_auto_commit": bool(options["group"]),
+        "isolation_level": options["isolation_level"],
+    }
+    return KafkaConsumer(**cluster.options(KafkaConsumer.DEFAULT_CONFIG, **own))
+
+
+def _assign(consumer: KafkaConsumer, topics: Iterable[str], where: str, only: tuple[int, ...]) -> None:
+    """Take all partitions, or the ones named, and go to where it begins."""
+    from kafka import TopicPartition
+
+    places = []
+    for topic in topics:
+        there = consumer.partitions_for_topic(topic)
+        if absent := set(only) - there:
+            raise click.ClickException(f"topic {topic} has no partition {min(absent)}")
+        places += [TopicPartition(topic, number) for number in sorted(only or there)]
+    consumer.assign(places)
+    if where == "beginning":
+        consumer.seek_to_beginning()
+    elif where == "end":
+        consumer.seek_to_end()
+    else:
+        for place, offset in _starts(consumer, places, where).items():
+            consumer.seek(place, offset)
+
+
+def _starts(consumer: KafkaConsumer, places: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
+    """Offsets for N, -N (so many before the end) and s@TIME (the first at that time or later)."""
+    ends = consumer.end_offsets(places)
+    if where.startswith("s@"):
+        found = consumer.offsets_for_times(dict.fromkeys(places, int(where[2:])))
+        return {place: ends[place] if at is None else at.offset for place, at in found.items()}
+    if not where.startswith("-"):
+        return dict.fromkeys(places, int(where))
+    begins = consumer.beginning_offsets(places)
+    return {place: max(begins[place], ends[place] + int(where)) for place in places}
+
+
+def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console]:
+    """How records are printed, and the terminal that the live line is on."""
+    given = [name for name in ("form", "key_delimiter", "json_lines") if options[name]]
+    if len(given) > 1:
+        raise click.UsageError("one of --format, --key-delimiter and --json")
+    if sys.stdout.isatty() and not given and options["delimiter"] == "\\n":
+        console = Console(highlight=False, soft_wrap=True)
+        return (
+            lambda records: console.print(Text("\n").join(shown(each, with_topic=many) for each in records))
+        ), console
+    as_bytes: Callable[[ConsumerRecord], bytes]
+    if options["json_lines"]:
+        as_bytes = as_json
+    elif options["form"]:
+        as_bytes = formatter(options["form"])
+    else:
+        as_bytes = _delimited(options["key_delimiter"], unescaped(options["delimiter"]))
+    out = sys.stdout.buffer
+
+    def write(records: Iterable[ConsumerRecord]) -> None:
+        out.write(b"".join(map(as_bytes, records)))
+        out.flush()
+
+    return write, Console(stderr=True)
+
+
+def _delimited(key_delimiter: str | None, end: bytes) -> Callable[[ConsumerRecord], bytes]:
+    if key_delimiter is None:
+        return lambda record: (record.value or b"") + end
+    between = unescaped(key_delimiter)
+    return lambda record: (record.key or b"") + between + (record.value or b"") + end
+
+
+def _follow(consumer: KafkaConsumer, write: Write, console: Console, options: dict[str, Any]) -> None:
+    """Print until the end that there is now, the number asked for, or Ctrl-C."""
+    left = options["max_messages"]
+    ends: dict[TopicPartition, int] | None = None
+    with _live_line(console, consumer, quiet=options["quiet"]) as tell:
+        while left is None or left > 0:
+            polled = consumer.poll(timeout_ms=POLL_MS, max_records=left)
+            records = [each for batch in polled.values() for each in batch]
+            if records:
+                write(records)
+                left = None if left is None else left - len(records)
+            tell(len(records))
+            if options["stop_at_end"] and (assigned := consumer.assignment()):
+                ends = ends or consumer.end_offsets(assigned)
+                if all(consumer.position(place) >= ends.get(place, 0) for place in assigned):
+                    return
+
+
+@contextmanager
+def _live_line(console: Console, consumer: KafkaConsumer, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many records came, and keeps a line of rate and lag under them."""
+    if quiet or not console.is_terminal:
+        yield lambda count: None
+        return
+    line = _LiveLine(consumer)
+    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
+        yield lambda count: live.update(line.after(count), refresh=True)
+
+
+class _LiveLine:
+    """Counts, and how far there is to go. The rate is that of the last second or so, the lag asked for as seldom."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self._total = 0
+        self._lag = 0
+        self._rate = 0.0
+        self._recent = 0
+        self._since = time.monotonic()
+
+    def after(self, count: int) -> Text:
+        self._total += count
+        self._recent += count
+        now = time.monotonic()
+        if now - self._since >= LAG_SECONDS or not self._rate:
+            self._rate = self._recent / max(now - self._since, 0.001)
+            if now - self._since >= LAG_SECONDS:
+                self._since, self._recent = now, 0
+            ends = self._consumer.end_offsets(self._consumer.assignment())
+            self._lag = sum(max(0, end - self._consumer.position(place)) for place, end in ends.items())
+        return Text(f"{self._total:,} records  {self._rate:,.0f}/s  lag {self._lag:,}", style="reverse dim")

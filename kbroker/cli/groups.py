@@ -1,0 +1,244 @@
+"""`kbroker groups`: consumer groups, their members, offsets and lag. Options are those of kafka-consumer-groups.sh.
+
+Offsets are reset for groups without members, by the specification that the options give; without --execute it is only
+shown what would be done, as Apache's tool has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli._actions import actions, chosen
+from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
+from kbroker.cli._tables import show_json, show_table
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+Group = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+ACTIONS = {
+    "list": "Ids of groups.",
+    "describe": "Offsets and lag of a group, or its members or state.",
+    "delete": "Delete groups without members.",
+    "delete-offsets": "Forget what a group has committed for --topic.",
+    "reset-offsets": "Move a group to other offsets.",
+}
+_DEAD = "Dead"  # what a broker says of a group that it does not know
+_OFFSET_COLUMNS = (
+    "group", "topic", "partition", "current_offset", "log_end_offset", "lag", "consumer_id", "host", "client_id",
+)  # fmt: skip
+
+
+@click.command("groups")
+@speaks_to_cluster
+@actions(ACTIONS)
+@click.option("--group", "names", multiple=True, help="Its id; may be repeated.")
+@click.option("--all-groups", is_flag=True, help="Every group.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="A topic, or partitions of it.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets for (--reset-offsets).")
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="Describe offsets and lag (the default).")
+@click.option("--members", "view", flag_value="members", help="Describe members.")
+@click.option("--state", "view", flag_value="state", help="Describe state and coordinator; with --list, show states.")
+@click.option("--verbose", is_flag=True, help="With --members: what each is assigned.")
+@SPECIFICATIONS
+@click.option("--execute", is_flag=True, help="Reset really.")
+@click.option("--dry-run", is_flag=True, help="Only show what a reset would do (the default).")
+@click.option("--export", is_flag=True, help="Show what a reset would do as CSV, for --from-file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
+def groups(cluster: Cluster, names: tuple[str, ...], all_groups: bool, as_json: bool, **options: Any) -> int:
+    """Consumer groups of a cluster: list, describe, delete, reset.
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    action = chosen(ACTIONS)
+    if action != "list" and not (names or all_groups):
+        raise click.UsageError(f"--{action} wants --group, or --all-groups")
+    admin = cluster.admin()
+    try:
+        if all_groups:
+            names = tuple(sorted(each["group_id"] for each in admin.list_groups()))
+        _DOES[action](admin, names, as_json, options)
+    finally:
+        admin.close()
+    return 0
+
+
+def _list(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
+    found = sorted(admin.list_groups(), key=lambda each: str(each["group_id"]))
+    rows = [
+        {"group": each["group_id"], "state": each.get("group_state"), "type": each.get("group_type")} for each in found
+    ]
+    if as_json:
+        show_json(rows)
+    elif options["view"] == "state":
+        show_table(("group", "state", "type"), rows)
+    elif rows:
+        click.echo("\n".join(str(row["group"]) for row in rows))
+
+
+def _describe(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
+    found = _described(admin, names)
+    view, verbose = options["view"], options["verbose"]
+    rows = list(_VIEWS[view](admin, found))
+    if as_json:
+        show_json(rows)
+        return
+    for group in found:
+        if not group["members"]:
+            click.echo(f"Consumer group '{group['group_id']}' has no active members.", err=True)
+    columns = {
+        "offsets": _OFFSET_COLUMNS,
+        "members": ("group", "consumer_id", "host", "client_id", "partitions", *(("assignment",) if verbose else ())),
+        "state": ("group", "state", "assignment_strategy", "members"),
+    }
+    if rows:
+        show_table(columns[view], rows)
+
+
+def _offsets(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
+    """A row for each partition that a group has committed for or is assigned."""
+    for group in found:
+        offsets = Offsets.of_group(admin, group["group_id"])
+        owners = {
+            (part["topic"], number): member
+            for member in group["members"]
+            for part in _assigned(member)
+            for number in part["partitions"]
+        }
+        ends = offsets.ends(set(owners))
+        for topic, partition in sorted({*offsets.committed, *owners}):
+            member = owners.get((topic, partition), {})
+            current, end = offsets.committed.get((topic, partition)), ends.get((topic, partition))
+            yield {
+                "group": group["group_id"],
+                "topic": topic,
+                "partition": partition,
+                "current_offset": current,
+                "log_end_offset": end,
+                "lag": None if current is None or end is None else end - current,
+                "consumer_id": member.get("member_id"),
+                "host": member.get("client_host"),
+                "client_id": member.get("client_id"),
+            }
+
+
+def _members(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
+    for group in found:
+        for member in group["members"]:
+            assigned = [f"{part['topic']}({','.join(map(str, part['partitions']))})" for part in _assigned(member)]
+            yield {
+                "group": group["group_id"],
+                "consumer_id": member["member_id"],
+                "group_instance_id": member["group_instance_id"],
+                "host": member["client_host"],
+                "client_id": member["client_id"],
+                "partitions": sum(len(part["partitions"]) for part in _assigned(member)),
+                "assignment": assigned,
+            }
+
+
+def _states(admin: KafkaAdminClient, found: Iterable[Group]) -> Iterator[dict[str, Any]]:
+    for group in found:
+        yield {
+            "group": group["group_id"],
+            "state": group["group_state"],
+            "assignment_strategy": group["protocol_data"],
+            "members": len(group["members"]),
+        }
+
+
+_VIEWS: dict[str, Callable[[KafkaAdminClient, Iterable[Group]], Iterator[dict[str, Any]]]] = {
+    "offsets": _offsets,
+    "members": _members,
+    "state": _states,
+}
+
+
+def _delete(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
+    for name, result in admin.delete_groups(list(names)).items():
+        if (wrong := name_of(result)) is not None:
+            raise click.ClickException(f"group {name} is not deleted: {wrong}")
+        click.echo(f"Deleted group {name}.")
+
+
+def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
+    from kafka import TopicPartition
+
+    if not options["topics"]:
+        raise click.UsageError("--delete-offsets wants --topic")
+    for name in names:
+        partitions = Offsets.of_group(admin, name).chosen(options["topics"])
+        results = admin.delete_group_offsets(name, [TopicPartition(*each) for each in partitions])
+        for partition, result in sorted(results.items()):
+            if (wrong := name_of(result)) is not None:
+                raise click.ClickException(f"{partition.topic}-{partition.partition} of {name}: {wrong}")
+        click.echo(f"Forgot {len(partitions)} offsets of group {name}.")
+
+
+def _reset(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
+    if options["execute"] and options["dry_run"]:
+        raise click.UsageError("--execute or --dry-run, not both")
+    if not (options["topics"] or options["all_topics"] or options["from_file"]):
+        raise click.UsageError("--reset-offsets wants --topic, --all-topics or --from-file")
+    planned: list[Reset] = []
+    for group in _described(admin, names, must_exist=False):
+        if group["members"]:
+            raise click.ClickException(
+                f"group {group['group_id']} is {group['group_state']}: its offsets are reset while it has no members"
+            )
+        planned += resets(admin, group["group_id"], options)
+    if options["execute"]:
+        _commit(admin, planned)
+    rows = [each._asdict() for each in planned]
+    if as_json:
+        show_json(rows)
+    elif options["export"]:
+        click.echo("\n".join(f'"{each.group}","{each.topic}",{each.partition},{each.new_offset}' for each in planned))
+    else:
+        show_table(("group", "topic", "partition", "new_offset"), rows)
+        if not options["execute"]:
+            click.echo("Nothing is changed yet: --execute does it.", err=True)
+
+
+def _commit(admin: KafkaAdminClient, planned: Iterable[Reset]) -> None:
+    from kafka import OffsetAndMetadata, TopicPartition
+
+    by_group: dict[str, dict[Any, Any]] = {}
+    for each in planned:
+        place = TopicPartition(each.topic, each.partition)
+        by_group.setdefault(each.group, {})[place] = OffsetAndMetadata(each.new_offset, "", -1)
+    for group, offsets in by_group.items():
+        for partition, result in admin.alter_group_offsets(group, offsets).items():
+            if (wrong := name_of(result)) is not None:
+                raise click.ClickException(f"{partition.topic}-{partition.partition} of {group}: {wrong}")
+
+
+_DOES: dict[str, Callable[[KafkaAdminClient, Sequence[str], bool, dict[str, Any]], None]] = {
+    "list": _list,
+    "describe": _describe,
+    "delete": _delete,
+    "delete-offsets": _delete_offsets,
+    "reset-offsets": _reset,
+}
+
+
+def _described(admin: KafkaAdminClient, names: Sequence[str], *, must_exist: bool = True) -> list[Group]:
+    found = list(admin.describe_groups(list(names)).values()) if names else []
+    for group in found:
+        if must_exist and group["group_state"] == _DEAD:
+            raise click.ClickException(f"there is no consumer group {group['group_id']!r}")
+        if group["error"] and group["group_state"] != _DEAD:
+            raise click.ClickException(f"group {group['group_id']}: {group['error']}")
+    return found
+
+
+def _assigned(member: dict[str, Any]) -> Rows:
+    """Partitions of a member; [] where what it was given is not a consumer's assignment."""
+    assignment = member.get("member_assignment")
+    return assignment.get("assigned_partitions", []) if isinstance(assignment, dict) else []

@@ -1,0 +1,215 @@
+"""`kbroker reassign`: move partitions between brokers. Options and files are those of kafka-reassign-partitions.sh."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli._actions import actions, chosen
+from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._tables import show_json, show_table
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+Place = tuple[str, int]
+
+ACTIONS = {
+    "generate": "Propose where partitions could go, for --execute.",
+    "execute": "Begin to move them.",
+    "verify": "Say how far they are.",
+    "list": "What is being moved now.",
+    "cancel": "Stop moving what a file names.",
+}
+
+
+@click.command("reassign")
+@speaks_to_cluster
+@actions(ACTIONS)
+@click.option("--topics-to-move-json-file", type=click.Path(exists=True, dir_okay=False), help="For --generate.")
+@click.option("--broker-list", metavar="ID,ID", help="Where partitions may go (--generate).")
+@click.option("--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="Which goes where.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table (--list, --verify).")
+def reassign(cluster: Cluster, as_json: bool, **options: Any) -> int:
+    """Partitions from broker to broker: generate, execute, verify, list, cancel.
+
+    Exit code: 0 done, 1 --verify found partitions that are not where they should be, 2 it could not be done.
+    """
+    action = chosen(ACTIONS)
+    admin = cluster.admin()
+    try:
+        return _DOES[action](admin, options, as_json)
+    finally:
+        admin.close()
+
+
+def _generate(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
+    if not (options["topics_to_move_json_file"] and options["broker_list"]):
+        raise click.UsageError("--generate wants --topics-to-move-json-file and --broker-list")
+    brokers = _broker_ids(options["broker_list"])
+    current = _replicas(admin, _topics_in(options["topics_to_move_json_file"]))
+    click.echo("Current partition replica assignment")
+    click.echo(_plan(current) + "\n")
+    click.echo("Proposed partition reassignment configuration")
+    click.echo(_plan(_spread(current, brokers)))
+    return 0
+
+
+def _spread(current: dict[Place, list[int]], brokers: list[int]) -> dict[Place, list[int]]:
+    """As many replicas as now, round robin over the brokers: leaders take turns, and so do followers."""
+    proposed: dict[Place, list[int]] = {}
+    for at, (place, replicas) in enumerate(sorted(current.items())):
+        if len(replicas) > len(brokers):
+            raise click.ClickException(
+                f"{_name(place)} has {len(replicas)} replicas, and there are {len(brokers)} brokers"
+            )
+        proposed[place] = [brokers[(at + step) % len(brokers)] for step in range(len(replicas))]
+    return proposed
+
+
+def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
+    wanted = _wanted(options)
+    current = _replicas(admin, sorted({topic for topic, _ in wanted}))
+    for place in wanted:
+        if place not in current:
+            raise click.ClickException(f"there is no partition {_name(place)}")
+    click.echo("Current partition replica assignment, to be kept for a way back:")
+    click.echo(_plan({place: current[place] for place in wanted}) + "\n")
+    _alter(admin, dict(wanted))
+    click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
+    return 0
+
+
+def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
+    wanted = _wanted(options)
+    current = _replicas(admin, sorted({topic for topic, _ in wanted}))
+    moving = _moving(admin)
+    rows = [
+        {
+            "partition": _name(place),
+            "state": "in progress"
+            if place in moving
+            else "done"
+            if current.get(place) == replicas
+            else "not as wanted",
+            "wanted": replicas,
+            "replicas": current.get(place),
+        }
+        for place, replicas in sorted(wanted.items())
+    ]
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(("partition", "state", "wanted", "replicas"), rows)
+    return 0 if all(row["state"] == "done" for row in rows) else 1
+
+
+def _list(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
+    rows = [
+        {
+            "partition": _name(place),
+            "replicas": each["replicas"],
+            "adding": each["adding_replicas"],
+            "removing": each["removing_replicas"],
+        }
+        for place, each in sorted(_moving(admin).items())
+    ]
+    if as_json:
+        show_json(rows)
+    elif rows:
+        show_table(("partition", "replicas", "adding", "removing"), rows)
+    else:
+        click.echo("No partition reassignments found.", err=True)
+    return 0
+
+
+def _cancel(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
+    named = [place for place in _wanted(options) if place in _moving(admin)]
+    _alter(admin, dict.fromkeys(named))
+    click.echo(f"Cancelled {len(named)} partition reassignment{'s' * (len(named) != 1)}.")
+    return 0
+
+
+_DOES: dict[str, Callable[[KafkaAdminClient, dict[str, Any], bool], int]] = {
+    "generate": _generate,
+    "execute": _execute,
+    "verify": _verify,
+    "list": _list,
+    "cancel": _cancel,
+}
+
+
+def _alter(admin: KafkaAdminClient, wanted: dict[Place, list[int] | None]) -> None:
+    from kafka import TopicPartition
+
+    if not wanted:
+        return
+    answers = admin.alter_partition_reassignments({TopicPartition(*place): to for place, to in wanted.items()})
+    for partition, result in answers.items():
+        if (wrong := name_of(result)) is not None:
+            raise click.ClickException(f"{partition.topic}-{partition.partition}: {wrong}")
+
+
+def _moving(admin: KafkaAdminClient) -> dict[Place, dict[str, Any]]:
+    return {(each.topic, each.partition): data for each, data in admin.list_partition_reassignments().items()}
+
+
+def _replicas(admin: KafkaAdminClient, topics: list[str]) -> dict[Place, list[int]]:
+    return {
+        (topic["name"], part["partition_index"]): part["replica_nodes"]
+        for topic in (admin.describe_topics(topics) if topics else [])
+        for part in topic["partitions"]
+    }
+
+
+def _wanted(options: dict[str, Any]) -> dict[Place, list[int]]:
+    """What --reassignment-json-file says: replicas by partition."""
+    path = options["reassignment_json_file"]
+    if path is None:
+        raise click.UsageError("this wants --reassignment-json-file")
+    try:
+        return {
+            (str(each["topic"]), int(each["partition"])): [int(broker) for broker in each["replicas"]]
+            for each in _json(path)["partitions"]
+        }
+    except (KeyError, TypeError, ValueError):
+        example = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
+        raise click.ClickException(f"{path}: allowed: {example}") from None
+
+
+def _topics_in(path: str) -> list[str]:
+    try:
+        return sorted({str(each["topic"]) for each in _json(path)["topics"]})
+    except (KeyError, TypeError):
+        raise click.ClickException(f'{path}: allowed: {{"version":1,"topics":[{{"topic":"t"}}]}}') from None
+
+
+def _json(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        try:
+            return json.load(file)
+        except ValueError as error:
+            raise click.ClickException(f"{path}: not JSON: {error}") from None
+
+
+def _broker_ids(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--broker-list {text}: broker ids, as in 1,2,3") from None
+
+
+def _plan(assignment: dict[Place, list[int]]) -> str:
+    """In the form that --execute and Apache's tool read."""
+    partitions = [
+        {"topic": topic, "partition": partition, "replicas": replicas, "log_dirs": ["any"] * len(replicas)}
+        for (topic, partition), replicas in sorted(assignment.items())
+    ]
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"

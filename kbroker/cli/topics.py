@@ -1,0 +1,228 @@
+"""`kbroker topics`: list, describe, create, change and delete topics. Options are those of Apache's kafka-topics.sh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli._actions import actions, chosen
+from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
+from kbroker.cli._tables import show_json, show_table
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+Topic = dict[str, Any]
+Partition = dict[str, Any]
+
+_NO_LEADER = -1
+_UNKNOWN_TOPIC = 3
+_DETAILS = ("topic", "partition", "leader", "replicas", "isr", "offline")
+
+
+ACTIONS = {
+    "list": "Names of topics.",
+    "describe": "Partitions, leaders and replicas.",
+    "create": "Make a topic.",
+    "alter": "Give a topic more partitions.",
+    "delete": "Delete topics.",
+}
+
+
+@click.command("topics")
+@speaks_to_cluster
+@actions(ACTIONS)
+@click.option("--topic", help="Its name; a regular expression for --list, --describe and --delete.")
+@click.option("--partitions", type=click.IntRange(1), help="How many (--create, --alter).")
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition (--create).")
+@click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition instead of the two above.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the new topic.")
+@click.option("--if-exists", is_flag=True, help="It is no error if there is no such topic.")
+@click.option("--if-not-exists", is_flag=True, help="It is no error if there is such a topic already.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out __consumer_offsets and the like.")
+@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics with settings of their own.")
+@click.option("--under-replicated-partitions", "narrow", flag_value="under-replicated", help="Describe only these.")
+@click.option(
+    "--unavailable-partitions", "narrow", flag_value="unavailable", help="Describe only those with no leader."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
+def topics(cluster: Cluster, topic: str | None, as_json: bool, **options: Any) -> int:
+    """Topics of a cluster: list, describe, create, alter, delete.
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    action = chosen(ACTIONS)
+    if action in ("create", "alter", "delete") and topic is None:
+        raise click.UsageError(f"--{action} wants --topic")
+    admin = cluster.admin()
+    try:
+        _DOES[action](admin, topic, as_json, options)
+    finally:
+        admin.close()
+    return 0
+
+
+def _list(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: dict[str, Any]) -> None:
+    names = [each["name"] for each in _matching(admin, topic, options)]
+    if as_json:
+        show_json(names)
+    elif names:
+        click.echo("\n".join(names))
+
+
+def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: dict[str, Any]) -> None:
+    found = list(_matching(admin, topic, options))
+    if topic is not None and not found and not options["if_exists"]:
+        raise click.ClickException(f"there is no topic {topic!r}")
+    configs = _overrides(admin, [each["name"] for each in found])
+    if options["topics_with_overrides"]:
+        found = [each for each in found if configs[each["name"]]]
+    wanted = _NARROW[options["narrow"]]
+    described = [_described(each, configs[each["name"]], wanted) for each in found]
+    if as_json:
+        show_json(described)
+        return
+    for each in described:
+        if not each["partitions"]:
+            continue
+        settings = ",".join(f"{key}={value}" for key, value in each["configs"].items()) or "none of its own"
+        count, factor = each["partition_count"], each["replication_factor"]
+        click.echo(f"{each['topic']}  id {each['topic_id']}, {count} partitions x {factor}, settings: {settings}")
+        show_table(_DETAILS[1:], each["partitions"])
+        click.echo()
+
+
+def _described(topic: Topic, configs: dict[str, str], wanted: Callable[[Partition], bool]) -> dict[str, Any]:
+    partitions = sorted(topic["partitions"], key=lambda each: each["partition_index"])
+    return {
+        "topic": topic["name"],
+        "topic_id": topic["topic_id"],
+        "partition_count": len(partitions),
+        "replication_factor": max((len(each["replica_nodes"]) for each in partitions), default=0),
+        "configs": configs,
+        "partitions": [
+            {
+                "partition": each["partition_index"],
+                "leader": None if each["leader_id"] == _NO_LEADER else each["leader_id"],
+                "replicas": each["replica_nodes"],
+                "isr": each["isr_nodes"],
+                "offline": each["offline_replicas"],
+            }
+            for each in partitions
+            if wanted(each)
+        ],
+    }
+
+
+_NARROW: dict[str | None, Callable[[Partition], bool]] = {
+    None: lambda _: True,
+    "under-replicated": lambda each: len(each["isr_nodes"]) < len(each["replica_nodes"]),
+    "unavailable": lambda each: bool(each["leader_id"] == _NO_LEADER),
+}
+
+
+def _create(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
+    wanted: dict[str, Any] = {"configs": dict(_pair(each) for each in options["configs"])}
+    assignment = options["replica_assignment"]
+    if assignment and (options["partitions"] or options["replication_factor"]):
+        raise click.UsageError("--replica-assignment goes without --partitions and --replication-factor")
+    if assignment:
+        wanted["assignments"] = dict(enumerate(_assignment(assignment)))  # partition by partition
+    else:
+        wanted["num_partitions"] = options["partitions"] or -1
+        wanted["replication_factor"] = options["replication_factor"] or -1
+    if options["if_not_exists"] and topic in admin.list_topics():
+        return
+    (answer,) = admin.create_topics({topic: wanted}, raise_errors=False)["topics"]
+    _raise_for(answer)
+    click.echo(f"Created topic {topic}.")
+
+
+def _alter(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
+    if options["configs"]:
+        raise click.UsageError("settings of a topic that is there: kbroker configs --alter --topic T --add-config ...")
+    if options["partitions"] is None:
+        raise click.UsageError("--alter wants --partitions")
+    if options["if_exists"] and topic not in admin.list_topics():
+        return
+    change: Any = options["partitions"]
+    if options["replica_assignment"]:
+        change = {"count": change, "assignments": _assignment(options["replica_assignment"])}
+    (answer,) = admin.create_partitions({topic: change}, raise_errors=False).results
+    _raise_for({"error_code": answer.error_code, "error_message": answer.error_message})
+    click.echo(f"Topic {topic} has {options['partitions']} partitions now.")
+
+
+def _delete(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
+    names = [each["name"] for each in _matching(admin, topic, options)]
+    if not names:
+        if options["if_exists"]:
+            return
+        raise click.ClickException(f"there is no topic {topic!r}")
+    answers = admin.delete_topics(names, raise_errors=False)
+    for answer in answers["responses" if "responses" in answers else "topics"]:
+        _raise_for(answer)
+        click.echo(f"Deleted topic {answer['name']}.")
+
+
+_DOES: dict[str, Callable[[KafkaAdminClient, Any, bool, dict[str, Any]], None]] = {
+    "list": _list,
+    "describe": _describe,
+    "create": _create,
+    "alter": _alter,
+    "delete": _delete,
+}
+
+
+def _matching(admin: KafkaAdminClient, topic: str | None, options: dict[str, Any]) -> Iterator[Topic]:
+    """Topics by name in order. topic: a regular expression that the whole name matches, as Apache's tool has it."""
+    try:
+        pattern = re.compile(topic if topic is not None else ".*")
+    except re.error as error:
+        raise click.UsageError(f"--topic {topic}: not a regular expression: {error}") from None
+    names = sorted(name for name in admin.list_topics() if pattern.fullmatch(name))
+    for each in admin.describe_topics(names) if names else []:
+        if each["error_code"] == _UNKNOWN_TOPIC or (options["exclude_internal"] and each["is_internal"]):
+            continue
+        _raise_for(each)
+        yield each
+
+
+def _overrides(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Settings that each topic has of its own."""
+    from kafka.admin import ConfigResource
+
+    resources = [ConfigResource("TOPIC", name) for name in names]
+    if not resources:
+        return {}
+    found = admin.describe_configs(resources).get("topic", {})
+    return {
+        each.name: {
+            key: data["value"]
+            for key, data in found.get(each.name, {}).items()
+            if data["config_source"] == "DYNAMIC_TOPIC_CONFIG"
+        }
+        for each in resources
+    }
+
+
+def _raise_for(answer: dict[str, Any]) -> None:
+    if answer["error_code"]:
+        raise click.ClickException(said_by_broker(answer["error_code"], answer.get("error_message")))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--config {text}: write it as KEY=VALUE")
+    return key, value
+
+
+def _assignment(text: str) -> list[list[int]]:
+    try:
+        return [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--replica-assignment {text}: broker ids, as in 1:2,2:3,3:1") from None

@@ -1,0 +1,355 @@
+"""The commands that speak to a cluster, on a broker in this process: what they print, and say of mistakes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.cli import run
+from kbroker.testing import broker
+
+Captured = pytest.CaptureFixture[str]
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with broker() as b:
+        yield b.bootstrap
+
+
+@pytest.fixture
+def ask(bootstrap: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Run a command against the broker: its exit code, output and complaints. stdin: what it is fed."""
+
+    def asked(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setenv("KBROKER_BOOTSTRAP_SERVER", bootstrap)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(list(words))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return asked
+
+
+def read(ask: Ask, topic: str, *words: str) -> str:
+    """All of a topic, as `consume` prints it."""
+    code, out, err = ask("consume", "-t", topic, "-o", "beginning", "-e", *words)
+    assert (code, err) == (0, "")
+    return out
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(text)
+    return found
+
+
+# ---- topics
+
+
+def test_a_topic_is_made_listed_grown_and_deleted(ask: Ask) -> None:
+    assert ask("topics", "--create", "--topic", "life", "--partitions", "2")[:2] == (0, "Created topic life.\n")
+    assert "life" in ask("topics", "--list")[1].split()
+    assert ask("topics", "--alter", "--topic", "life", "--partitions", "3")[0] == 0
+    (described,) = rows(ask("topics", "--describe", "--topic", "life", "--json")[1])
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert ask("topics", "--delete", "--topic", "life")[:2] == (0, "Deleted topic life.\n")
+    assert "life" not in ask("topics", "--list")[1].split()
+
+
+def test_a_described_topic_is_a_table_with_its_own_settings_above(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "table", "--config", "retention.ms=60000")
+    head, columns, row = ask("topics", "--describe", "--topic", "table")[1].rstrip().splitlines()
+    assert head.startswith("table  id ")
+    assert head.endswith("1 partitions x 1, settings: retention.ms=60000")
+    assert columns.split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE"]
+    assert row.split() == ["0", "1", "1", "1", "-"]
+
+
+def test_topics_are_chosen_by_a_whole_regular_expression(ask: Ask) -> None:
+    for name in ("re-1", "re-2", "re-22"):
+        ask("topics", "--create", "--topic", name)
+    assert ask("topics", "--list", "--topic", "re-.")[1] == "re-1\nre-2\n"
+    assert ask("topics", "--delete", "--topic", "re-.*")[1].count("Deleted") == 3
+
+
+def test_only_topics_with_settings_of_their_own_are_described_if_asked(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "own-1", "--config", "retention.ms=1000")
+    ask("topics", "--create", "--topic", "own-2")
+    out = ask("topics", "--describe", "--topic", "own-.", "--topics-with-overrides", "--json")[1]
+    assert [each["topic"] for each in rows(out)] == ["own-1"]
+
+
+def test_a_topic_that_is_there_or_is_not_is_no_error_if_so_asked(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "twice")
+    assert ask("topics", "--create", "--topic", "twice", "--if-not-exists")[0] == 0
+    assert ask("topics", "--delete", "--topic", "never", "--if-exists")[0] == 0
+    assert ask("topics", "--alter", "--topic", "never", "--partitions", "2", "--if-exists")[0] == 0
+
+
+# ---- produce and consume
+
+
+def test_lines_become_records_and_come_back_as_lines(ask: Ask) -> None:
+    assert ask("produce", "-t", "lines", stdin=b"one\ntwo\nthree")[0] == 0
+    assert read(ask, "lines") == "one\ntwo\nthree\n"
+
+
+def test_keys_headers_and_tombstones_travel(ask: Ask) -> None:
+    ask("produce", "-t", "keyed", "-K", ":", "-Z", "-H", "a=b", "-z", "zstd", stdin=b"x:1\ny:\n")
+    first, second = map(json.loads, read(ask, "keyed", "-J").splitlines())
+    assert (first["key"], first["payload"], first["headers"]) == ("x", "1", ["a", "b"])
+    assert (second["key"], second["payload"], second["offset"]) == ("y", None, 1)
+
+
+def test_a_key_given_once_is_every_records(ask: Ask) -> None:
+    ask("produce", "-t", "same-key", "-k", "k", stdin=b"1\n2\n")
+    assert read(ask, "same-key", "-K", "|") == "k|1\nk|2\n"
+
+
+def test_a_file_is_one_record_or_its_lines_are(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a\nb\n")
+    ask("produce", "-t", "whole", str(file))
+    ask("produce", "-t", "parts", "-l", str(file))
+    assert read(ask, "whole", "-D", "|") == "a\nb\n|"
+    assert read(ask, "parts", "-D", "|") == "a|b|"
+
+
+def test_no_more_records_are_sent_than_asked_for(ask: Ask) -> None:
+    ask("produce", "-t", "few", "-c", "2", stdin=b"1\n2\n3\n")
+    assert read(ask, "few") == "1\n2\n"
+
+
+def test_bytes_that_are_no_text_are_base64_in_json(ask: Ask) -> None:
+    ask("produce", "-t", "binary", stdin=b"\xff\x00\n")
+    (line,) = map(json.loads, read(ask, "binary", "-J").splitlines())
+    assert (line["payload"], line["payload_base64"]) == (None, "/wA=")
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [("beginning", "0 1 2 3"), ("2", "2 3"), ("-1", "3"), ("-9", "0 1 2 3"), ("s@0", "0 1 2 3"), ("end", "")],
+)
+def test_consuming_begins_where_it_is_told_to(ask: Ask, where: str, values: str) -> None:
+    if "where" not in ask("topics", "--list")[1].split():
+        ask("produce", "-t", "where", stdin=b"0\n1\n2\n3\n")
+    code, out, _ = ask("consume", "where", "-o", where, "-e")
+    assert (code, out.split()) == (0, values.split())
+
+
+def test_a_group_goes_on_where_it_stopped(ask: Ask) -> None:
+    ask("produce", "-t", "shared", stdin=b"1\n2\n3\n")
+    assert ask("consume", "shared", "-G", "readers", "-o", "beginning", "-c", "2")[1] == "1\n2\n"
+    assert ask("consume", "shared", "-G", "readers", "-c", "1")[1] == "3\n"
+
+
+def test_a_format_names_every_part_of_a_record(ask: Ask) -> None:
+    ask("produce", "-t", "formed", "-k", "key", "-H", "h=v", stdin=b"value\n")
+    assert read(ask, "formed", "-f", "%t %p %o %k(%K) %s(%S) %h %%\\n") == "formed 0 0 key(3) value(5) h=v %\n"
+
+
+# ---- groups
+
+
+@pytest.fixture
+def group(ask: Ask) -> str:
+    """A group that has read two of the three records of topic `of-group`."""
+    if "of-group" not in ask("topics", "--list")[1].split():
+        ask("produce", "-t", "of-group", stdin=b"1\n2\n3\n")
+        ask("consume", "of-group", "-G", "billing", "-o", "beginning", "-c", "2")
+    ask("groups", "--reset-offsets", "--group", "billing", "--topic", "of-group", "--to-offset", "2", "--execute")
+    return "billing"
+
+
+def test_a_group_is_described_with_its_lag(ask: Ask, group: str) -> None:
+    (row,) = rows(ask("groups", "--describe", "--group", group, "--json")[1])
+    assert (row["current_offset"], row["log_end_offset"], row["lag"]) == (2, 3, 1)
+
+
+def test_a_group_has_a_state(ask: Ask, group: str) -> None:
+    (row,) = rows(ask("groups", "--describe", "--group", group, "--state", "--json")[1])
+    assert (row["state"], row["members"]) == ("Empty", 0)
+    assert group in ask("groups", "--list")[1].split()
+
+
+@pytest.mark.parametrize(
+    ("how", "offset"),
+    [
+        (("--to-earliest",), 0),
+        (("--to-latest",), 3),
+        (("--to-current",), 2),
+        (("--to-offset", "1"), 1),
+        (("--to-offset", "99"), 3),
+        (("--shift-by", "-1"), 1),
+        (("--shift-by", "-9"), 0),
+        (("--by-duration", "PT1H"), 0),
+        (("--to-datetime", "2999-01-01T00:00:00.000"), 3),
+    ],
+)
+def test_a_reset_is_planned_within_the_log_and_made_only_if_asked(
+    ask: Ask, group: str, how: tuple[str, ...], offset: int
+) -> None:
+    words = ("groups", "--reset-offsets", "--group", group, "--topic", "of-group", *how, "--json")
+    assert rows(ask(*words)[1])[0]["new_offset"] == offset
+    assert rows(ask("groups", "--describe", "--group", group, "--json")[1])[0]["current_offset"] == 2
+    ask(*words, "--execute")
+    assert rows(ask("groups", "--describe", "--group", group, "--json")[1])[0]["current_offset"] == offset
+
+
+def test_an_exported_reset_is_read_back(ask: Ask, group: str, tmp_path: Path) -> None:
+    plan = ask("groups", "--reset-offsets", "--group", group, "--topic", "of-group", "--to-earliest", "--export")[1]
+    assert plan == '"billing","of-group",0,0\n'
+    file = tmp_path / "plan.csv"
+    file.write_text(plan)
+    ask("groups", "--reset-offsets", "--group", group, "--from-file", str(file), "--execute")
+    assert rows(ask("groups", "--describe", "--group", group, "--json")[1])[0]["current_offset"] == 0
+
+
+def test_a_groups_offsets_of_a_topic_are_forgotten(ask: Ask) -> None:
+    ask("produce", "-t", "forget", stdin=b"1\n")
+    ask("consume", "forget", "-G", "forgetful", "-o", "beginning", "-c", "1")
+    forgot = ask("groups", "--delete-offsets", "--group", "forgetful", "--topic", "forget")
+    assert forgot == (0, "Forgot 1 offsets of group forgetful.\n", "")
+
+
+def test_a_group_is_deleted(ask: Ask) -> None:
+    ask("produce", "-t", "leave", stdin=b"1\n")
+    ask("consume", "leave", "-G", "gone", "-o", "beginning", "-c", "1")
+    assert ask("groups", "--delete", "--group", "gone")[:2] == (0, "Deleted group gone.\n")
+    assert "gone" not in ask("groups", "--list")[1].split()
+
+
+# ---- reassign
+
+
+def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path) -> None:
+    ask("topics", "--create", "--topic", "move", "--partitions", "2")
+    file = tmp_path / "topics.json"
+    file.write_text('{"version":1,"topics":[{"topic":"move"}]}')
+    out = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "7,8")[1]
+    current, proposed = (json.loads(line) for line in out.splitlines() if line.startswith("{"))
+    assert [each["replicas"] for each in current["partitions"]] == [[1], [1]]
+    assert [each["replicas"] for each in proposed["partitions"]] == [[7], [8]]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"topics":[{}]}'])
+def test_a_file_of_topics_that_cannot_be_read_is_named(ask: Ask, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "topics.json"
+    file.write_text(text)
+    code, _, err = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "1")
+    assert (code, err.startswith(f"kbroker: {file}: "), err.count("\n")) == (2, True, 1)
+
+
+# ---- configs, cluster
+
+
+def test_settings_are_made_shown_and_taken_back(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "set")
+    added = "retention.ms=5,cleanup.policy=[compact,delete]"
+    assert ask("configs", "--alter", "--topic", "set", "--add-config", added)[0] == 0
+    shown = {row["name"]: row["value"] for row in rows(ask("configs", "--describe", "--topic", "set", "--json")[1])}
+    assert shown == {"retention.ms": "5", "cleanup.policy": "compact,delete"}
+    ask("configs", "--alter", "--topic", "set", "--delete-config", "retention.ms,cleanup.policy")
+    assert rows(ask("configs", "--describe", "--topic", "set", "--json")[1]) == []
+
+
+def test_settings_come_from_a_file(ask: Ask, tmp_path: Path) -> None:
+    ask("topics", "--create", "--topic", "from-file")
+    (tmp_path / "f").write_text("# comment\nsegment.ms=7000\n")
+    ask("configs", "--alter", "--topic", "from-file", "--add-config-file", str(tmp_path / "f"))
+    (row,) = rows(ask("configs", "--describe", "--topic", "from-file", "--json")[1])
+    assert (row["name"], row["value"]) == ("segment.ms", "7000")
+
+
+def test_defaults_are_shown_if_asked(ask: Ask) -> None:
+    names = {row["name"] for row in rows(ask("configs", "--describe", "--broker", "1", "--all", "--json")[1])}
+    assert {"num.partitions", "log.retention.hours"} <= names
+
+
+def test_the_cluster_is_described(ask: Ask, bootstrap: str) -> None:
+    found = json.loads(ask("cluster", "--describe", "--json")[1])
+    assert [(each["broker"], each["role"]) for each in found["brokers"]] == [(1, "controller")]
+    assert ask("cluster", "--cluster-id")[1] == found["cluster_id"] + "\n"
+
+
+def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
+    ask("produce", "-t", "stored", stdin=b"1\n")
+    (row,) = rows(ask("cluster", "--log-dirs", "--topic", "stored", "--json")[1])
+    assert row["bytes"] > 0
+    assert {"key": 18, "api": "ApiVersions", "min": 0, "max": 4} in rows(ask("cluster", "--api-versions", "--json")[1])
+
+
+# ---- mistakes: one line each, exit code 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("topics", "say one thing to do, of --list, --describe, --create, --alter, --delete"),
+        ("topics --list --delete", "say one thing to do, of --list, --describe, --create, --alter, --delete; not 2"),
+        ("topics --create", "--create wants --topic"),
+        ("topics --alter --topic t", "--alter wants --partitions"),
+        ("topics --describe --topic nosuch", "there is no topic 'nosuch'"),
+        ("topics --delete --topic nosuch", "there is no topic 'nosuch'"),
+        ("topics --list --topic (", "--topic (: not a regular expression"),
+        ("topics --create --topic x --config a", "--config a: write it as KEY=VALUE"),
+        ("topics --create --topic x --config nonsense=1", "INVALID_CONFIG: "),
+        ("topics --create --topic x --replica-assignment a", "--replica-assignment a: broker ids"),
+        ("topics --create --topic x --replica-assignment 1 --partitions 2", "--replica-assignment goes without"),
+        ("topics --create --topic x --replication-factor 3", "INVALID_REPLICATION_FACTOR: "),
+        ("topics --list -X retris=3", "retris: no setting of kafka-python; did you mean retries?"),
+        ("topics --list -X retries", "-X retries: write it as KEY=VALUE"),
+        ("topics --list -X request.timeout.ms=soon", "request.timeout.ms=soon: a number is allowed"),
+        ("topics --list -b 127.0.0.1:1 -X bootstrap.timeout.ms=200", "no broker answers at 127.0.0.1:1"),
+        ("groups --describe", "--describe wants --group, or --all-groups"),
+        ("groups --describe --group nosuch", "there is no consumer group 'nosuch'"),
+        ("groups --delete --group nosuch", "group nosuch is not deleted: GroupIdNotFoundError"),
+        ("groups --reset-offsets --group g", "--reset-offsets wants --topic, --all-topics or --from-file"),
+        ("groups --reset-offsets --group g --topic t", "--reset-offsets wants one of --to-earliest, --to-latest"),
+        ("groups --reset-offsets --group g --topic nosuch --to-latest", "there is no topic 'nosuch'"),
+        ("groups --reset-offsets --group g --topic t:x --to-latest", "--topic t:x: write partitions as TOPIC:0,1,2"),
+        ("groups --reset-offsets --group g --topic t --to-datetime soon --execute --dry-run", "--execute or --dry-run"),
+        ("configs --describe", "say whose settings: --topic T, --broker ID"),
+        ("configs --describe --topic t --broker 1", "say whose settings: --topic T, --broker ID"),
+        ("configs --describe --broker x", "broker x: a broker's id is a number"),
+        ("configs --alter --topic t", "--alter wants --add-config"),
+        ("configs --alter --topic t --add-config a", "--add-config a: write it as KEY=VALUE"),
+        ("configs --alter --topic nosuch --add-config retention.ms=1", ""),
+        ("cluster", "say one thing to do, of --describe, --cluster-id, --log-dirs, --api-versions"),
+        ("reassign --execute", "this wants --reassignment-json-file"),
+        ("reassign --generate", "--generate wants --topics-to-move-json-file and --broker-list"),
+        ("produce", "Missing option '--topic' / '-t'."),
+        ("produce -t t -H =x", "--header =x: write it as NAME=VALUE"),
+        ("produce -t t -z rar", "Invalid value for '--compression-codec'"),
+        ("consume", "name a topic: -t TOPIC"),
+        ("consume -t nosuch", "there is no topic 'nosuch' at "),
+        ("consume -t t -o soon", "-o soon: allowed: beginning, end, stored, N, -N, s@MILLISECONDS"),
+        ("consume -t t -o stored", "-o stored wants --group"),
+        ("consume -t t -G g -p 1", "-p goes without --group"),
+        ("consume -t t -G g -o 5", "-o 5: a group begins at what it has committed"),
+        ("consume -t t -f %q", "--format: '%q' is none of %s, %S, %k"),
+        ("consume -t t -f %s -J", "one of --format, --key-delimiter and --json"),
+    ],
+)
+def test_a_mistake_is_one_line(ask: Ask, words: str, line: str) -> None:
+    code, out, err = ask(*words.split())
+    assert err.startswith(f"kbroker: {line}"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_record_that_nobody_takes_is_named(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "one")
+    code, _, err = ask("produce", "-t", "one", "-p", "9", stdin=b"x\n")
+    assert (code, err) == (2, "kbroker: record 1 to one: Unrecognized partition 9 for topic one\n")
+
+
+def test_without_the_client_library_the_way_to_it_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kafka.errors", None)
+    assert "pip install 'kbroker[cli]'" in ask("topics", "--list")[2]
