@@ -157,6 +157,12 @@ def test_no_imports_run_in_a_circle() -> None:
     assert a_cycle(import_graph()) == []
 
 
+MAY_SLEEP = {
+    "kbroker/testing/_disk.py",  # a slow disk is what a test has asked for
+    "kbroker/testing/_helpers.py",  # asks other threads' brokers again and again until a test's wait is over
+}
+
+
 def test_nothing_sleeps() -> None:
     def calls(path: Path) -> list[int]:
         return [
@@ -165,7 +171,8 @@ def test_nothing_sleeps() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "sleep"
         ]
 
-    assert [f"{name}:{line}" for name, path in modules(*PACKAGES, "tests") for line in calls(path)] == []
+    found = [(name, line) for name, path in modules(*PACKAGES, "tests") for line in calls(path)]
+    assert [f"{name}:{line}" for name, line in found if name not in MAY_SLEEP] == []
 
 
 def test_the_map_names_nothing_that_is_gone() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from kbroker.ports import Buffer, Entry, OpenMode, Volume
 
-_FLAGS: dict[OpenMode, int] = {
+OPEN_FLAGS: dict[OpenMode, int] = {
     "read": os.O_RDONLY | os.O_CLOEXEC,
     "write": os.O_RDWR | os.O_CLOEXEC,
     "create": os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -133,7 +133,7 @@ class SystemDisk:
 
     def open(self, path: str, mode: OpenMode) -> SystemFile:
         """One open(2)."""
-        return SystemFile(os.open(path, _FLAGS[mode], 0o644))
+        return SystemFile(os.open(path, OPEN_FLAGS[mode], 0o644))
 
     def list(self, path: str) -> list[Entry]:
         """Names with sizes, links followed; a name that vanishes meanwhile is left out."""

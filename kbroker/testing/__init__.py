@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kbroker.faults.errors import UsageError
     from kbroker.testing._broker import Broker, broker
-    from kbroker.testing._errors import UsageError
 
 _HOMES = {
     "Broker": "kbroker.testing._broker",
-    "UsageError": "kbroker.testing._errors",
+    "UsageError": "kbroker.faults.errors",
     "broker": "kbroker.testing._broker",
 }
 

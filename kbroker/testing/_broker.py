@@ -19,14 +19,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from kbroker.broker.broker import Broker as Parts
 from kbroker.config import BrokerConfig, ConfigError, Given
+from kbroker.faults import Faults, ScriptedCore, Seen, UsageError
+from kbroker.faults.errors import unknown
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
-from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.node import Host, Node, StartupError
 from kbroker.testing._clock import HandClock
-from kbroker.testing._errors import UsageError, unknown
+from kbroker.testing._disk import DiskFaults, SwitchedDisk
 from kbroker.testing._folder import Folder
+from kbroker.testing._helpers import Helpers
 from kbroker.testing._thread import NodeThread
 
 SETTINGS: Mapping[str, str] = {
@@ -59,10 +62,10 @@ def broker(
     return Broker(data=data, port=port, settings={**(settings or {}), **more})
 
 
-class Broker:
+class Broker(Helpers):
     """A broker in this process: started, stopped, killed and started again, any number of times.
 
-    node_id: its broker.id.
+    node_id: its broker.id. faults: what it is to do wrong, and the history of requests. disk: the same for its disk.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class Broker:
         self._given_port = port
         self._settings = checked_settings(settings or {})
         self._clock = HandClock()
+        self.faults = Faults()
+        self.disk = DiskFaults()
         self._folder: Folder | None = None
         self._reserved: socket.socket | None = None
         self._thread: NodeThread | None = None
@@ -116,11 +121,14 @@ class Broker:
             self._folder = Folder(self._given_data)
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
         try:
-            self._node = thread.start()
+            node = self._node = thread.start()
         except (ConfigError, StartupError) as error:
             self.close()
             raise UsageError(f"the broker cannot start: {'; '.join(str(error).splitlines())}") from None
         self._thread = thread
+        core = node.core
+        assert isinstance(core, ScriptedCore)
+        core.call_soon = lambda job: self._run_later(thread, node, job)
         return self
 
     def stop(self) -> None:
@@ -197,6 +205,17 @@ class Broker:
             while not self.call(_has_caught_up):
                 pass  # each call lets the loop turn, so that jobs for the disk come back
 
+    def requests(self, api: str | None = None, *, topic: str | None = None, group: str | None = None) -> list[Seen]:
+        """What clients have asked, in order: of this API, about this topic or group."""
+        return self.faults.requests(api, topic=topic, group=group)
+
+    def reset(self) -> None:
+        """Drop all topics, groups, transactions, faults and the history of requests."""
+        self.disk.heal()
+        self.faults.clear()
+        super().reset()
+        self.faults.history.clear()
+
     def call(self, work: Callable[[Node], Result]) -> Result:
         """For what has no name here: run `work` with the node on the broker's own thread, between two events."""
         thread, node = self._alive(), self._node
@@ -204,6 +223,16 @@ class Broker:
         return thread.call(lambda: work(node))
 
     # -- within
+
+    def _run_later(self, thread: NodeThread, node: Node, job: Callable[[], None]) -> None:
+        """Run what a fault has held back, on the broker's thread, and send what it gave."""
+
+        def run() -> None:
+            job()
+            node.server.settle()
+
+        if self._thread is thread:
+            thread.call(run)
 
     def _alive(self) -> NodeThread:
         if self._thread is None:
@@ -240,7 +269,10 @@ class Broker:
         return {key: Given(text, "the test") for key, text in {**SETTINGS, **own, **self._settings}.items()}
 
     def _host(self) -> Host:
-        return Host(SystemDisk(), self._clock, SystemRandom(), Shares.of(DESCRIPTORS))
+        def make_core(parts: Parts, now_ms: int) -> ScriptedCore:
+            return ScriptedCore(parts, now_ms, self.faults)
+
+        return Host(SwitchedDisk(self.disk), self._clock, SystemRandom(), Shares.of(DESCRIPTORS), make_core=make_core)
 
 
 def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:

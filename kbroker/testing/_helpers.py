@@ -1,0 +1,376 @@
+"""What a test asks of its broker or cluster, in words that read well: topics, records, groups, a clean slate.
+
+Mixed into `Broker` and `Cluster`. Every question goes to the broker that has the answer, over the wire, and sees what a
+client would see.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.faults.errors import UsageError
+from kbroker.testing._client import Connection, Connections
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.records import Record as Written
+from protocol.records.content import build_batch, parse_set
+
+WAIT_S = 10.0
+LOOK_AGAIN_S = 0.002
+TIMEOUT_MS = 10_000
+FETCH_BYTES = 8 << 20
+EARLIEST, LATEST = -2, -1
+BATCH_START = struct.Struct(">qi")  # base offset, and the length of what follows
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Record(NamedTuple):
+    """A record as it is in the log. timestamp_ms: since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Group(NamedTuple):
+    """A consumer group. state: Kafka's word, "Stable". members: client ids. committed: next offset by partition."""
+
+    name: str
+    state: str
+    members: tuple[str, ...]
+    committed: dict[tuple[str, int], int]
+
+
+class Helpers:
+    """Questions and answers. Needs `bootstrap`."""
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of every broker."""
+        raise NotImplementedError
+
+    # -- topics and records
+
+    def topics(self) -> dict[str, int]:
+        """The topics that clients have made, and how many partitions each has."""
+        with Connections(self.bootstrap) as all_of_them:
+            return {name: len(parts) for name, parts in _leaders(all_of_them).items() if not name.startswith("__")}
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
+        """Make a topic. configs: with `_` for each dot. Returns: its name. Raises: UsageError."""
+        settings = [
+            CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
+        ]
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=settings
+        )
+        with Connections(self.bootstrap) as all_of_them:
+            connection = _controller(all_of_them)
+            answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 4)
+            result = answer.topics[0]
+            if result.error_code:
+                raise UsageError(f"cannot make topic {name!r}: {result.error_message or _why(result.error_code)}")
+            _await_leaders(all_of_them, name)
+        return name
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int = 0,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> list[int]:
+        """Append records to a partition, made if missing. Returns: their offsets. Raises: UsageError."""
+        if not values:
+            raise UsageError(f'there is nothing to produce: write produce("{topic}", b"...")')
+        now_ms = round(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        packed = tuple((name.encode(), value) for name, value in headers)
+        written = [Written(at, now_ms, _bytes(key), _bytes(value), packed) for at, value in enumerate(values)]
+        data = PartitionProduceData(index=partition, records=bytes(build_batch(written)))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        )
+        with Connections(self.bootstrap) as all_of_them:
+            leaders = _await_leaders(all_of_them, topic, make=True)
+            answer = all_of_them.to(_leader(leaders, topic, partition)).ask(request, 8)
+            result = answer.responses[0].partition_responses[0]
+        if result.error_code:
+            raise UsageError(f"cannot produce to {topic}-{partition}: {_why(result.error_code)}")
+        return list(range(result.base_offset, result.base_offset + len(values)))
+
+    def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
+        """All records of a topic, or of one partition, by partition and offset.
+
+        committed: only those of transactions that are committed. Raises: UsageError if there is no such topic.
+        """
+        with Connections(self.bootstrap) as all_of_them:
+            leaders = _leaders(all_of_them)
+            if topic not in leaders:
+                known = ", ".join(sorted(leaders)) or "none"
+                raise UsageError(f"there is no topic {topic!r}: there are {known}")
+            wanted = range(len(leaders[topic])) if partition is None else [partition]
+            return [
+                record
+                for index in wanted
+                for record in _read(all_of_them.to(_leader(leaders, topic, index)), topic, index, committed=committed)
+            ]
+
+    def wait_for_records(self, topic: str, count: int, *, timeout: float = WAIT_S) -> list[Record]:
+        """The records of a topic once there are so many. Raises: AssertionError after `timeout` seconds."""
+        found: list[Record] = []
+        for _ in _looks(timeout):
+            found = self.records(topic) if topic in self.topics() else []
+            if len(found) >= count:
+                return found
+        raise AssertionError(f"topic {topic} has {len(found)} records after {timeout:g} s, not {count}")
+
+    # -- groups
+
+    def groups(self) -> dict[str, Group]:
+        """All consumer groups by name."""
+        with Connections(self.bootstrap) as all_of_them:
+            found: dict[str, Group] = {}
+            for address in _brokers(all_of_them):
+                connection = all_of_them.to(address)
+                names = [each.group_id for each in connection.ask(ListGroupsRequest(), 0).groups]
+                found |= {name: _group(connection, name) for name in names}
+            return found
+
+    def lag(self, group: str, topic: str | None = None) -> int:
+        """How many records a group has not committed, over the partitions that it has committed offsets of.
+
+        topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group.
+        """
+        with Connections(self.bootstrap) as all_of_them:
+            found = _group(all_of_them.to(_coordinator(all_of_them, group)), group)
+            if found.state == "Dead":
+                raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
+            leaders = _leaders(all_of_them)
+            wanted = dict(found.committed)
+            if topic is not None:
+                wanted = {(topic, at): wanted.get((topic, at), -1) for at in range(len(leaders.get(topic, ())))}
+            lag = 0
+            for (name, index), at in wanted.items():
+                connection = all_of_them.to(_leader(leaders, name, index))
+                start = at if at >= 0 else _offset(connection, name, index, EARLIEST)
+                lag += _offset(connection, name, index, LATEST) - start
+            return lag
+
+    def assert_lag(self, group: str, lag: int, topic: str | None = None) -> None:
+        """Fail unless a group's lag is this. Raises: AssertionError."""
+        found = self.lag(group, topic)
+        assert found == lag, f"group {group} has a lag of {found}, not {lag}"
+
+    def wait_for_group(
+        self,
+        group: str,
+        *,
+        lag: int | None = None,
+        members: int | None = None,
+        state: str | None = None,
+        timeout: float = WAIT_S,
+    ) -> Group:
+        """The group once it is as wanted: at most this lag, with offsets committed; so many members; this state.
+
+        Raises: AssertionError after `timeout` seconds, with how it is.
+        """
+        if (lag, members, state) == (None, None, None):
+            raise UsageError(f'say what to wait for: wait_for_group("{group}", lag=0), members=1 or state="Stable"')
+        found: Group | None = None
+        left: int | None = None
+        for _ in _looks(timeout):
+            found = self.groups().get(group)
+            if found is None:
+                continue
+            left = self.lag(group) if lag is not None and found.committed else None
+            is_caught_up = lag is None or (left is not None and left <= lag)
+            if is_caught_up and members in (None, len(found.members)) and state in (None, found.state):
+                return found
+        if found is None:
+            raise AssertionError(f"there is no group {group} after {timeout:g} s")
+        how = f"is {found.state} with {len(found.members)} members"
+        tail = "" if lag is None else " and no committed offset" if left is None else f" and a lag of {left}"
+        raise AssertionError(f"group {group} {how}{tail} after {timeout:g} s")
+
+    # -- a clean slate
+
+    def reset(self) -> None:
+        """Drop all topics, and with them groups and transactions. Returns once their names are free again."""
+        with Connections(self.bootstrap) as all_of_them:
+            names = list(_leaders(all_of_them))
+            if names:
+                request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
+                answer = _controller(all_of_them).ask(request, 5)
+                for each in answer.responses:
+                    if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                        raise UsageError(f"topic {each.name} is not deleted: {_why(each.error_code)}")
+
+
+# -- within
+
+
+def _looks(timeout: float) -> Iterator[None]:
+    """Now, and again and again until so many seconds are over."""
+    until = time.monotonic() + timeout
+    while True:
+        yield
+        if time.monotonic() >= until:
+            return
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _bytes(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _why(code: int) -> str:
+    error = ErrorCode.of(code)
+    return f"{error.name} ({error.message})"
+
+
+def _metadata(all_of_them: Connections, *names: str, make: bool = False) -> Any:
+    topics = [MetadataRequestTopic(name=name) for name in names] if names else None
+    return all_of_them.any().ask(MetadataRequest(topics=topics, allow_auto_topic_creation=make), 8)
+
+
+def _brokers(all_of_them: Connections) -> list[str]:
+    return [f"{each.host}:{each.port}" for each in _metadata(all_of_them).brokers]
+
+
+def _controller(all_of_them: Connections) -> Connection:
+    found = _metadata(all_of_them)
+    for each in found.brokers:
+        if each.node_id == found.controller_id:
+            return all_of_them.to(f"{each.host}:{each.port}")
+    raise UsageError("the cluster has no controller at the moment: start a broker first")
+
+
+Leaders = dict[str, list[str]]
+"""By topic, the address of each partition's leader; empty where there is none."""
+
+
+def _leaders(all_of_them: Connections, *names: str, make: bool = False) -> Leaders:
+    found = _metadata(all_of_them, *names, make=make)
+    address = {each.node_id: f"{each.host}:{each.port}" for each in found.brokers}
+    return {
+        topic.name: [
+            "" if each.error_code == ErrorCode.LEADER_NOT_AVAILABLE else address.get(each.leader_id, "")
+            for each in sorted(topic.partitions, key=lambda part: part.partition_index)
+        ]
+        for topic in found.topics
+        if topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+    }
+
+
+def _await_leaders(all_of_them: Connections, topic: str, *, make: bool = False) -> Leaders:
+    """The leaders of a topic once every partition has one."""
+    found: Leaders = {}
+    for _ in _looks(WAIT_S):
+        found = _leaders(all_of_them, topic, make=make)
+        if found.get(topic) and all(found[topic]):
+            return found
+    raise UsageError(f"topic {topic!r} has no leader for every partition: is a broker stopped, or the name not legal?")
+
+
+def _leader(leaders: Leaders, topic: str, index: int) -> str:
+    parts = leaders.get(topic, [])
+    if not 0 <= index < len(parts):
+        raise UsageError(f"there is no partition {topic}-{index}: {topic} has {len(parts)}")
+    if not parts[index]:
+        raise UsageError(f"{topic}-{index} has no leader: start the broker that has it")
+    return parts[index]
+
+
+def _offset(connection: Connection, topic: str, index: int, timestamp: int, *, committed: bool = False) -> int:
+    partition = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[partition])]
+    )
+    found = connection.ask(request, 5).topics[0].partitions[0]
+    if found.error_code:
+        raise UsageError(f"{topic}-{index} cannot be read: {_why(found.error_code)}")
+    return int(found.offset)
+
+
+def _read(connection: Connection, topic: str, index: int, *, committed: bool) -> Iterator[Record]:
+    at = _offset(connection, topic, index, EARLIEST)
+    end = _offset(connection, topic, index, LATEST, committed=committed)
+    while at < end:
+        partition = FetchPartition(partition=index, fetch_offset=at, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=topic, partitions=[partition])],
+        )
+        found = connection.ask(request, 11).responses[0].partitions[0]
+        if found.error_code:
+            raise UsageError(f"{topic}-{index} cannot be read: {_why(found.error_code)}")
+        aborted = {each.producer_id: each.first_offset for each in found.aborted_transactions or ()}
+        batches = parse_set(_whole(found.records or b""))
+        if not batches:
+            return
+        for header, records in batches:
+            hidden = (
+                committed
+                and header.is_transactional
+                and header.base_offset >= aborted.get(header.producer_id, header.base_offset + 1)
+            )
+            if not header.is_control and not hidden:
+                for each in records:
+                    if at <= each.offset < end:
+                        yield _record(topic, index, each)
+        at = batches[-1][0].last_offset + 1
+
+
+def _whole(records: bytes | memoryview) -> memoryview:
+    """The batches of an answer without the last one, where the limit of bytes has cut that off."""
+    view, end = memoryview(records), 0
+    while end + BATCH_START.size <= len(view):
+        after = end + BATCH_START.size + BATCH_START.unpack_from(view, end)[1]
+        if after > len(view):
+            break
+        end = after
+    return view[:end]
+
+
+def _record(topic: str, index: int, record: Written) -> Record:
+    headers = tuple((bytes(name).decode(errors="replace"), value) for name, value in record.headers)
+    return Record(topic, index, record.offset, record.timestamp, record.key, record.value, headers)
+
+
+def _coordinator(all_of_them: Connections, group: str) -> str:
+    found: Any = None
+    for _ in _looks(WAIT_S):
+        found = all_of_them.any().ask(FindCoordinatorRequest(key=group), 2)
+        if not found.error_code:
+            return f"{found.host}:{found.port}"
+    raise UsageError(f"group {group} has no coordinator: {_why(found.error_code)}")
+
+
+def _group(connection: Connection, name: str) -> Group:
+    described = connection.ask(DescribeGroupsRequest(groups=[name]), 3).groups[0]
+    offsets = connection.ask(OffsetFetchRequest(group_id=name, topics=None), 5)
+    committed = {
+        (topic.name, part.partition_index): part.committed_offset
+        for topic in offsets.topics
+        for part in topic.partitions
+    }
+    members = tuple(sorted(each.client_id for each in described.members))
+    return Group(name, described.group_state, members, committed)

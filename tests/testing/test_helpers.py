@@ -1,0 +1,154 @@
+"""What a test asks of its broker: topics, records, groups, a clean slate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
+
+from kbroker.testing import Broker, UsageError, broker
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Broker]:
+    with broker() as b:
+        yield b
+
+
+@pytest.fixture
+def b(running: Broker) -> Iterator[Broker]:
+    yield running
+    running.reset()
+
+
+def consume(b: Broker, topic: str, group: str, count: int) -> None:
+    """Read so many records as a member of a group, and commit."""
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=b.bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    read = 0
+    while read < count:
+        read += sum(map(len, consumer.poll(timeout_ms=1000, max_records=count - read).values()))
+    consumer.commit()
+    consumer.close()
+
+
+def test_records_that_a_client_produced_are_read_with_all_they_have(b: Broker) -> None:
+    producer = KafkaProducer(bootstrap_servers=b.bootstrap)
+    producer.send("orders", b"v", key=b"k", headers=[("h", b"x")], timestamp_ms=1_000).get(10)
+    producer.close()
+    assert b.records("orders") == [("orders", 0, 0, 1_000, b"k", b"v", (("h", b"x"),))]
+
+
+def test_records_that_the_test_produced_are_read_by_a_client(b: Broker) -> None:
+    b.produce("orders", "one", "two", key="k")
+    consumer = KafkaConsumer(bootstrap_servers=b.bootstrap, consumer_timeout_ms=2000)
+    consumer.assign([TopicPartition("orders", 0)])
+    consumer.seek(TopicPartition("orders", 0), 0)
+    assert [(record.key, record.value) for _, record in zip(range(2), consumer, strict=False)] == [
+        (b"k", b"one"),
+        (b"k", b"two"),
+    ]
+    consumer.close()
+
+
+def test_produce_tells_the_offsets(b: Broker) -> None:
+    b.produce("orders", b"a")
+    assert b.produce("orders", b"b", b"c") == [1, 2]
+
+
+def test_topics_are_those_of_clients_with_their_partitions(b: Broker) -> None:
+    b.create_topic("orders", partitions=3)
+    b.create_topic("bills", retention_ms=1000)
+    assert b.topics() == {"orders": 3, "bills": 1}
+
+
+def test_records_come_by_partition_and_of_one_alone_if_asked(b: Broker) -> None:
+    b.create_topic("orders", partitions=2)
+    b.produce("orders", b"b", partition=1)
+    b.produce("orders", b"a", partition=0)
+    assert [each.value for each in b.records("orders")] == [b"a", b"b"]
+    assert [each.value for each in b.records("orders", 1)] == [b"b"]
+
+
+def test_more_records_than_one_fetch_holds_are_all_read(b: Broker) -> None:
+    for _ in range(12):
+        b.produce("big", b"x" * 900_000)
+    assert [each.offset for each in b.records("big")] == list(range(12))
+
+
+def test_a_group_is_waited_for_until_it_has_caught_up(b: Broker) -> None:
+    b.produce("orders", *[b"x"] * 5)
+    consume(b, "orders", "billing", 5)
+    group = b.wait_for_group("billing", lag=0)
+    assert (group.committed, group.members) == ({("orders", 0): 5}, ())
+
+
+def test_a_lag_is_what_was_not_committed(b: Broker) -> None:
+    b.produce("orders", *[b"x"] * 5)
+    consume(b, "orders", "billing", 3)
+    b.assert_lag("billing", 2)
+    assert b.lag("billing", "orders") == 2
+
+
+def test_a_lag_that_is_another_is_told(b: Broker) -> None:
+    b.produce("orders", *[b"x"] * 5)
+    consume(b, "orders", "billing", 3)
+    with pytest.raises(AssertionError, match="group billing has a lag of 2, not 0"):
+        b.assert_lag("billing", 0)
+    with pytest.raises(AssertionError, match=r"billing is Empty with 0 members and a lag of 2 after 0\.01 s"):
+        b.wait_for_group("billing", lag=0, timeout=0.01)
+
+
+def test_a_reset_drops_topics_and_groups_and_gives_their_names_back(b: Broker) -> None:
+    b.produce("orders", b"old")
+    consume(b, "orders", "billing", 1)
+    b.reset()
+    assert (b.topics(), b.groups(), b.requests()) == ({}, {}, [])
+    assert b.produce("orders", b"new") == [0]
+    assert [each.value for each in b.records("orders")] == [b"new"]
+
+
+def test_a_reset_takes_no_longer_than_a_test_minds(b: Broker) -> None:
+    took = []
+    for _ in range(10):
+        b.produce("orders", b"x")
+        begun = time.perf_counter()
+        b.reset()
+        took.append(time.perf_counter() - begun)
+    assert sorted(took)[5] < 0.010
+
+
+def test_waiting_for_records_gives_up_with_what_there_is(b: Broker) -> None:
+    b.produce("orders", b"x")
+    assert len(b.wait_for_records("orders", 1)) == 1
+    with pytest.raises(AssertionError, match=r"topic orders has 1 records after 0\.01 s, not 2"):
+        b.wait_for_records("orders", 2, timeout=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda b: b.records("nope"), "there is no topic 'nope': there are none"),
+        (lambda b: b.lag("nope"), "there is no group 'nope': there are none"),
+        (lambda b: b.produce("t"), 'write produce("t", b"...")'),
+        (lambda b: b.wait_for_group("g"), 'wait_for_group("g", lag=0)'),
+        (lambda b: b.create_topic("a b"), "cannot make topic 'a b'"),
+        (lambda b: (b.create_topic("t"), b.produce("t", b"x", partition=7)), "no partition t-7: t has 1"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_one_line(b: Broker, ask, told: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UsageError) as error:
+        ask(b)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_question_to_a_stopped_broker_says_to_start_it() -> None:
+    with broker() as b:
+        b.stop()
+        with pytest.raises(UsageError, match=r"is it stopped\? Call start"):
+            b.topics()
