@@ -1,35 +1,84 @@
-"""Procedures of several steps on the metadata store, written as generators.
+"""Procedures of several steps on the metadata store and other brokers, written as generators.
 
-A procedure yields the operations of its next step and gets their outcomes back; `Steps` sends them and resumes it when
-the answer comes. So what needs five round trips reads from top to bottom, and nothing waits. Used by the controller,
-which runs one procedure at a time, and by admin requests, each a procedure of its own.
+A procedure yields the operations of its next step and gets their outcomes back, or asks another broker something and
+gets its answer; `Steps` sends them and resumes it when the answer comes. So what needs five round trips reads from top
+to bottom, and nothing waits. Used by the controller, which runs one procedure at a time, and by admin requests, each a
+procedure of its own.
 
     def rename(old, new):
         (found,) = yield [Get(old)]
         created, deleted = yield [Create(new, found.data), Delete(old)]
-        return created.stat
+        answer = yield from ask(Ask(2, address, COORDINATOR, request, version=1, timeout_ms=30_000))
+        return created.stat, answer.error_code
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kbroker.ports import MetadataStore, Operation, Outcome, StoreAnswer, StoreFault
+from kbroker.ports import (
+    MetadataStore,
+    Operation,
+    Outcome,
+    PeerAddress,
+    PeerAnswer,
+    PeerEvent,
+    PeerFault,
+    Peers,
+    StoreAnswer,
+    StoreFault,
+)
+
+if TYPE_CHECKING:
+    from protocol.message import Message
 
 T = TypeVar("T")
-Procedure: TypeAlias = Generator[Sequence[Operation], Sequence[Outcome], T]
+
+
+class Ask:
+    """A step that is a request to another broker; its parts are those of `Peers.send`."""
+
+    __slots__ = ("address", "broker_id", "purpose", "request", "timeout_ms", "version")
+
+    def __init__(
+        self, broker_id: int, address: PeerAddress, purpose: str, request: Message, *, version: int, timeout_ms: int
+    ) -> None:
+        self.broker_id = broker_id
+        self.address = address
+        self.purpose = purpose
+        self.request = request
+        self.version = version
+        self.timeout_ms = timeout_ms
+
+
+Step: TypeAlias = Sequence[Operation] | Ask
+Procedure: TypeAlias = Generator[Step, Sequence[Outcome], T]
 
 
 class SessionLostError(Exception):
     """Raised in a procedure whose session ended under it: nobody knows what its last step did."""
 
 
-class Steps:
-    """The procedures under way on one store."""
+class PeerFaultError(Exception):
+    """Raised in a procedure whose request to another broker got no answer. fault: why, and whether it was sent."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, fault: PeerFault) -> None:
+        super().__init__(f"{fault.kind.value}: {fault.why}")
+        self.fault = fault
+
+
+def ask(request: Ask) -> Generator[Step, Any, Any]:
+    """Ask another broker, as part of a procedure. Returns: the response. Raises: PeerFaultError."""
+    return (yield request)
+
+
+class Steps:
+    """The procedures under way on one store. peers: None where no procedure asks other brokers."""
+
+    def __init__(self, store: MetadataStore, peers: Peers | None = None) -> None:
         self._store = store
+        self._peers = peers
         self._running = 0
 
     @property
@@ -50,29 +99,45 @@ class Steps:
         """The outcomes of a step are there."""
         assert isinstance(answer.token, _Running), answer
         self._running -= 1
-        self._resume(answer.token, answer.outcomes)
+        outcomes = answer.outcomes
+        if any(outcome.fault is StoreFault.SESSION_EXPIRED for outcome in outcomes):
+            self._resume(answer.token, None, SessionLostError())
+        else:
+            self._resume(answer.token, outcomes)
 
-    def _resume(self, running: _Running, outcomes: tuple[Outcome, ...] | None) -> None:
+    def heard(self, event: PeerEvent) -> None:
+        """What became of a request to another broker: a procedure's, or somebody else's and of no interest here."""
+        if not isinstance(event.token, _Running):
+            return
+        self._running -= 1
+        if isinstance(event, PeerAnswer):
+            self._resume(event.token, event.response)
+        else:
+            self._resume(event.token, None, PeerFaultError(event))
+
+    def _resume(self, running: _Running, value: Any, error: Exception | None = None) -> None:
+        """Go on with a procedure. value: what its step came to, None at its beginning."""
         try:
-            operations: Sequence[Operation] = ()
-            while not operations:  # a step without operations is answered here
-                if outcomes is None:
-                    operations = next(running.procedure)
-                elif any(outcome.fault is StoreFault.SESSION_EXPIRED for outcome in outcomes):
-                    operations = running.procedure.throw(SessionLostError())
-                else:
-                    operations = running.procedure.send(outcomes)
-                outcomes = ()
+            step: Step = ()
+            while not isinstance(step, Ask) and not step:  # a step without operations is answered here
+                step = running.procedure.send(value) if error is None else running.procedure.throw(error)
+                value, error = (), None
         except StopIteration as stop:
             if running.done is not None:
                 running.done(stop.value)
-        except Exception as error:
+        except Exception as failure:
             if running.failed is None:
                 raise
-            running.failed(error)
+            running.failed(failure)
         else:
             self._running += 1
-            self._store.submit(operations, running)
+            if isinstance(step, Ask):
+                assert self._peers is not None, "nobody to ask"
+                self._peers.send(
+                    step.broker_id, step.address, step.purpose, step.request, step.version, running, step.timeout_ms
+                )
+            else:
+                self._store.submit(step, running)
 
 
 class _Running:

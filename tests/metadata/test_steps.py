@@ -1,12 +1,14 @@
-"""Procedures of several steps: resumed with outcomes, ended by sessions, each by itself."""
+"""Procedures of several steps: resumed with outcomes and answers, ended by sessions, each by itself."""
 
 from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.steps import Procedure, SessionLostError, Steps
-from kbroker.ports import Create, Get, Operation, StoreAnswer, StoreEvent
+from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
+from kbroker.ports import COORDINATOR, Create, Get, Operation, PeerFaultKind, StoreAnswer, StoreEvent
 from kbroker.sim.store import Ensemble
+from protocol.messages.control import LeaderAndIsrRequest, LeaderAndIsrResponse
+from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SimBench
 
 
 class Bench:
@@ -15,7 +17,9 @@ class Bench:
     def __init__(self) -> None:
         self.events: list[StoreEvent] = []
         self.store = Ensemble().connect(self.events.append)
-        self.steps = Steps(self.store)
+        self.net = SimBench()
+        self.net.peers.join(CLUSTER)
+        self.steps = Steps(self.store, self.net.peers)
         self.results: list[object] = []
 
     def run(self, procedure: Procedure[object]) -> None:
@@ -28,6 +32,13 @@ class Bench:
         for answer in answers:
             self.steps.answer(answer)
         return len(answers)
+
+    def hear(self) -> None:
+        """Hand over what came of requests to other brokers."""
+        self.net.settle()
+        events, self.net.events[:] = list(self.net.events), []
+        for event in events:
+            self.steps.heard(event)
 
 
 def copy(source: str, target: str) -> Procedure[object]:
@@ -104,3 +115,46 @@ def test_an_error_goes_up_where_nobody_takes_it() -> None:
     bench.steps.run(wrong())
     with pytest.raises(RuntimeError):
         bench.turn()
+
+
+def consult(broker: PlayedBroker) -> Procedure[object]:
+    request = LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
+    )
+    answer = yield from ask(Ask(broker.id, broker.address, COORDINATOR, request, version=7, timeout_ms=1_000))
+    (made,) = yield [Create("/told", str(answer.error_code).encode())]
+    return made.path
+
+
+def test_a_procedure_goes_on_with_the_answer_of_another_broker() -> None:
+    bench = Bench()
+    broker = bench.net.broker()
+    bench.run(consult(broker))
+    bench.hear()
+    assert (bench.results, bench.steps.busy) == ([], True)
+    broker.asked[0].answer(LeaderAndIsrResponse(error_code=41, topics=[]))
+    bench.hear()
+    bench.turn()
+    assert (bench.results, bench.store._ensemble.tree.nodes["/told"].data) == (["/told"], b"41")
+    assert not bench.steps.busy
+
+
+def test_a_request_without_an_answer_is_an_error_in_its_procedure() -> None:
+    bench = Bench()
+    bench.run(consult(bench.net.broker(listens=False)))
+    bench.hear()
+    (error,) = bench.results
+    assert isinstance(error, PeerFaultError)
+    assert (error.fault.kind, error.fault.was_sent) == (PeerFaultKind.REFUSED, False)
+
+
+def test_answers_to_others_are_let_pass() -> None:
+    bench = Bench()
+    broker = bench.net.broker(listens=False)
+    request = LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
+    )
+    bench.run(consult(bench.net.broker(3)))
+    bench.net.peers.send(broker.id, broker.address, COORDINATOR, request, 7, "somebody else's", 1_000)
+    bench.hear()
+    assert (bench.results, bench.steps.busy) == ([], True)
