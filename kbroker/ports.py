@@ -290,6 +290,7 @@ class StoreFault(Enum):
     NO_CHILDREN_FOR_EPHEMERALS = "ephemeral nodes have no children"
     ROLLED_BACK = "another part of the transaction failed"
     SESSION_EXPIRED = "the session is over; whether the operation was done is not known"
+    CONNECTION_LOST = "the connection was lost and the session goes on; whether the operation was done is not known"
 
 
 class Outcome(NamedTuple):
@@ -342,7 +343,8 @@ class MetadataStore(Protocol):
     """A small tree of versioned nodes that all brokers of a cluster share, with ZooKeeper's meaning.
 
     Paths are absolute, `/` between names. Operations take effect in the order they are submitted. An answer to a read
-    never arrives before the NodeChanged of a change that the read has seen. What was answered is durable.
+    never arrives before the NodeChanged of a change that the read has seen. What was answered is durable. What is
+    submitted while there is no connection waits for it; what was under way when it was lost is CONNECTION_LOST.
     """
 
     def submit(self, operations: Sequence[Operation], token: object) -> None:

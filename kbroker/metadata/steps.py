@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from kbroker.metadata.doubt import Asking, is_in_doubt, resolve
 from kbroker.ports import (
     MetadataStore,
     Operation,
@@ -74,9 +75,13 @@ def ask(request: Ask) -> Generator[Step, Any, Any]:
 
 
 class Steps:
-    """The procedures under way on one store. peers: None where no procedure asks other brokers."""
+    """The procedures under way on one store. peers: None where no procedure asks other brokers.
+
+    session: with the store, to be told by whoever hears of it.
+    """
 
     def __init__(self, store: MetadataStore, peers: Peers | None = None) -> None:
+        self.session = 0
         self._store = store
         self._peers = peers
         self._running = 0
@@ -97,13 +102,33 @@ class Steps:
 
     def answer(self, answer: StoreAnswer) -> None:
         """The outcomes of a step are there."""
-        assert isinstance(answer.token, _Running), answer
-        self._running -= 1
+        running = answer.token
+        assert isinstance(running, _Running), answer
         outcomes = answer.outcomes
         if any(outcome.fault is StoreFault.SESSION_EXPIRED for outcome in outcomes):
-            self._resume(answer.token, None, SessionLostError())
+            self._running -= 1
+            running.asking = None
+            self._resume(running, None, SessionLostError())
+        elif running.asking is not None or is_in_doubt(outcomes):
+            self._doubt(running, outcomes)
         else:
-            self._resume(answer.token, outcomes)
+            self._running -= 1
+            self._resume(running, outcomes)
+
+    def _doubt(self, running: _Running, outcomes: Sequence[Outcome]) -> None:
+        """The connection was lost under a step: first find out what became of it."""
+        try:
+            if running.asking is None:
+                running.asking = resolve(running.operations, outcomes, self.session)
+                operations = next(running.asking)
+            else:
+                operations = running.asking.send(outcomes)
+        except StopIteration as known:
+            running.asking = None
+            self._running -= 1
+            self._resume(running, known.value)
+        else:
+            self._store.submit(operations, running)
 
     def heard(self, event: PeerEvent) -> None:
         """What became of a request to another broker: a procedure's, or somebody else's and of no interest here."""
@@ -137,13 +162,14 @@ class Steps:
                     step.broker_id, step.address, step.purpose, step.request, step.version, running, step.timeout_ms
                 )
             else:
+                running.operations = step
                 self._store.submit(step, running)
 
 
 class _Running:
     """A procedure between two steps; the token of its step."""
 
-    __slots__ = ("done", "failed", "procedure")
+    __slots__ = ("asking", "done", "failed", "operations", "procedure")
 
     def __init__(
         self,
@@ -154,3 +180,5 @@ class _Running:
         self.procedure = procedure
         self.done = done
         self.failed = failed
+        self.operations: Sequence[Operation] = ()  # of the step under way
+        self.asking: Asking | None = None  # what finds out what became of a step

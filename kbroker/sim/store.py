@@ -4,7 +4,8 @@ Satisfies `kbroker.ports.MetadataStore` through `SimSession`. The world (`sim/wo
 `Ensemble` is given `later(delay_ms, job)`, which runs a job in the world's future, and `delay_ms()`, which draws how
 long one way takes; without them everything happens at once. Messages of one session keep their order, as on a
 connection. Faults come from outside: `expire` ends a session as ZooKeeper would, and the broker hears of it late;
-`cut` keeps a broker's messages back until `heal`, and expires the session if that takes too long.
+`cut` keeps a broker's messages back until `heal`, and expires the session if that takes too long; `lose_connection`
+loses what is under way, writes that were done and whose answers were on their way back among it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from kbroker.ports import (
 )
 
 Job = Callable[[], None]
+Message = tuple[Job, Job]
+"""What arrives, and what happens instead if the connection is lost while it is under way."""
+
 Later = Callable[[int, Job], None]
 
 SESSION_TIMEOUT_MS = 18_000  # zookeeper.session.timeout.ms
@@ -75,8 +79,9 @@ class SimSession:
         self._post = post
         self._closed = False
         self._is_cut = False
-        self._held: deque[Job] = deque()  # what travels, in order; ours and the ensemble's alike
-        self._on_the_way: deque[Job] = deque()
+        self._held: deque[Message] = deque()  # what travels, in order; ours and the ensemble's alike
+        self._on_the_way: deque[Message] = deque()
+        self._done_when_lost = 0
         self.session = ensemble.start_session(self)
         self.send(self.session, SessionStarted(self.session))
 
@@ -86,7 +91,7 @@ class SimSession:
         """Send these to the ensemble."""
         assert not self._closed, "the store is closed"
         session, wanted = self.session, tuple(operations)
-        self._travel(lambda: self._arrive(session, wanted, token))
+        self._travel(lambda: self._arrive(session, wanted, token), lambda: self._lose(session, wanted, token))
 
     def close(self) -> None:
         """End the session: the last message that the ensemble gets."""
@@ -121,24 +126,46 @@ class SimSession:
         """Messages get through again, those that were held up first."""
         self._is_cut = False
         while self._held and not self._is_cut:
-            self._held.popleft()()
+            self._held.popleft()[0]()
+
+    def lose_connection(self, done: int = 0) -> None:
+        """The connection breaks, and there is a new one at once, in the same session.
+
+        Answers on their way are lost, and operations on theirs; of each submit so many first ones had got through.
+        """
+        for line in (self._held, self._on_the_way):
+            for at, (_, lost) in enumerate(line):
+                line[at] = lost, lost
+        self._done_when_lost = done
 
     # -- what travels
 
     def send(self, session: int, event: StoreEvent) -> None:
         """From the ensemble to the broker; lost if the session is over by then, as nobody would believe it."""
-        self._travel(lambda: self._deliver(session, event))
+        if isinstance(event, StoreAnswer):
+            unknown = StoreAnswer(event.token, _unknown(len(event.outcomes)))
+            self._travel(lambda: self._deliver(session, event), lambda: self._deliver(session, unknown))
+        else:  # a client that is back is told of the watches that went off meanwhile
+            self._travel(lambda: self._deliver(session, event))
 
-    def _travel(self, job: Job) -> None:
-        self._on_the_way.append(job)
+    def _travel(self, job: Job, lost: Job | None = None) -> None:
+        self._on_the_way.append((job, lost or job))
         self._ensemble.later(self._ensemble.delay_ms(), self._next_arrives)
 
     def _next_arrives(self) -> None:
-        job = self._on_the_way.popleft()  # the first that left, whichever's delay is over: order is kept
+        message = self._on_the_way.popleft()  # the first that left, whichever's delay is over: order is kept
         if self._is_cut:
-            self._held.append(job)
+            self._held.append(message)
         else:
-            job()
+            message[0]()
+
+    def _lose(self, session: int, operations: tuple[Operation, ...], token: object) -> None:
+        """Of a submit some operations are done; nobody is told which."""
+        if session in self._ensemble.sessions:
+            for operation in operations[: self._done_when_lost]:
+                self._ensemble.tree.apply(operation, session)
+            self._ensemble.spread()
+        self._deliver(session, StoreAnswer(token, _unknown(len(operations))))
 
     def _arrive(self, session: int, operations: tuple[Operation, ...], token: object) -> None:
         if session not in self._ensemble.sessions:
@@ -165,3 +192,7 @@ class SimSession:
         self._post(SessionExpired())
         self.session = self._ensemble.start_session(self)
         self.send(self.session, SessionStarted(self.session))
+
+
+def _unknown(count: int) -> tuple[Outcome, ...]:
+    return tuple(Outcome(StoreFault.CONNECTION_LOST, "") for _ in range(count))
