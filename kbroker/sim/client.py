@@ -2,8 +2,10 @@
 
 A client is a script, a generator that yields what it waits for: `Sleep` or `Ask`. `ask` sends requests and gives back
 their answers in order, or raises `Lost` when the connection ends first. Each connection begins with ApiVersions, and
-from what that advertises the client picks a version of every API, by chance, for its whole life. Subclasses
-(`producers.py`, `consumers.py`, `admins.py`) are the scripts.
+from what that advertises the client picks a version of every API, by chance, for its whole life. Where there are
+several machines it has a connection to each that it speaks to, asks any of them who leads a partition and who is
+controller (`leaders.py`), and asks again when it is told that it was wrong. Subclasses (`producers.py`, `consumers.py`,
+`admins.py`) are the scripts.
 """
 
 from __future__ import annotations
@@ -43,10 +45,24 @@ class Sleep(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Send these requests one behind the other; wait for all answers. A request of class `Silent` gets none."""
+    """Send these requests one behind the other; wait for all answers. to: None for any machine, the same as before."""
 
     requests: Sequence[Message]
     timeout_ms: int
+    to: Machine | None = None
+
+
+class Connection:
+    """A client's end of a connection to one machine."""
+
+    __slots__ = ("in_flight", "machine", "queued", "shaking", "wire")
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.wire: Wire | None = None
+        self.in_flight: deque[tuple[int, type[Message], int]] = deque()  # correlation id, class, version
+        self.shaking = True  # the handshake's answer comes first
+        self.queued: Ask | None = None  # waits for the handshake
 
 
 Script = Generator[Sleep | Ask, Any, None]
@@ -77,14 +93,13 @@ class Client:
         self.fixed_versions: dict[int, int] = {}  # chosen by a play
         self.asked_ms = 0
         self._net = net
-        self._wire: Wire | None = None
+        self._connections: dict[Machine, Connection] = {}
+        self._home: Machine | None = None  # asked where any machine will do
+        self._asked: Connection | None = None  # the one whose answers are waited for
         self._script: Script | None = None
         self._correlation = self.chance.randrange(1 << 30)
-        self._in_flight: deque[tuple[int, type[Message], int]] = deque()  # correlation id, class, version
         self._answers: list[Message | None] = []
         self._wanted = 0  # answers, all in all
-        self._shaking = False  # the handshake's answer comes first
-        self._queued: Ask | None = None  # waits for the handshake
         self._timer: Event | None = None
 
     def __repr__(self) -> str:
@@ -100,8 +115,8 @@ class Client:
         self._timer = self.world.after(delay_ms, self._go_on)
 
     def stop(self) -> None:
-        """End like a killed process: nothing is said to anybody, the operating system closes the connection."""
-        self._forget()
+        """End like a killed process: nothing is said to anybody, the operating system closes the connections."""
+        self._forget_all()
         if self._script is not None:
             self._script.close()
             self._script = None
@@ -117,16 +132,18 @@ class Client:
 
     # ---- for scripts
 
-    def ask(self, request: Message, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Generator[Ask, Any, Any]:
+    def ask(
+        self, request: Message, timeout_ms: int = REQUEST_TIMEOUT_MS, to: Machine | None = None
+    ) -> Generator[Ask, Any, Any]:
         """One request, one answer. Raises: Lost."""
-        answers = yield Ask((request,), timeout_ms)
+        answers = yield Ask((request,), timeout_ms, to)
         return answers[0]
 
     def ask_all(
-        self, requests: Sequence[Message], timeout_ms: int = REQUEST_TIMEOUT_MS
+        self, requests: Sequence[Message], timeout_ms: int = REQUEST_TIMEOUT_MS, to: Machine | None = None
     ) -> Generator[Ask, Any, list[Message]]:
         """Pipelined requests; their answers in order. Raises: Lost."""
-        return cast("list[Message]", (yield Ask(requests, timeout_ms)))
+        return cast("list[Message]", (yield Ask(requests, timeout_ms, to)))
 
     def connect(self) -> Generator[Ask, Any, None]:
         """Do no more than the handshake, so that `serves` knows. Raises: Lost."""
@@ -150,8 +167,8 @@ class Client:
         yield Sleep(int(self.chance.expovariate(1 / mean_ms)) if mean_ms else 0)
 
     def hang_up(self) -> None:
-        """Close the connection, as a client does that is done with it."""
-        self._forget()
+        """Close the connections, as a client does that is done with them."""
+        self._forget_all()
 
     def note(self, line: str) -> None:
         """Tell what happens, in the world's transcript."""
@@ -169,7 +186,7 @@ class Client:
             wait = script.send(value) if lost is None else script.throw(lost)
         except StopIteration:
             self._script = None
-            self._forget()
+            self._forget_all()
             return
         if isinstance(wait, Sleep):
             self._timer = self.world.after(wait.ms, self._go_on)
@@ -177,81 +194,93 @@ class Client:
             self._ask(wait)
 
     def _ask(self, ask: Ask) -> None:
-        assert not self._in_flight, self
         self._timer = self.world.after(ask.timeout_ms, self._timed_out)
         self.asked_ms = self.world.now_ms
-        if self._wire is None:
-            machine = self.machines[0] if len(self.machines) == 1 else self.chance.choice(self.machines)
-            self._wire = self._net.connect(self.name, machine, self._heard, self._lost)
-            self._queued = ask
-            self._shaking = True
-            version = self.fixed_versions.get(18, self.chance.choice((0, 1, 2, 3, 4)))
-            self._send(
-                ApiVersionsRequest(client_software_name="simulated", client_software_version="1.0"), version, True
-            )
-        else:
-            self._send_all(ask)
-
-    def _send_all(self, ask: Ask) -> None:
-        self._queued = None
         self._answers = []
+        machine = ask.to or self._any_machine()
+        connection = self._connections.get(machine)
+        if connection is not None:
+            self._asked = connection
+            self._send_all(connection, ask)
+            return
+        connection = self._asked = self._connections[machine] = Connection(machine)
+        connection.wire = self._net.connect(
+            self.name,
+            machine,
+            lambda data: self._heard(connection, data),
+            lambda why: self._lost(connection, why),
+        )
+        connection.queued = ask
+        version = self.fixed_versions.get(18, self.chance.choice((0, 1, 2, 3, 4)))
+        hello = ApiVersionsRequest(client_software_name="simulated", client_software_version="1.0")
+        self._send(connection, hello, version, True)
+
+    def _any_machine(self) -> Machine:
+        if self._home not in self._connections:
+            self._home = self.machines[0] if len(self.machines) == 1 else self.chance.choice(self.machines)
+        assert self._home is not None
+        return self._home
+
+    def _send_all(self, connection: Connection, ask: Ask) -> None:
+        assert not connection.in_flight, self
+        connection.queued = None
         self._wanted = 0
-        wire = self._wire
         for request in ask.requests:
             api = request.api
             assert api is not None, request
             version = self.versions[api]
             answered = not (api == 0 and request.acks == 0)  # type: ignore[attr-defined]
             self._wanted += answered
-            self._send(request, version, answered)
-        if wire is self._wire and not self._wanted:
+            self._send(connection, request, version, answered)
+        if self._asked is connection and not self._wanted:
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.world.after(0, self._go_on, [])
 
-    def _send(self, request: Message, version: int, answered: bool) -> None:
-        assert self._wire is not None
+    def _send(self, connection: Connection, request: Message, version: int, answered: bool) -> None:
+        assert connection.wire is not None
         self._correlation = self._correlation + 1 & 0x7FFFFFFF
         kind = type(request)
         frame = encode_request_header(kind, version, self._correlation, self.name) + request.encode(version)
         if answered:
-            self._in_flight.append((self._correlation, response_class(kind), version))
-        self._wire.send(frame)
+            connection.in_flight.append((self._correlation, response_class(kind), version))
+        connection.wire.send(frame)
 
-    def _heard(self, data: bytes) -> None:
+    def _heard(self, connection: Connection, data: bytes) -> None:
         """Whole answers, one behind the other."""
         view = memoryview(data)
         position = 0
-        while position < len(view) and self._wire is not None:
+        while position < len(view) and connection.wire is not None:
             size = int.from_bytes(view[position : position + 4], "big")
             frame = view[position + 4 : position + 4 + size]
             if len(frame) != size:
                 raise self.world.broken(f"{self} got {len(frame)} bytes of an answer of {size}")
             position += 4 + size
-            self._answer(frame)
+            self._answer(connection, frame)
 
-    def _answer(self, frame: memoryview) -> None:
-        if not self._in_flight:
+    def _answer(self, connection: Connection, frame: memoryview) -> None:
+        if not connection.in_flight:
             raise self.world.broken(f"{self} got an answer that it never asked for")
-        correlation, kind, version = self._in_flight.popleft()
-        if self._shaking and bytes(frame[4:6]) == b"\x00\x23":  # error 35: in the layout of version 0
+        correlation, kind, version = connection.in_flight.popleft()
+        if connection.shaking and bytes(frame[4:6]) == b"\x00\x23":  # error 35: in the layout of version 0
             version = 0
         theirs, start = parse_response_header(kind, version, frame)
         if theirs != correlation:
             raise self.world.broken(f"{self} got answer {theirs} of {kind.__name__}, the next one is {correlation}")
         response = kind.decode(frame, version, start)
-        if self._shaking:
-            self._shake(cast(ApiVersionsResponse, response))
+        if connection.shaking:
+            self._shake(connection, cast(ApiVersionsResponse, response))
             return
         self._answers.append(response)
-        if not self._in_flight:
+        if not connection.in_flight:
             assert self._timer is not None
             self._timer.cancel()
+            self._asked = None
             self._go_on(self._answers)
 
-    def _shake(self, response: ApiVersionsResponse) -> None:
+    def _shake(self, connection: Connection, response: ApiVersionsResponse) -> None:
         """The handshake is over: pick versions, send what waits."""
-        self._shaking = False
+        connection.shaking = False
         if response.error_code != ErrorCode.NONE:
             raise self.world.broken(f"{self} is told {response.error_code} by ApiVersions")
         for each in response.api_keys:
@@ -259,31 +288,42 @@ class Client:
                 low, high = each.min_version, each.max_version
                 wanted = self.fixed_versions.get(each.api_key, self.chance.randint(low, high))
                 self.versions[each.api_key] = min(max(wanted, low), high)
-        queued = self._queued
+        queued = connection.queued
         assert queued is not None
-        self._send_all(queued)
+        self._send_all(connection, queued)
 
     def _timed_out(self) -> None:
         self.note("gives up waiting")
         self._timer = None
-        self._lost("request timeout")
+        assert self._asked is not None
+        self._lost(self._asked, "request timeout")
 
-    def _lost(self, why: str) -> None:
-        asking = bool(self._in_flight) or self._queued is not None
+    def _lost(self, connection: Connection, why: str) -> None:
+        """A connection has ended. Whether somebody waits for it or not, it is forgotten."""
+        asking = connection is self._asked and (bool(connection.in_flight) or connection.queued is not None)
         answers = self._answers
-        self._forget(keep_timer=not asking)
-        if asking:
-            self._go_on(lost=Lost(why, answers))
+        self._forget(connection)
+        if not asking:
+            return
+        self._asked = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._go_on(lost=Lost(why, answers))
 
-    def _forget(self, *, keep_timer: bool = False) -> None:
+    def _forget(self, connection: Connection) -> None:
         """Be without a connection."""
-        wire, self._wire = self._wire, None
+        wire, connection.wire = connection.wire, None
+        if self._connections.get(connection.machine) is connection:
+            del self._connections[connection.machine]
         if wire is not None:
             wire.close()
-        self._in_flight.clear()
-        self._answers = []
-        self._queued = None
-        self._shaking = False
-        if self._timer is not None and not keep_timer:
+
+    def _forget_all(self) -> None:
+        """Be without any, and wait for nothing."""
+        for connection in list(self._connections.values()):
+            self._forget(connection)
+        self._asked = None
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None
