@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.client import Lost, Script
+from kbroker.sim.leaders import Router
 from kbroker.sim.producers import RETRIABLE
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -25,7 +26,7 @@ NOT_YET = RETRIABLE | {
 }
 
 
-class Founder(Client):
+class Founder(Router):
     """Makes the topics of its world, again and again until all are there; then tells their ids."""
 
     topics: Sequence[Topic] = ()
@@ -38,6 +39,7 @@ class Founder(Client):
                 yield from self._create()
                 yield from self._look()
             except Lost as lost:
+                self.misled_by_controller()
                 self.note(f"lost an answer: {lost.why}")
             yield from self.pause(300)
 
@@ -46,9 +48,11 @@ class Founder(Client):
             topics=[creatable(topic) for topic in self.topics if not self.checks.catalogue.ids.get(topic.name)],
             timeout_ms=self.chance.choice((100, 10_000)),
         )
-        answer: CreateTopicsResponse = yield from self.ask(request)
+        answer: CreateTopicsResponse = yield from self.ask(request, to=(yield from self.controller()))
         for result in answer.topics:
             code = ErrorCode.of(result.error_code)
+            if code is ErrorCode.NOT_CONTROLLER:
+                self.misled_by_controller()
             self.note(f"creates {result.name}: {code.name}")
             if code not in NOT_YET and code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise self.world.broken(f"{self}: {result.name}: {code.name}: {result.error_message}")
@@ -58,7 +62,7 @@ class Founder(Client):
         if self.versions[METADATA] >= MAY_LOOK_ONLY_SINCE and self.chance.random() < 0.5:
             names = [MetadataRequestTopic(name=topic.name) for topic in self.topics]
             request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
-        answer: MetadataResponse = yield from self.ask(request)
+        answer: MetadataResponse = yield from self.ask(request, to=(yield from self.controller()))
         wanted = {topic.name: topic for topic in self.topics}
         for found in answer.topics:
             topic = wanted.get(found.name or "")

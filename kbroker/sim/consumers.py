@@ -10,7 +10,8 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.sim.checks import whole_batches
-from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.client import Lost, Script
+from kbroker.sim.leaders import Router
 from kbroker.sim.producers import RETRIABLE
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
@@ -31,6 +32,7 @@ from protocol.records.content import parse_set
 
 if TYPE_CHECKING:
     from kbroker.sim.checks import Moment, Where
+    from kbroker.sim.machine import Machine
     from kbroker.sim.topics import Topic
 
 FETCH = 1
@@ -47,7 +49,25 @@ SESSION_LOST = frozenset(
 ASK_AGAIN = RETRIABLE | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH}
 
 
-class Reader(Client):
+class FetchSession:
+    """What a reader and one machine have agreed on (KIP-227).
+
+    ids: of the topics that the session knows. told: positions as the session has them.
+    """
+
+    __slots__ = ("epoch", "id", "ids", "told")
+
+    def __init__(self) -> None:
+        self.ids: dict[str, bytes] = {}
+        self.end()
+
+    def end(self) -> None:
+        """Begin a new one with the next request."""
+        self.id = self.epoch = 0
+        self.told: dict[Where, int] = {}
+
+
+class Reader(Router):
     """Fetches partitions; what subclasses that choose them share.
 
     max_wait_ms: how long the broker may hold a fetch back. sessions: whether to use fetch sessions.
@@ -65,43 +85,52 @@ class Reader(Client):
         """Forget everything: a new process."""
         self.positions: dict[Where, int] = {}
         self.placed: dict[Where, Moment] = {}  # when the position was looked up
-        self._ids: dict[str, bytes] = {}  # of the topics that the session knows
         self.behind: dict[Where, int] = {}  # high watermark last seen
-        self._session_id = 0
-        self._session_epoch = 0
-        self._told: dict[Where, int] = {}  # positions as the session has them
+        self._fetch_sessions: dict[Machine, FetchSession] = {}
+        self._turn = 0
 
     def fetch(self) -> Generator[Any, Any, bool]:
-        """One exchange; whether there were records. Raises: Lost."""
-        request = self._fetch_request()
+        """One exchange, with each machine in turn; whether there were records. Raises: Lost."""
+        led, _ = yield from self.by_leader(self.positions, lambda where: where)
+        if not led:
+            return False
+        self._turn += 1
+        leader = list(led)[self._turn % len(led)]
+        positions = {where: self.positions[where] for where in led[leader]}
+        session = self._fetch_sessions.setdefault(leader, FetchSession())
+        request = self._fetch_request(session, positions)
         moment = self.checks.moment
         names = {self.checks.catalogue.topic_id(topic): topic for topic, _ in self.positions}
         try:
-            answer: FetchResponse = yield from self.ask(request, self.max_wait_ms + 20_000)
+            answer: FetchResponse = yield from self.ask(request, self.max_wait_ms + 20_000, leader)
         except Lost:
-            self._end_session()
+            session.end()
+            for where in positions:
+                self.misled(where)
             raise
         code = ErrorCode.of(answer.error_code)
         if code is not ErrorCode.NONE:
             self.note(f"fetch: {code.name}")
             if code in SESSION_LOST or code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._end_session()
+                session.end()
                 return False
             raise self.world.broken(f"{self}: fetch answers {code.name}")
         if self.sessions and self.versions[FETCH] >= SESSIONS_SINCE:
-            self._session_id = answer.session_id
-            self._session_epoch = self._session_epoch % 0x7FFFFFFF + 1 if answer.session_id else 0
+            session.id = answer.session_id
+            session.epoch = session.epoch % 0x7FFFFFFF + 1 if answer.session_id else 0
         got = False
         lost: list[Where] = []
         for topic in answer.responses:
             for part in topic.partitions:
                 where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
-                got |= self._take(where, part, moment, lost)
+                got |= self._take(session, where, part, moment, lost)
         if lost:
             yield from self.look_up(lost, EARLIEST)
         return got
 
-    def _take(self, where: Where, part: PartitionData, moment: Moment, lost: list[Where]) -> bool:
+    def _take(
+        self, session: FetchSession, where: Where, part: PartitionData, moment: Moment, lost: list[Where]
+    ) -> bool:
         """One partition's part of an answer."""
         position = self.positions.get(where)
         if position is None:
@@ -118,7 +147,8 @@ class Reader(Client):
             self.note(f"{where[0]}-{where[1]}: {code.name}")
             if code not in ASK_AGAIN:
                 raise self.world.broken(f"{self}: {where} answers {code.name}")
-            self._end_session()
+            session.end()
+            self.misled(where)
             return False
         self.behind[where] = part.high_watermark
         data = whole_batches(memoryview(part.records or b""))  # type: ignore[arg-type]
@@ -143,20 +173,35 @@ class Reader(Client):
 
     def look_up(self, places: Iterable[Where], timestamp: int) -> Generator[Any, Any, None]:
         """Set positions to where the log begins, or ends. Raises: Lost."""
+        led, _ = yield from self.by_leader(places, lambda where: where)
+        for leader, group in led.items():
+            yield from self._look_up_at(leader, group, timestamp)
+
+    def _look_up_at(self, leader: Machine, places: Iterable[Where], timestamp: int) -> Generator[Any, Any, None]:
         moment = self.checks.moment
         by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for topic, index in places:
             asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             by_topic.setdefault(topic, []).append(asked)
         topics = [ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()]
-        answer: ListOffsetsResponse = yield from self.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
+        try:
+            answer: ListOffsetsResponse = yield from self.ask(
+                ListOffsetsRequest(replica_id=-1, topics=topics), to=leader
+            )
+        except Lost:
+            for where in places:
+                self.misled(where)
+            raise
         for found in answer.topics:
             for part in found.partitions:
+                where = found.name, part.partition_index
                 if part.error_code == ErrorCode.NONE:
-                    self.positions[found.name, part.partition_index] = part.offset
-                    self.placed[found.name, part.partition_index] = moment
+                    self.positions[where] = part.offset
+                    self.placed[where] = moment
                 elif ErrorCode.of(part.error_code) not in ASK_AGAIN:
                     raise self.world.broken(f"{self}: ListOffsets answers {ErrorCode.of(part.error_code).name}")
+                else:
+                    self.misled(where)
 
     def places(self) -> list[Where]:
         """The partitions of its topics, as far as anybody was told."""
@@ -168,22 +213,18 @@ class Reader(Client):
         """Whether it has read everything it knows of."""
         return all(position >= self.behind.get(where, FAR) for where, position in self.positions.items())
 
-    def _end_session(self) -> None:
-        self._session_id = self._session_epoch = 0
-        self._told.clear()
-
-    def _fetch_request(self) -> FetchRequest:
+    def _fetch_request(self, session: FetchSession, positions: dict[Where, int]) -> FetchRequest:
         version = self.versions[FETCH]
         in_session = self.sessions and version >= SESSIONS_SINCE
-        ids = {name: self.checks.catalogue.topic_id(name) for name, _ in self.positions}
-        if ids != self._ids:
-            self._ids = ids
-            self._end_session()
-        wanted = self.positions
-        if in_session and self._session_id:
-            wanted = {where: at for where, at in wanted.items() if self._told.get(where) != at}
+        ids = {name: self.checks.catalogue.topic_id(name) for name, _ in positions}
+        if ids != session.ids or session.told.keys() - positions.keys():
+            session.ids = ids
+            session.end()
+        wanted = positions
+        if in_session and session.id:
+            wanted = {where: at for where, at in wanted.items() if session.told.get(where) != at}
         if in_session:
-            self._told.update(wanted)
+            session.told.update(wanted)
         by_topic: dict[str, list[FetchPartition]] = {}
         for (topic, index), position in wanted.items():
             part = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=self.partition_bytes)
@@ -194,8 +235,8 @@ class Reader(Client):
             min_bytes=self.min_bytes,
             max_bytes=self.max_bytes,
             isolation_level=self.isolation,
-            session_id=self._session_id if in_session else 0,
-            session_epoch=self._session_epoch if in_session else -1,
+            session_id=session.id if in_session else 0,
+            session_epoch=session.epoch if in_session else -1,
             topics=[
                 FetchTopic(
                     topic="" if by_id else name,
@@ -224,7 +265,6 @@ class Consumer(Reader):
             places = self.places()
             for gone in self.positions.keys() - set(places):
                 del self.positions[gone]
-                self._end_session()
             try:
                 missing = [where for where in places if where not in self.positions]
                 if missing:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.sim.admins import METADATA, NOT_YET, creatable
-from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.client import Lost, Script
+from kbroker.sim.leaders import Router
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -45,7 +46,7 @@ STRAGGLER_MS = 20_000
 Step = Generator[Any, Any, None]
 
 
-class Keeper(Client):
+class Keeper(Router):
     """Looks after some topics. restless: whether it thinks of something new; else it only ends what it began."""
 
     topics: Sequence[Topic] = ()
@@ -70,6 +71,7 @@ class Keeper(Client):
                 elif self.restless:
                     yield from self.chance.choice(self._things(topic))(topic)
             except Lost as lost:
+                self.misled_by_controller()
                 self.note(f"lost an answer: {lost.why}")
                 yield from self._outwait()
 
@@ -89,6 +91,8 @@ class Keeper(Client):
         """Note how it went. others: what may well be said to that."""
         error = ErrorCode.of(code)
         self.note(f"{what}: {error.name}")
+        if error is ErrorCode.NOT_CONTROLLER:
+            self.misled_by_controller()
         if error is not ErrorCode.NONE and error not in NOT_YET and error not in others:
             raise self.world.broken(f"{self} {what}: {error.name}")
         return error is ErrorCode.NONE
@@ -110,7 +114,7 @@ class Keeper(Client):
             request.topics = [DeleteTopicState(name=topic.name, topic_id=bytes(16))]
         else:
             request.topic_names = [topic.name]
-        answer = yield from self.ask(request)
+        answer = yield from self.ask(request, to=(yield from self.controller()))
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
         self._done(f"deletes {topic.name}", answer.responses[0].error_code, *unknown)
 
@@ -130,14 +134,15 @@ class Keeper(Client):
             yield from self._ask_for_deletion(topic, by_id=self.versions[DELETE_TOPICS] >= BY_ID_SINCE)
 
     def _create(self, topic: Topic) -> Generator[Any, Any, bool]:
-        answer = yield from self.ask(CreateTopicsRequest(topics=[creatable(topic)], timeout_ms=10_000))
+        request = CreateTopicsRequest(topics=[creatable(topic)], timeout_ms=10_000)
+        answer = yield from self.ask(request, to=(yield from self.controller()))
         code = answer.topics[0].error_code
         return self._done(f"makes {topic.name} again", code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
     def _look(self, topic: Topic) -> Generator[Any, Any, Any]:
         """What Metadata says of a topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False)
-        answer = yield from self.ask(request)
+        answer = yield from self.ask(request, to=(yield from self.controller()))
         return answer.topics[0]
 
     def _grow(self, topic: Topic) -> Step:
@@ -145,9 +150,8 @@ class Keeper(Client):
         count = catalogue.count(topic) + 1
         only_look = self.chance.random() < 0.2
         wanted = CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
-        answer = yield from self.ask(
-            CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=only_look)
-        )
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=only_look)
+        answer = yield from self.ask(request, to=(yield from self.controller()))
         shown = self._done(f"grows {topic.name} to {count}", answer.results[0].error_code, ErrorCode.INVALID_PARTITIONS)
         found = yield from self._look(topic)
         if found.error_code != ErrorCode.NONE or not self.checks.is_since(before, topic.name):
@@ -169,10 +173,15 @@ class Keeper(Client):
         asked = DeleteRecordsTopic(
             name=topic.name, partitions=[DeleteRecordsPartition(partition_index=index, offset=before)]
         )
+        led, _ = yield from self.by_leader([history.where], lambda where: where)
+        if not led:
+            return
         moment = self.checks.moment
-        answer = yield from self.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=10_000))
+        answer = yield from self.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=10_000), to=next(iter(led)))
         result = answer.topics[0].partitions[0]
         what = f"cuts {topic.name}-{index} off at {before}"
+        if result.error_code != ErrorCode.NONE:
+            self.misled(history.where)
         if self._done(what, result.error_code, ErrorCode.OFFSET_OUT_OF_RANGE) and result.low_watermark < before:
             raise self.world.broken(f"{self} {what}, and is told that it begins at {result.low_watermark}")
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.checks.is_since(moment, topic.name):
@@ -186,14 +195,15 @@ class Keeper(Client):
         moment = self.checks.moment
         settings = {**self._settings[topic.name], key: value}
         whole = self.chance.random() < 0.3
-        answer = yield from self.ask(_whole(topic.name, settings) if whole else _one(topic.name, key, value))
+        broker = yield from self.controller()  # any would do, if it is the same that is asked below
+        answer = yield from self.ask(_whole(topic.name, settings) if whole else _one(topic.name, key, value), to=broker)
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not self._done(f"sets {key}={value} of {topic.name}", answer.responses[0].error_code, gone):
             yield from self._outwait()
             return
         self._settings[topic.name] = settings
         wanted = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic.name, configuration_keys=[key])
-        described = (yield from self.ask(DescribeConfigsRequest(resources=[wanted]))).results[0]
+        described = (yield from self.ask(DescribeConfigsRequest(resources=[wanted]), to=broker)).results[0]
         if described.error_code != ErrorCode.NONE or not self.checks.is_since(moment, topic.name):
             return
         if described.configs[0].value != value:

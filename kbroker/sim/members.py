@@ -43,6 +43,7 @@ from protocol.messages.groups import (
 
 if TYPE_CHECKING:
     from kbroker.sim.checks import Where
+    from kbroker.sim.machine import Machine
 
 FIND, JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, OFFSETS = 10, 11, 14, 12, 13, 8, 9
 STATIC_SINCE = {JOIN: 5, SYNC: 3, HEARTBEAT: 3, COMMIT: 7}
@@ -102,6 +103,7 @@ class Member(Reader):
         self.begin()
         self.member_id, self.generation = "", -1
         self.assigned: list[Where] | None = None
+        self._coordinator: Machine | None = None
         self._dealt: list[Where] | None = None  # by this member as the leader of its generation; None: another leads
         self._placed = False  # whether it knows where to begin reading what it was assigned
         self._beaten_ms = (
@@ -152,6 +154,7 @@ class Member(Reader):
         answer: FindCoordinatorResponse = yield from self.ask(request)
         found = answer.coordinators[0] if by_list else answer
         self._check(found.error_code)
+        self._coordinator = self.machine(found.node_id)
 
     def _join(self) -> Generator[Any, Any, None]:
         request = JoinGroupRequest(
@@ -165,7 +168,7 @@ class Member(Reader):
                 JoinGroupRequestProtocol(name="deal", metadata=subscription([topic.name for topic in self.topics]))
             ],
         )
-        answer: JoinGroupResponse = yield from self.ask(request)
+        answer: JoinGroupResponse = yield from self.ask(request, to=self._coordinator)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
         self._check(answer.error_code)
@@ -184,7 +187,8 @@ class Member(Reader):
                 protocol_type="consumer",
                 protocol_name="deal",
                 assignments=deal,
-            )
+            ),
+            to=self._coordinator,
         )
         self._check(sync.error_code)
         self._beaten_ms = self.world.now_ms
@@ -215,7 +219,7 @@ class Member(Reader):
         before = {where: groups.candidates(self.group, where) for where in self.assigned}
         while True:
             names = self._names()
-            answer: OffsetFetchResponse = yield from self.ask(self._offsets_request())
+            answer: OffsetFetchResponse = yield from self.ask(self._offsets_request(), to=self._coordinator)
             code, found = self._offsets_found(answer, names)
             if code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 yield from self.pause(100)
@@ -294,7 +298,8 @@ class Member(Reader):
                         generation_id=self.generation,
                         member_id=self.member_id,
                         group_instance_id=self.instance,
-                    )
+                    ),
+                    to=self._coordinator,
                 )
                 if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.chance.random() < 0.7:
                     yield from self._commit()
@@ -344,7 +349,7 @@ class Member(Reader):
         groups, moment = self.checks.groups, self.checks.moment
         sent = {where: groups.committing(self.group, where, position) for where, position in moved.items()}
         names = self._names()
-        answer: OffsetCommitResponse = yield from self.ask(request)
+        answer: OffsetCommitResponse = yield from self.ask(request, to=self._coordinator)
         worst = ErrorCode.NONE
         for outcome in answer.topics:
             for result in outcome.partitions:
@@ -367,7 +372,7 @@ class Member(Reader):
                 member_id="" if many else self.member_id,
                 members=[MemberIdentity(member_id=self.member_id)] if many else [],
             )
-            answer: LeaveGroupResponse = yield from self.ask(request)
+            answer: LeaveGroupResponse = yield from self.ask(request, to=self._coordinator)
             self._check(answer.error_code)
             self.note("leaves")
         else:

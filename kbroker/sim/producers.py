@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.client import Lost, Script
+from kbroker.sim.leaders import Router
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
 from protocol.messages.produce import (
@@ -27,6 +28,7 @@ from protocol.records.content import build_batch
 
 if TYPE_CHECKING:
     from kbroker.sim.checks import Moment, Where
+    from kbroker.sim.machine import Machine
     from kbroker.sim.topics import Topic
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -57,7 +59,7 @@ class Batch(NamedTuple):
     sequence: int
 
 
-class Producer(Client):
+class Producer(Router):
     """Writes to some topics, as long as it lives.
 
     acks: 0, 1 or -1. pace_ms: mean time between its requests.
@@ -105,27 +107,41 @@ class Producer(Client):
     def deliver(self, batches: list[Batch]) -> Generator[Any, Any, None]:
         """Send batches, one a request, until each is acknowledged or given up."""
         for _ in range(self.tries):
-            for batch in batches:
-                self.checks.sent(batch.values, idempotent=self.idempotent)
-            moment = self.checks.moment
             try:
-                answers: list[Message | None] = list((yield from self.ask_all([self._request(b) for b in batches])))
+                led, again = yield from self.by_leader(batches, lambda batch: batch.where)
             except Lost as lost:
-                answers = lost.answers
-                self.note(f"lost {len(batches) - len(answers)} answers: {lost.why}")
-            if self.acks == 0:
-                return
-            again = []
-            for at, batch in enumerate(batches):
-                answer = answers[at] if at < len(answers) else None
-                if answer is None or not self._conclude(batch, answer, moment):
-                    again.append(batch)
-            batches = [] if self.idempotent and self.producer_id < 0 else again
-            if not batches:
+                self.note(f"does not know who leads: {lost.why}")
+                led, again = {}, batches
+            for leader, group in led.items():
+                again += yield from self._send_batches(leader, group)
+                if self.idempotent and self.producer_id < 0:  # it begins anew: the others' sequences are void
+                    return
+            batches = again
+            if not batches or (self.acks == 0 and led):
                 return
             yield from self.pause(300)
         self.note(f"gives up {len(batches)} batches")
         self._begin_anew()
+
+    def _send_batches(self, leader: Machine, batches: list[Batch]) -> Generator[Any, Any, list[Batch]]:
+        """Send batches to the leader of their partitions; those of unknown outcome."""
+        for batch in batches:
+            self.checks.sent(batch.values, idempotent=self.idempotent)
+        moment = self.checks.moment
+        try:
+            answers: list[Message | None] = list(
+                (yield from self.ask_all([self._request(batch) for batch in batches], to=leader))
+            )
+        except Lost as lost:
+            answers = lost.answers
+            self.note(f"lost {len(batches) - len(answers)} answers: {lost.why}")
+        again = []
+        for at, batch in enumerate(batches):
+            answer = answers[at] if at < len(answers) else None
+            if (answer is None or not self._conclude(batch, answer, moment)) and self.acks:
+                self.misled(batch.where)
+                again.append(batch)
+        return again
 
     def _conclude(self, batch: Batch, answer: Message, moment: Moment) -> bool:
         """Whether a batch's outcome is known."""
