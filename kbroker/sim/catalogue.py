@@ -25,6 +25,7 @@ class Catalogue:
         self._counts: dict[str, int] = {}
         self._eras: dict[str, int] = {}
         self._living: dict[str, bytes] = {}  # ids, also of topics that nobody was told of yet
+        self._gone: set[tuple[str, bytes]] = set()  # names and ids of topics that another has followed
         self._told: dict[str, int] = {}  # the era of which the id is
         self._groups = groups
 
@@ -62,6 +63,9 @@ class Catalogue:
         """A topic of this name was made, with this id; the era that it is in."""
         if self.is_doomed(topic):
             self._turn(topic)
+        before = self._living.get(topic, topic_id)
+        if before != topic_id:
+            self._gone.add((topic, before))
         self._living[topic] = topic_id
         return self.era(topic)
 
@@ -80,6 +84,14 @@ class Catalogue:
     def is_of_the_past(self, topic: str, topic_id: bytes) -> bool:
         """Whether an id is one that a topic of this name had before the present one, which is not doomed."""
         return topic_id != self._living.get(topic, topic_id)
+
+    def is_another(self, topic: str, topic_id: bytes) -> bool:
+        """Whether an id is not that of the last topic of this name that was seen."""
+        return topic_id != self._living.get(topic, topic_id)
+
+    def is_gone(self, topic: str, topic_id: bytes) -> bool:
+        """Whether a topic was deleted, and another of its name has been seen since."""
+        return (topic, topic_id) in self._gone
 
     def was_doomed(self, topic: str) -> bool:
         """Whether the name has ever been given up, so that clients may know things of a topic that is gone."""

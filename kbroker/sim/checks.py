@@ -1,7 +1,8 @@
 """What must hold in a simulated world, looked at after every event, and the history that says what happened.
 
 Clients tell what they were promised (an acknowledged batch, a record they read, an assignment, a committed offset);
-machines are looked at directly. A breach raises `Broken`. What is checked:
+machines are looked at directly. What a partition was promised (`Promise`) is kept apart from what each machine holds of
+it (`Held`). A breach raises `Broken`. What is checked:
 
 - an acknowledged or once read record stays at its offset, byte for byte, and no offset carries two records;
 - after a power cut a log keeps a prefix of what it had, at least up to what it called durable, and, with
@@ -10,6 +11,7 @@ machines are looked at directly. A breach raises `Broken`. What is checked:
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
 - a topic that was made again begins empty, and only if somebody wished the one before away;
+- a partition of one replica has its log on one machine, and no topic that is gone gets a log again;
 - assignments of one generation of a group never overlap; committed offsets are those last committed;
 - a parked answer leaves by its deadline.
 """
@@ -46,28 +48,25 @@ SCAN_BYTES = 1 << 20
 _LENGTH = Struct(">i")
 
 
-class PartitionHistory:
-    """What is known of one partition.
+class Promise:
+    """What clients were told of one partition, wherever it is.
 
     known: value by offset, of records that were acknowledged or seen. end: behind the last of them. may_start: how far
-    the log start may have moved: DeleteRecords or retention. durable: what a power cut must leave. told: behind the
-    last record that a client knows of; a power cut must leave these if they are flushed before anybody is told.
+    the log start may have moved: DeleteRecords or retention. told: behind the last record that a client knows of; a
+    power cut must leave these if they are flushed before anybody is told. holder: who has its one replica. lost_at:
+    how many power cuts there had been, with the last one of a machine that holds it.
     """
 
     __slots__ = (
         "batches",
-        "durable",
         "end",
         "era",
         "flushed_first",
         "forgotten",
-        "high_watermark",
+        "holder",
         "known",
-        "log",
-        "log_end",
+        "lost_at",
         "may_start",
-        "start",
-        "stranger",
         "told",
         "where",
     )
@@ -78,14 +77,12 @@ class PartitionHistory:
         self.batches: dict[int, int] = {}  # checksum by base offset, of batches whose records have been read
         self.end = 0
         self.era = 0  # of its topic, in which this partition was made
-        self.log: Log | None = None  # while the broker runs
-        self.stranger: Log | None = None  # an earlier topic's of the name, found after a start
         self.may_start = 0
         self.forgotten = 0  # the largest log start there ever was: below, a power cut may bring back some of it
-        self.durable = 0
         self.told = 0
         self.flushed_first = False
-        self.start = self.high_watermark = self.log_end = 0
+        self.holder: Machine | None = None
+        self.lost_at = 0
 
     def __repr__(self) -> str:
         return f"{self.where[0]}-{self.where[1]}"
@@ -96,18 +93,38 @@ class PartitionHistory:
         return self.where[0].startswith("__")
 
 
+class Held:
+    """What one machine holds of a partition, as last seen. durable: what a power cut there must leave."""
+
+    __slots__ = ("durable", "high_watermark", "log", "log_end", "machine", "promise", "start", "stranger")
+
+    def __init__(self, promise: Promise, machine: Machine) -> None:
+        self.promise = promise
+        self.machine = machine
+        self.log: Log | None = None  # while the broker runs
+        self.stranger: Log | None = None  # an earlier topic's of the name, found after a start
+        self.start = self.high_watermark = self.log_end = self.durable = 0
+
+    def __repr__(self) -> str:
+        return f"{self.promise} on {self.machine}"
+
+    def clear(self) -> None:
+        """It holds nothing any more."""
+        self.start = self.high_watermark = self.log_end = self.durable = 0
+
+
 class Checks:
     """The judge of one world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.partitions: dict[Where, PartitionHistory] = {}
+        self.partitions: dict[Where, Promise] = {}
         self.losses = 0  # power cuts: what clients took for safe may be gone
         self.acknowledged = 0  # records
         self.read = 0  # records
         self.groups = GroupHistory(world)
         self.catalogue = Catalogue(world, self.groups)
-        self._machines: list[Machine] = []
+        self._held: dict[Machine, dict[Where, Held]] = {}
         self._producer_ids: set[tuple[int, int]] = set()
         self._next_producer_id = 1000
         self._sent: dict[bytes, int] = {}  # how often each value was sent; idempotent ones count once
@@ -117,17 +134,33 @@ class Checks:
 
     def watch(self, machine: Machine) -> None:
         """Look at a machine from now on."""
-        self._machines.append(machine)
+        self._held[machine] = {}
         machine.on_parked = lambda request: self._park(machine, request)
         machine.on_down = self._went_down
         machine.on_up = self._came_up
 
-    def history(self, where: Where) -> PartitionHistory:
+    def promise(self, where: Where) -> Promise:
         """What is known of a partition."""
         found = self.partitions.get(where)
         if found is None:
-            found = self.partitions[where] = PartitionHistory(where)
+            found = self.partitions[where] = Promise(where)
         return found
+
+    def held(self, where: Where) -> Held | None:
+        """What the machine that has a partition holds of it; None if none has."""
+        holder = self.promise(where).holder
+        return None if holder is None else self._held[holder].get(where)
+
+    def log_end(self, where: Where) -> int:
+        """Where a partition ends, as last seen."""
+        held = self.held(where)
+        return 0 if held is None else held.log_end
+
+    def _hold(self, machine: Machine, where: Where) -> Held:
+        held = self._held[machine].get(where)
+        if held is None:
+            held = self._held[machine][where] = Held(self.promise(where), machine)
+        return held
 
     # ---- told by clients
 
@@ -138,60 +171,65 @@ class Checks:
 
     def appended(self, where: Where, base_offset: int, values: Sequence[bytes], moment: Moment) -> None:
         """A producer was told that its records are at these offsets. moment: when it asked."""
-        history = self.history(where)
+        promise = self.promise(where)
         self.acknowledged += len(values)
-        if not self.is_since(moment, where[0]):
+        if not self.is_since(moment, where):
             return  # answered before a power cut, heard after it
         for offset, value in enumerate(values, base_offset):
-            self._place(history, offset, value)
-        history.told = max(history.told, base_offset + len(values))
+            self._place(promise, offset, value)
+        promise.told = max(promise.told, base_offset + len(values))
 
     def fetched(
         self, where: Where, position: int, high_watermark: int, records: Sequence[Record], moment: Moment
     ) -> None:
         """A consumer has read from `position` on. records: those at or behind it. moment: when it asked."""
-        history = self.history(where)
+        promise = self.promise(where)
         self.read += len(records)
         expected = position
+        is_since = self.is_since(moment, where)
         for record in records:
-            jumps = record.offset != expected and not expected < record.offset <= history.forgotten
-            if jumps and self.is_since(moment, where[0]):
-                raise self.world.broken(f"{history}: a reader at {expected} gets {record.offset}")
+            jumps = record.offset != expected and not expected < record.offset <= promise.forgotten
+            if jumps and is_since:
+                raise self.world.broken(f"{promise}: a reader at {expected} gets {record.offset}")
             if record.offset >= high_watermark:
-                raise self.world.broken(f"{history}: {record.offset} is read, the high watermark is {high_watermark}")
+                raise self.world.broken(f"{promise}: {record.offset} is read, the high watermark is {high_watermark}")
             expected = record.offset + 1
-        if self.is_since(moment, where[0]):
+        if is_since:
             for record in records:
-                self._place(history, record.offset, bytes(record.value or b""))
-            history.told = max(history.told, expected)
+                self._place(promise, record.offset, bytes(record.value or b""))
+            promise.told = max(promise.told, expected)
 
     def may_forget(self, where: Where, before: int) -> None:
         """Somebody has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
-        history = self.history(where)
-        history.may_start = max(history.may_start, before)
+        promise = self.promise(where)
+        promise.may_start = max(promise.may_start, before)
 
-    def _place(self, history: PartitionHistory, offset: int, value: bytes) -> None:
-        known = history.known.get(offset)
+    def _place(self, promise: Promise, offset: int, value: bytes) -> None:
+        known = promise.known.get(offset)
         if known is not None:
             if known != value:
-                raise self.world.broken(f"{history}: offset {offset} is {known!r}, and now {value!r}")
+                raise self.world.broken(f"{promise}: offset {offset} is {known!r}, and now {value!r}")
             return
         if value not in self._sent:
-            raise self.world.broken(f"{history}: {value!r} at {offset} was never sent")
+            raise self.world.broken(f"{promise}: {value!r} at {offset} was never sent")
         places = self._places.setdefault(value, [])
-        places.append((history.where, offset))
+        places.append((promise.where, offset))
         if len(places) > self._sent[value]:
             raise self.world.broken(f"{value!r} was sent {self._sent[value]} times and is at {places}")
-        history.known[offset] = value
-        history.end = max(history.end, offset + 1)
+        promise.known[offset] = value
+        promise.end = max(promise.end, offset + 1)
 
     @property
     def moment(self) -> Moment:
         """Now, for `is_since`."""
         return self.losses, self.catalogue.changes
 
-    def is_since(self, moment: Moment, topic: str) -> bool:
-        """Whether no power cut, and no end of a topic of this name, has come between a moment and now."""
+    def is_since(self, moment: Moment, where: Where) -> bool:
+        """Whether nothing was lost of a partition since a moment: neither power where it is, nor its topic."""
+        return moment[0] >= self.promise(where).lost_at and self.catalogue.is_same(where[0], moment[1])
+
+    def is_same_topic(self, moment: Moment, topic: str) -> bool:
+        """Whether neither power was lost anywhere since a moment, nor a topic of this name has ended."""
         return moment[0] == self.losses and self.catalogue.is_same(topic, moment[1])
 
     def next_producer_id(self) -> int:
@@ -209,88 +247,99 @@ class Checks:
 
     def look(self) -> None:
         """After every event: what can be seen at once, on the machines that did something."""
-        for machine in self._machines:
+        for machine, mine in self._held.items():
             core = machine.core
             if core is None or not machine.moved:
                 continue
             machine.moved = False
             for where, log in core.broker.logs.logs():
-                history = self.partitions.get(where) or self.history(where)
-                if history.log is not log:
-                    if history.stranger is log:
+                held = mine.get(where) or self._hold(machine, where)
+                if held.log is not log:
+                    if held.stranger is log:
                         continue  # until the controller's first request; nobody can connect before
-                    self._begins(machine, history, log)
+                    self._begins(held, log)
                 if (
-                    log.log_end_offset != history.log_end
-                    or log.high_watermark != history.high_watermark
-                    or log.log_start_offset != history.start
-                    or log.recovery_point != history.durable
+                    log.log_end_offset != held.log_end
+                    or log.high_watermark != held.high_watermark
+                    or log.log_start_offset != held.start
+                    or log.recovery_point != held.durable
                 ):
-                    self._look_at(history, log)
+                    self._look_at(held, log)
         due = self._due
         while due and due[0][0] < self.world.now_ms:
             deadline_ms, _, request, core, machine = heappop(due)
             if machine.core is core and request.answer is None and request in request.channel.pending:
                 raise self.world.broken(f"{request!r} was to be answered by {deadline_ms / 1000:.3f} s")
 
-    def _begins(self, machine: Machine, history: PartitionHistory, log: Log) -> None:
+    def _begins(self, held: Held, log: Log) -> None:
         """There is a log that was not there at the last look: a new partition's, perhaps in another's place."""
-        topic, before = history.where[0], history.log
-        era = self.catalogue.era(topic)  # a doomed topic, too, gets a log that it could not get earlier
-        if before is not None or not self.catalogue.is_doomed(topic):
-            era = self.catalogue.begins(topic, machine.broker.replicas.partitions[history.where].topic_id)
-        if before is not None and history.era == era:
-            raise self.world.broken(f"{history}: its log was replaced, and nobody wished it away")
-        if before is not None or history.era != era:
-            self._forget_all(history)
+        promise, machine = held.promise, held.machine
+        topic, catalogue = promise.where[0], self.catalogue
+        topic_id = machine.broker.replicas.partitions[promise.where].topic_id
+        if catalogue.is_gone(topic, topic_id):
+            raise self.world.broken(f"{held}: gets a log, and is of a topic that was deleted")
+        was_there = held.log is not None
+        era = catalogue.era(topic)  # a doomed topic, too, gets a log that it could not get earlier
+        if was_there or not catalogue.is_doomed(topic) or catalogue.is_another(topic, topic_id):
+            era = catalogue.begins(topic, topic_id)
+        if promise.era == era and (was_there or promise.holder not in (None, machine)):
+            raise self.world.broken(f"{held}: a log of {promise.holder} was replaced, and nobody wished it away")
+        if was_there or promise.era != era:
+            self._forget_all(held)
         if log.log_end_offset or log.log_start_offset:
-            raise self.world.broken(f"{history}: is new, and goes from {log.log_start_offset} to {log.log_end_offset}")
-        history.log, history.era = log, era
+            raise self.world.broken(f"{held}: is new, and goes from {log.log_start_offset} to {log.log_end_offset}")
+        held.log, promise.era, promise.holder = log, era, machine
 
-    def _forget_if_over(self, history: PartitionHistory) -> bool:
+    def _forget_if_over(self, held: Held) -> bool:
         """After a start, nobody can tell a doomed topic's log from that of the next one of its name."""
-        era = self.catalogue.era(history.where[0])
-        is_over = history.era != era or self.catalogue.is_doomed(history.where[0])
+        promise = held.promise
+        era = self.catalogue.era(promise.where[0])
+        is_over = promise.era != era or self.catalogue.is_doomed(promise.where[0])
         if is_over:
-            self._forget_all(history)
-            history.era = era
+            self._forget_all(held)
+            promise.era = era
         return is_over
 
-    def _is_strange(self, machine: Machine, history: PartitionHistory) -> bool:
+    def _is_strange(self, held: Held) -> bool:
         """Whether the log that a broker found under a name is of a topic that was deleted: a power cut undid that."""
-        topic, index = history.where
+        topic, index = held.promise.where
         if not self.catalogue.was_doomed(topic) or self.catalogue.is_doomed(topic):
             return False
+        machine = held.machine
         fault, machine.disk.fault = machine.disk.fault, None
         found = machine.broker.logs.topic_id(topic, index)
         machine.disk.fault = fault
         return found is not None and self.catalogue.is_of_the_past(topic, found)
 
-    def _forget_all(self, history: PartitionHistory) -> None:
+    def _forget_all(self, held: Held) -> None:
         """Its topic is gone, and all that was promised with it."""
-        self._forget_from(history, 0)
-        history.end = history.forgotten = history.told = 0
-        history.start = history.high_watermark = history.log_end = history.durable = 0
-        if history.may_start != FOREVER:
-            history.may_start = 0
+        promise = held.promise
+        self._forget_from(promise, 0)
+        promise.end = promise.forgotten = promise.told = 0
+        promise.holder = None
+        held.clear()
+        if promise.may_start != FOREVER:
+            promise.may_start = 0
 
-    def _look_at(self, history: PartitionHistory, log: Log) -> None:
+    def _look_at(self, held: Held, log: Log) -> None:
+        promise = held.promise
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
-        state = f"{history}: log start {start}, high watermark {high_watermark}, end {end}"
-        before = f"they were {history.start}, {history.high_watermark}, {history.log_end}"
+        state = f"{held}: log start {start}, high watermark {high_watermark}, end {end}"
+        before = f"they were {held.start}, {held.high_watermark}, {held.log_end}"
         if not start <= high_watermark <= end:
             raise self.world.broken(f"{state}: out of order")
-        if start < history.start or high_watermark < history.high_watermark or end < history.log_end:
+        if start < held.start or high_watermark < held.high_watermark or end < held.log_end:
             raise self.world.broken(f"{state}: {before}")
-        if end < history.end:
-            raise self.world.broken(f"{state}: record {history.end - 1} was acknowledged or read")
-        history.forgotten = max(history.forgotten, start)
-        if start > history.may_start:
-            raise self.world.broken(f"{state}: nobody asked for more than {history.may_start} to be forgotten")
         if log.recovery_point > end:
             raise self.world.broken(f"{state}: durable up to {log.recovery_point}")
-        history.start, history.high_watermark, history.log_end = start, high_watermark, end
-        history.durable = log.recovery_point
+        if promise.holder is held.machine:
+            if end < promise.end:
+                raise self.world.broken(f"{state}: record {promise.end - 1} was acknowledged or read")
+            promise.forgotten = max(promise.forgotten, start)
+            if start > promise.may_start:
+                raise self.world.broken(f"{state}: nobody asked for more than {promise.may_start} to be forgotten")
+        held.start, held.high_watermark, held.log_end = start, high_watermark, end
+        held.durable = log.recovery_point
 
     def _park(self, machine: Machine, request: Request) -> None:
         waiting = request.waiting
@@ -307,83 +356,92 @@ class Checks:
         if power_loss:
             self.losses += 1
             self.groups.lost_power()
-            for history in self.partitions.values():
-                promised = max(history.durable, history.told) if history.flushed_first else history.durable
-                history.end = min(history.end, promised)
+            for held in self._held[machine].values():
+                promise = held.promise
+                if promise.holder is machine:
+                    promised = max(held.durable, promise.told) if promise.flushed_first else held.durable
+                    promise.end = min(promise.end, promised)
+                    promise.lost_at = self.losses
 
     def look_once(self, machine: Machine) -> None:
         """Take note of where its logs end now: a process may die in the middle of an event."""
         core = machine.core
         assert core is not None
         for where, log in core.broker.logs.logs():
-            self.history(where).durable = min(log.recovery_point, log.log_end_offset)
+            self._hold(machine, where).durable = min(log.recovery_point, log.log_end_offset)
 
     def _came_up(self, machine: Machine) -> None:
         assert machine.core is not None
         there: dict[Where, Log] = dict(machine.core.broker.logs.logs())
         for where, log in there.items():
-            history = self.history(where)
-            if self._is_strange(machine, history):
-                history.stranger = log
-                self._vanished(history)
+            held = self._hold(machine, where)
+            promise = held.promise
+            if self._is_strange(held) or promise.holder not in (None, machine):
+                held.stranger = log
+                self._vanished(held)
                 continue
-            if self._forget_if_over(history):
-                history.may_start = max(history.may_start, log.log_start_offset)
-            self.compare(history, log)
-            history.log = log
+            if self._forget_if_over(held):
+                promise.may_start = max(promise.may_start, log.log_start_offset)
+            promise.holder = machine
+            self.compare(held, log)
+            held.log = log
         may_be_offline = not all(directory.online for directory in machine.broker.logs.directories)
-        for where, history in self.partitions.items():
+        for where, held in self._held[machine].items():
             if where not in there:
-                self._vanished(history, may_be_offline=may_be_offline)
+                self._vanished(held, may_be_offline=may_be_offline)
 
-    def _vanished(self, history: PartitionHistory, *, may_be_offline: bool = False) -> None:
+    def _vanished(self, held: Held, *, may_be_offline: bool = False) -> None:
         """A partition is not there after a start: a power cut before its first fsync may do that, or a dead disk."""
-        history.log = None
-        self._forget_if_over(history)
+        promise = held.promise
+        held.log = None
+        if promise.holder not in (None, held.machine):
+            held.clear()  # its topic is gone, and the next one of the name is elsewhere
+            return
+        self._forget_if_over(held)
         if may_be_offline:
             return
-        if history.end:
-            raise self.world.broken(f"{history}: is gone, up to {history.end} was promised")
-        self._forget_all(history)
+        if promise.end:
+            raise self.world.broken(f"{held}: is gone, up to {promise.end} was promised")
+        self._forget_all(held)
 
-    def _forget_from(self, history: PartitionHistory, end: int) -> None:
+    def _forget_from(self, promise: Promise, end: int) -> None:
         """A power cut took everything from here on."""
-        for offset in [each for each in history.known if each >= end]:
-            self._places[history.known.pop(offset)].remove((history.where, offset))
-        for offset in [each for each in history.batches if each >= end]:
-            del history.batches[offset]
+        for offset in [each for each in promise.known if each >= end]:
+            self._places[promise.known.pop(offset)].remove((promise.where, offset))
+        for offset in [each for each in promise.batches if each >= end]:
+            del promise.batches[offset]
 
-    def compare(self, history: PartitionHistory, log: Log) -> None:
+    def compare(self, held: Held, log: Log) -> None:
         """Read a whole log, and hold it against what is known: after every start, and at the end."""
-        end = log.log_end_offset
-        if end < history.end:
-            raise self.world.broken(f"{history}: ends at {end}, {history.end} was promised")
-        self._forget_from(history, end)
-        history.start = min(history.start, log.log_start_offset)  # the log start checkpoint may be older
-        history.high_watermark = history.log_end = 0
-        self._look_at(history, log)
+        promise, end = held.promise, log.log_end_offset
+        if end < promise.end:
+            raise self.world.broken(f"{held}: ends at {end}, {promise.end} was promised")
+        self._forget_from(promise, end)
+        held.start = min(held.start, log.log_start_offset)  # the log start checkpoint may be older
+        held.high_watermark = held.log_end = 0
+        self._look_at(held, log)
         offset = log.log_start_offset
         while offset < end:
             fetched = log.read(offset, SCAN_BYTES, end)
-            assert fetched.region is not None, (history, offset)
-            offset = self._compare_batches(history, log.log_start_offset, memoryview(fetched.region.read()), offset)
-        history.end = max(history.end, end)
+            assert fetched.region is not None, (held, offset)
+            offset = self._compare_batches(promise, log.log_start_offset, memoryview(fetched.region.read()), offset)
+        promise.end = max(promise.end, end)
 
-    def _compare_batches(self, history: PartitionHistory, start: int, data: memoryview, expected: int) -> int:
+    def _compare_batches(self, promise: Promise, start: int, data: memoryview, expected: int) -> int:
         """Batches as they are on the disk; those seen before by their checksums. Returns: the offset behind them."""
         for position, header in scan(whole_batches(data)):
             check(data, position, len(data))
             base_offset, last_offset, checksum = header[0], header[0] + header[6], header[4]
             follows = base_offset == expected or expected == start <= last_offset
-            if not follows and not expected < base_offset <= history.forgotten:
-                raise self.world.broken(f"{history}: {expected} should follow, there is {BatchHeader(*header)}")
+            if not follows and not expected < base_offset <= promise.forgotten:
+                raise self.world.broken(f"{promise}: {expected} should follow, there is {BatchHeader(*header)}")
             expected = last_offset + 1
-            if history.batches.get(base_offset) == checksum or history.is_internal or BatchHeader(*header).is_control:
+            if promise.batches.get(base_offset) == checksum or promise.is_internal or BatchHeader(*header).is_control:
                 continue
             for record in parse_records(data, position, header):
                 if record.offset >= start:
-                    self._place(history, record.offset, bytes(record.value or b""))
-            history.batches[base_offset] = checksum
+                    self._place(promise, record.offset, bytes(record.value or b""))
+            promise.batches[base_offset] = checksum
         return expected
 
 

@@ -137,10 +137,10 @@ class Reader(Router):
             raise self.world.broken(f"{self} gets {where}, which it did not ask for")
         code = ErrorCode.of(part.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            history = self.checks.history(where)
+            promise = self.checks.promise(where)
             self.note(f"{where[0]}-{where[1]}: {position} is out of range")
-            if self._must_know(where, moment) and position >= history.may_start:
-                raise self.world.broken(f"{self}: {history} does not know {position}")
+            if self._must_know(where, moment) and position >= promise.may_start:
+                raise self.world.broken(f"{self}: {promise} does not know {position}")
             lost.append(where)
             return False
         if code is not ErrorCode.NONE:
@@ -166,8 +166,8 @@ class Reader(Router):
         checks = self.checks
         placed = self.placed[where]
         return (
-            checks.is_since(moment, where[0])
-            and placed[0] == checks.losses
+            checks.is_since(moment, where)
+            and placed[0] >= checks.promise(where).lost_at
             and not checks.catalogue.was_doomed(where[0])
         )
 

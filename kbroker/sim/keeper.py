@@ -154,7 +154,7 @@ class Keeper(Router):
         answer = yield from self.ask(request, to=(yield from self.controller()))
         shown = self._done(f"grows {topic.name} to {count}", answer.results[0].error_code, ErrorCode.INVALID_PARTITIONS)
         found = yield from self._look(topic)
-        if found.error_code != ErrorCode.NONE or not self.checks.is_since(before, topic.name):
+        if found.error_code != ErrorCode.NONE or not self.checks.is_same_topic(before, topic.name):
             return
         if shown and not only_look and len(found.partitions) != count:
             raise self.world.broken(f"{self} was told that {topic.name} has {count} partitions: {found}")
@@ -164,16 +164,19 @@ class Keeper(Router):
 
     def _cut_off(self, topic: Topic) -> Step:
         index = self.chance.randrange(self.checks.catalogue.count(topic))
-        history = self.checks.history((topic.name, index))
-        before = self.chance.randint(history.start, history.high_watermark)
+        where = (topic.name, index)
+        held = self.checks.held(where)
+        if held is None:
+            return
+        before = self.chance.randint(held.start, held.high_watermark)
         if topic.forgets and self.chance.random() < 0.3:
             before = -1
         else:
-            self.checks.may_forget(history.where, before)
+            self.checks.may_forget(where, before)
         asked = DeleteRecordsTopic(
             name=topic.name, partitions=[DeleteRecordsPartition(partition_index=index, offset=before)]
         )
-        led, _ = yield from self.by_leader([history.where], lambda where: where)
+        led, _ = yield from self.by_leader([where], lambda where: where)
         if not led:
             return
         moment = self.checks.moment
@@ -181,10 +184,10 @@ class Keeper(Router):
         result = answer.topics[0].partitions[0]
         what = f"cuts {topic.name}-{index} off at {before}"
         if result.error_code != ErrorCode.NONE:
-            self.misled(history.where)
+            self.misled(where)
         if self._done(what, result.error_code, ErrorCode.OFFSET_OUT_OF_RANGE) and result.low_watermark < before:
             raise self.world.broken(f"{self} {what}, and is told that it begins at {result.low_watermark}")
-        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.checks.is_since(moment, topic.name):
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.checks.is_same_topic(moment, topic.name):
             raise self.world.broken(f"{self} {what}: OFFSET_OUT_OF_RANGE")
 
     # ---- settings
@@ -204,7 +207,7 @@ class Keeper(Router):
         self._settings[topic.name] = settings
         wanted = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic.name, configuration_keys=[key])
         described = (yield from self.ask(DescribeConfigsRequest(resources=[wanted]), to=broker)).results[0]
-        if described.error_code != ErrorCode.NONE or not self.checks.is_since(moment, topic.name):
+        if described.error_code != ErrorCode.NONE or not self.checks.is_same_topic(moment, topic.name):
             return
         if described.configs[0].value != value:
             raise self.world.broken(f"{self} has set {key}={value}, and is told {described.configs[0].value}")

@@ -358,7 +358,7 @@ class Member(Reader):
                 worst = worst or code
                 if code is ErrorCode.NONE:
                     self._committed[where] = moved[where]
-                if code not in IN_DOUBT and self.checks.is_since(moment, where[0]):
+                if code not in IN_DOUBT and self.checks.is_same_topic(moment, where[0]):
                     groups.answered(self.group, where, sent[where], accepted=code is ErrorCode.NONE)
         self.note(f"commits {len(moved)} offsets: {worst.name}")
         self._check(worst)

@@ -64,7 +64,7 @@ class Swarm:
                 for index in range(MOST_PARTITIONS):
                     self.checks.may_forget((topic.name, index), FOREVER)
             for index in range(MOST_PARTITIONS):
-                self.checks.history((topic.name, index)).flushed_first = topic.is_flushed_first
+                self.checks.promise((topic.name, index)).flushed_first = topic.is_flushed_first
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
         self.machines = [Machine(self.world, self.net, 1, alone(_settings(chance), self.ensemble))]
@@ -169,7 +169,7 @@ class Swarm:
     def _all_is_read(self) -> None:
         for consumer in self.consumers:
             for where, position in consumer.positions.items():
-                end = self.checks.history(where).log_end
+                end = self.checks.log_end(where)
                 if position != end:
                     raise self.world.broken(f"{consumer} stands at {position} of {where}, which ends at {end}")
 
@@ -184,7 +184,7 @@ class Swarm:
                 if where in owners:
                     raise self.world.broken(f"{member} and {owners[where]} both read {where}")
                 owners[where] = member
-                end = self.checks.history(where).log_end
+                end = self.checks.log_end(where)
                 if position != end and where in member.places():
                     raise self.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
         sees_growth = not any(member.forgets_that_it_leads for member in members)

@@ -13,7 +13,7 @@ def flushed_first(seed: int, acks: int) -> Swarm:
     for at, topic in enumerate(swarm.topics):
         swarm.topics[at] = topic._replace(configs={**topic.configs, "flush.messages": "1"})
         for index in range(topic.partitions):
-            swarm.checks.history((topic.name, index)).flushed_first = True
+            swarm.checks.promise((topic.name, index)).flushed_first = True
     for producer in swarm.producers:
         producer.acks, producer.idempotent = acks, False
     failing_disks = {"disk error", "dead disk"}  # after a failed fsync nobody can tell what a power cut takes
