@@ -8,15 +8,16 @@ changes of one resource are made, or none.
 Unlike Kafka: a resource of an unknown type is refused by itself, not the whole request with it. Brokers' loggers (8)
 are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
 since there is no telemetry. A value that is not legal is INVALID_CONFIG for brokers, too, where Kafka answers
-INVALID_REQUEST. Unknown keys are refused for topics and brokers alike. Append and subtract start from the value in
+INVALID_REQUEST. A broker keeps keys of Kafka's that have no effect here, and unknown ones as Kafka's does; their
+documentation says so. Append and subtract start from the value in
 force. Numbers of threads may change by any factor at once. Version 0 tells which values are defaults, where Kafka calls
 none so. A topic's own message.timestamp.difference.max.ms counts before the limits that the broker sets, and shows as
-the value of both. A topic's value that an older name of the broker's key gives (log.retention.hours) is told with that
-source, as a controller of a metadata quorum does.
+the value of both.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -261,7 +262,7 @@ def _alter(
     for at, resource in enumerate(resources):
         try:
             _check_resource(resource, times[_identity(resource)], plane)
-            change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else BrokerConfig.KEYS)
+            change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else _broker_keys())
             changes[_entity(resource)] = _checked(change, resource, plane)
         except KafkaError as error:
             refused[at] = error
@@ -309,22 +310,25 @@ def _entity(resource: Resource) -> Entity:
 def _check_resource(resource: Resource, times: int, plane: ControlPlane) -> None:
     """Whether there is such a resource, and the request is sound about it. times: it has it. Raises: KafkaError."""
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this resource more than once")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is given more than once")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if resource.resource_type == TOPIC:
         if not resource.resource_name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no settings of all topics")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         _check_topic_name(resource.resource_name)
         if resource.resource_name not in plane.cache.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+            )
     elif resource.resource_type == BROKER:
         if resource.resource_name:
             _check_broker_name(resource.resource_name, plane)
     else:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"settings of resource type {resource.resource_type} cannot be changed here"
+            ErrorCode.INVALID_REQUEST,
+            f"AlterConfigs is only supported for topics and brokers, but resource type is {resource.resource_type}",
         )
 
 
@@ -350,7 +354,7 @@ def _checked(change: Change, resource: Resource, plane: ControlPlane) -> Change:
 
 def _given(name: str, value: str | None) -> str:
     if value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no value for {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
     return value
 
 
@@ -362,10 +366,9 @@ def _check_operation(change: IncrementalAlterableConfig, keys: Mapping[str, Sett
         _given(change.name, change.value)
     if operation in (APPEND, SUBTRACT):
         known = keys.get(change.name)
-        if known is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown config {change.name}")
-        if known.type is not ConfigType.LIST:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name} is no list")
+        if known is None or known.type is not ConfigType.LIST:
+            verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {verb} key {change.name} because its type is not LIST.")
 
 
 def _changed(
@@ -390,6 +393,13 @@ def _changed(
                 items = [item for item in items if item not in change]
             after[each.name] = ",".join(items)
     return after
+
+
+def _broker_keys() -> Mapping[str, Setting]:
+    """Those of parts that are not here, too: tools change them on any broker."""
+    from kbroker.config.foreign import KNOWN  # only a change pays for loading it
+
+    return KNOWN
 
 
 def _in_force(setting: Setting, broker: BrokerConfig) -> str | None:
@@ -439,8 +449,12 @@ def _check_topic_name(name: str) -> None:
 def _check_broker_name(name: str, plane: ControlPlane) -> None:
     """Whether a broker's name is this one's number. Raises: KafkaError INVALID_REQUEST."""
     if name != str(plane.broker_id):
+        is_number = re.fullmatch(r"[+-]?[0-9]+", name) is not None
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"broker {name!r} was asked for; allowed: {plane.broker_id}, this broker"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {plane.broker_id}, but received {name}"
+            if is_number
+            else f"Broker id must be an integer, but it is: {name}",
         )
 
 

@@ -5,7 +5,7 @@ answers NOT_CONTROLLER. Each topic or partition succeeds or fails by itself. An 
 this broker's own image of the cluster, or at the request's timeout with REQUEST_TIMED_OUT for what does not show yet;
 with a timeout of 0 or less as soon as the change is written, and then with REQUEST_TIMED_OUT, as Kafka does.
 
-Unlike Kafka: replicas of a new topic are never refused by a policy class; error texts are our own. One request makes
+Unlike Kafka: replicas of a new topic are never refused by a policy class. One request makes
 10,000 partitions at most (POLICY_VIOLATION), as with a metadata quorum. A replica assignment that names a partition
 twice, or a broker below zero, or a partition without replicas, is refused; Kafka takes the last one, and waits for the
 broker for ever. Of two names at once that differ in a dot only, one is refused, whoever sent them.
@@ -160,17 +160,19 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
 def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTopic:
     """A topic as asked for. times: how often, in one request. Raises: KafkaError for what shows without the store."""
     if topic.name == METADATA_LOG:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_LOG} cannot be made by anybody")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_LOG} is prohibited.")
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if topic.name in plane.cache.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {topic.name} already")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     without = [config.name for config in topic.configs if config.value is None]
     if without:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(without)}")
-    indexes = [each.partition_index for each in topic.assignments]
-    if len(set(indexes)) < len(indexes):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
+    times_assigned = Counter(each.partition_index for each in topic.assignments)
+    for index, count in times_assigned.items():
+        if count > 1:
+            text = f"Found multiple manual partition assignments for partition {index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return NewTopic(
         topic.name,
         topic.num_partitions,
@@ -278,7 +280,7 @@ def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> Del
         name=name,
         topic_id=topic_id,
         error_code=error.code if error else ErrorCode.NONE,
-        error_message=(error.message or None) if error else None,
+        error_message=(error.message or error.code.message) if error else None,
     )
 
 
@@ -300,9 +302,9 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     growths: list[Growth] = []
     for topic in request.topics:
         if times[topic.name] > 1:
-            refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "the request has this topic more than once")
+            refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif plane.controller.is_going(topic.name):
-            refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
+            refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         else:
             growths.append(_growth(topic))
     pending = plane.admin.grow(growths, validate_only=request.validate_only)

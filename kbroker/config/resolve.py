@@ -141,7 +141,11 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
 
 def check_topic(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
     """Why a topic's overrides cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG."""
-    faults = [_unknown("topic", key, TopicConfig.KEYS) for key in changes if key not in TopicConfig.KEYS]
+    keys = TopicConfig.KEYS
+    faults = [f"Unknown topic config name: {key}{_nearest(key, keys)}" for key in changes if key not in keys]
+    illegal = _illegal(keys, changes)
+    if illegal:
+        return faults + illegal
     try:
         resolve_topic(changes, config)
     except ConfigError as error:
@@ -152,25 +156,41 @@ def check_topic(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
 def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker: bool) -> list[str]:
     """Why dynamic broker values cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG.
 
-    changes: all dynamic values of that level as they are to become. per_broker: for this broker, not for all.
-    Differs from Kafka: unknown keys are refused, as there are no plugins to read them.
+    changes: all dynamic values of that level as they are to become. per_broker: for this broker, not for all. Keys that
+    are unknown are taken, as Apache's broker takes them for plugins; they have no effect.
     """
-    faults = []
-    for key in changes:
-        known = BrokerConfig.KEYS.get(key)
-        if known is None:
-            faults.append(_unknown("broker", key, BrokerConfig.KEYS))
-        elif known.dynamic is Dynamic.READ_ONLY:
-            faults.append(f"{key}: read-only; allowed: a change of the broker's file and a restart")
-        elif known.dynamic is Dynamic.PER_BROKER and not per_broker:
-            faults.append(f"{key}: allowed: a value for each broker, not for all")
+    from kbroker.config import foreign  # only a change pays for loading it
+
+    faults = [fault for key in changes if (fault := _why_fixed(key, per_broker=per_broker))]
+    bases = {foreign.base_of(key): text for key, text in changes.items()}
+    illegal = _illegal(foreign.KNOWN, {**bases, **changes})
+    if illegal:
+        return faults + illegal
     changed = layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
     try:
-        _parse(BrokerConfig.KEYS, {key: text for key, text in changes.items() if key in BrokerConfig.KEYS}, {})
-        resolve_broker(changed)  # where a stronger value may hide the changed one
+        resolve_broker(changed)
     except ConfigError as error:
         faults += error.lines
     return faults
+
+
+def _why_fixed(key: str, *, per_broker: bool) -> str | None:
+    """Why a key may not be set at run time, at this level; in Apache's words."""
+    from kbroker.config import foreign
+
+    base = foreign.base_of(key)
+    known = foreign.KNOWN.get(key)
+    if key in foreign.FIXED or (known is not None and known.dynamic is Dynamic.READ_ONLY):
+        return f"Cannot update these configs dynamically: {key}; change the broker's file and start it again"
+    if key in foreign.PER_LISTENER:
+        return (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"{key}; set listener.name.NAME.{key}"
+        )
+    for_one = base not in foreign.FOR_ALL_LISTENERS if base != key else known and known.dynamic is Dynamic.PER_BROKER
+    if for_one and not per_broker:
+        return f"Cannot update these configs at default cluster level, broker id must be specified: {key}"
+    return None
 
 
 def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers, config: BrokerConfig) -> list[Entry]:
@@ -187,7 +207,7 @@ def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers, config: B
             shown = each.shown(each.parse(overrides[each.name]))
             synonyms.append(Synonym(each.name, shown, Source.DYNAMIC_TOPIC_CONFIG))
         if each.broker is not None:
-            synonyms += _broker_synonyms(BrokerConfig.KEYS[each.broker], sources)
+            synonyms += _counted(BrokerConfig.KEYS[each.broker], sources)
         entries.append(_entry(each, each.shown(value), tuple(synonyms), read_only=False))
     return entries
 
@@ -197,15 +217,13 @@ def describe_broker(layers: BrokerLayers) -> list[Entry]:
     sources = list(layers.by_strength())
     entries = []
     for each in BrokerConfig.KEYS.values():
-        synonyms = _broker_synonyms(each, sources)
-        own = [synonym for synonym in synonyms if synonym.name == each.name]
-        if each.internal and own[0].source is Source.DEFAULT_CONFIG:
+        synonyms = tuple(_counted(each, sources))
+        if each.internal and synonyms[0].source is Source.DEFAULT_CONFIG:
             continue
-        # as Kafka: an entry begins with its own key; values of older names alone do not show under the newer one
-        counted = tuple(synonyms[synonyms.index(own[0]) :]) if own else ()
-        value = own[0].value if own else None
-        entries.append(_entry(each, value, counted, read_only=each.dynamic is Dynamic.READ_ONLY))
-    return entries
+        value = synonyms[0].value if synonyms else None
+        entries.append(_entry(each, value, synonyms, read_only=each.dynamic is Dynamic.READ_ONLY))
+    others = {key: None for _, values in sources for key in values if key not in BrokerConfig.KEYS}
+    return entries + [_foreign_entry(key, sources) for key in others]
 
 
 def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
@@ -213,7 +231,8 @@ def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
     entries = []
     for key, text in layers.dynamic_default.items():
         each = BrokerConfig.KEYS.get(key)
-        if each is None:  # of another version, which may show it
+        if each is None:
+            entries.append(_foreign_entry(key, [(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, layers.dynamic_default)]))
             continue
         shown = each.shown(each.parse(text))
         synonyms = (Synonym(key, shown, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
@@ -223,7 +242,32 @@ def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
 
 def _entry(each: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, read_only: bool) -> Entry:
     source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
-    return Entry(each.name, value, source, each.type, each.sensitive, read_only, synonyms, each.doc)
+    doc = each.doc if each.unused is None else f"{each.doc} Has no effect here: {each.unused}."
+    return Entry(each.name, value, source, each.type, each.sensitive, read_only, synonyms, doc)
+
+
+def _foreign_entry(key: str, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> Entry:
+    """A key that somebody has set and that nothing here reads. One that has no type may be a secret, as in Kafka."""
+    from kbroker.config import foreign
+
+    base = foreign.base_of(key)
+    known = foreign.KNOWN.get(base)
+    hidden = known is None or known.sensitive
+    found = [Synonym(key, None if hidden else values[key], source) for source, values in sources if key in values]
+    if known is None:
+        doc = "Has no effect here: the key is unknown."
+        return Entry(key, None, found[0].source, ConfigType.UNKNOWN, True, True, tuple(found), doc)
+    if base == key and known.shown(known.default) is not None:
+        found.append(Synonym(key, known.shown(known.default), Source.DEFAULT_CONFIG))
+    unused = known._replace(name=key, unused=known.unused or "no listener has settings of its own")
+    return _entry(unused, found[0].value, tuple(found), read_only=base != key)
+
+
+def _counted(each: Setting, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> list[Synonym]:
+    """The values of a key and its older names from its own first one on: as in Kafka, older names alone do not show."""
+    synonyms = _broker_synonyms(each, sources)
+    first = next((at for at, synonym in enumerate(synonyms) if synonym.name == each.name), len(synonyms))
+    return synonyms[first:]
 
 
 def _broker_synonyms(each: Setting, sources: Sequence[tuple[Source, Mapping[str, str]]]) -> list[Synonym]:
@@ -287,15 +331,24 @@ def _parse(keys: Mapping[str, Setting], texts: Mapping[str, str], where: Mapping
     return {key: value for key, value in values.items() if value is not None}
 
 
+def _illegal(keys: Mapping[str, Setting], texts: Mapping[str, str]) -> list[str]:
+    """A line for every value that its key does not take; it begins as Apache's does."""
+    faults = []
+    for key, text in texts.items():
+        try:
+            if key in keys:
+                keys[key].parse(text)
+        except ValueError:
+            shown = "[hidden]" if keys[key].sensitive else text
+            faults.append(f"Invalid value {shown} for configuration {key}: must be {keys[key].allowed}")
+    return faults
+
+
 def _differs(each: Setting, text: str) -> bool:
     try:
         return each.parse(text) != each.default
     except ValueError:
         return True
-
-
-def _unknown(kind: str, key: str, keys: Mapping[str, Setting]) -> str:
-    return f"{key}: unknown {kind} config{_nearest(key, keys)}"
 
 
 def _nearest(key: str, keys: Mapping[str, Setting]) -> str:

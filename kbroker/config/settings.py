@@ -36,6 +36,7 @@ DOUBLE_MAX = 1.7976931348623157e308
 class ConfigType(Enum):
     """The types of DescribeConfigs v3+; the value is the type's number on the wire. Source: KIP-569."""
 
+    UNKNOWN = 0  # of a key that is none of ours
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -162,6 +163,7 @@ class Setting(NamedTuple):
 _UNITS = {"ms": "ms", "seconds": "s", "minutes": "min", "hours": "h", "bytes": "bytes"}
 _SIZES_IN_BYTES = {"log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.size", "offsets.load.buffer.size"}
 _TYPE_WORDS = {
+    ConfigType.UNKNOWN: "text",
     ConfigType.BOOLEAN: "true or false",
     ConfigType.STRING: "text",
     ConfigType.INT: "a 32-bit integer",
@@ -203,6 +205,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
+    ConfigType.UNKNOWN: str,
     ConfigType.BOOLEAN: _boolean,
     ConfigType.STRING: str,
     ConfigType.INT: _integer(32),

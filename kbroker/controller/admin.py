@@ -225,7 +225,13 @@ class Admin:
         if topic.assignments:
             if (topic.partitions, topic.replication_factor) != (FROM_BROKER, FROM_BROKER):
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "allowed: assignments, or partitions and replication factor, not both"
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but "
+                    + (
+                        "numPartitions was not set to -1."
+                        if topic.partitions != FROM_BROKER
+                        else "replication factor was not set to -1."
+                    ),
                 )
             replicas = dict(topic.assignments)
         else:
@@ -304,7 +310,9 @@ class Admin:
         for growth, answer in zip(growths, found, strict=True):
             try:
                 if answer.stat is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {growth.topic}")
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{growth.topic}' does not exist."
+                    )
                 info = decode_topic(answer.data)
                 grown = TopicInfo(info.topic_id, {**info.partitions, **self._more(growth, info)})
             except KafkaError as error:
@@ -322,9 +330,13 @@ class Admin:
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {growth.topic} are being moved")
         added = growth.total - len(old)
         if added <= 0:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"{growth.topic} has {len(old)} partitions; allowed: more than that"
-            )
+            text = f"Topic already has {len(old)} partition(s)."
+            if added:
+                text = (
+                    f"The topic {growth.topic} currently has {len(old)} partition(s); "
+                    f"{growth.total} would not be an increase."
+                )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
         _check_many(added)
         factor = len(old[0].replicas)
         if growth.assignments is None:
@@ -337,10 +349,15 @@ class Admin:
     def _check_growth(self, chosen: Sequence[tuple[int, ...]], added: int, factor: int) -> None:
         unknown = sorted({broker for replicas in chosen for broker in replicas} - self._cache.brokers.keys())
         if unknown:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no live brokers: {unknown}")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered.",
+            )
         if len(chosen) != added:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(chosen)} assignments for {added} new partitions"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), "
+                f"but only {len(chosen)} assignment(s) were specified.",
             )
         for replicas in chosen:
             _check_replicas(replicas)
@@ -397,12 +414,12 @@ def check_new_name(name: str, names: Mapping[str, str]) -> None:
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name == METADATA_LOG:  # its folder would be taken for a quorum's at the next start, and left alone
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} cannot be made by anybody")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
     other = names.get(_plain(name))
     if other == name:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if other is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from {other} only in . and _")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
 def _plain(name: str) -> str:
@@ -419,7 +436,9 @@ def check_assignment(replicas: Mapping[int, Sequence[int]]) -> None:
     for each in replicas.values():
         _check_replicas(each)
     if sorted(replicas) != list(range(len(replicas))):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: partitions 0, 1, 2 and so on without a gap")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
 
 
 def _check_many(partitions: int) -> None:
@@ -427,17 +446,25 @@ def _check_many(partitions: int) -> None:
     if partitions > NEW_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partitions} new partitions in one request; allowed: {NEW_PARTITIONS_PER_REQUEST}",
+            f"Excessively large number of partitions per request: {partitions}; allowed: {NEW_PARTITIONS_PER_REQUEST}",
         )
 
 
 def _check_replicas(replicas: Sequence[int]) -> None:
     if not replicas:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: at least one replica for each partition")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+        )
     if len(set(replicas)) < len(replicas):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a broker twice in {list(replicas)}")
+        twice = next(each for each in replicas if replicas.count(each) > 1)
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes the broker {twice} more than once.",
+        )
     if min(replicas) < 0:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{min(replicas)} is no broker")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes broker {min(replicas)}."
+        )
 
 
 def _config(topic: str) -> str:
@@ -463,7 +490,7 @@ def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> K
     if fence is not None:
         return KafkaError(ErrorCode.NOT_CONTROLLER)
     if fault is StoreFault.NODE_EXISTS:
-        return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+        return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if fault is StoreFault.NO_NODE:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")

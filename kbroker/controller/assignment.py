@@ -22,15 +22,17 @@ def assign(
     INVALID_REPLICATION_FACTOR, and INVALID_REQUEST if only some brokers have a rack.
     """
     if partitions <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; allowed: at least 1")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if replication_factor <= 0:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {replication_factor}; allowed: at least 1"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if replication_factor > len(racks):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}; allowed: at most {len(racks)}, the number of live brokers",
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(racks)} broker(s) are registered.",
         )
     without = [broker for broker, rack in racks.items() if rack is None]
     indexes = range(first, first + partitions)

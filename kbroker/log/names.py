@@ -108,14 +108,17 @@ def is_topic_name(name: str) -> bool:
 
 
 def topic_name_fault(name: str) -> str | None:
-    """Why `name` cannot be a topic's, in one line without the name; None if it can."""
+    """Why `name` cannot be a topic's, in one line, as Kafka says it; None if it can."""
+    why = None
     if not name:
-        return "a topic's name is empty"
-    if len(name) > MAX_TOPIC_LENGTH:
-        return f"a topic's name has {len(name)} characters, more than {MAX_TOPIC_LENGTH}"
-    if not is_topic_name(name):
-        return "a topic's name has other characters than a-z A-Z 0-9 . _ -, or is . or .."
-    return None
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_LENGTH}"
+    elif not is_topic_name(name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None if why is None else f"Topic name is invalid: {why}"
 
 
 def folder_name(topic_partition: tuple[str, int]) -> str:

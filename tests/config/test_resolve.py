@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from kbroker.config import (
     BrokerConfig,
     BrokerLayers,
     ConfigError,
+    ConfigType,
     Entry,
     Given,
     Source,
@@ -20,6 +22,7 @@ from kbroker.config import (
     describe_all_brokers,
     describe_broker,
     describe_topic,
+    foreign,
     resolve_broker,
     resolve_topic,
     warnings,
@@ -152,12 +155,12 @@ def test_key_without_effect_at_its_default_is_not_worth_a_line() -> None:
 
 def test_read_only_key_cannot_be_changed_while_running() -> None:
     (line,) = check_broker({"num.partitions": "3"}, BrokerLayers(), per_broker=True)
-    assert line.startswith("num.partitions: read-only")
+    assert line.startswith("Cannot update these configs dynamically: num.partitions")
 
 
 def test_what_clients_are_told_does_not_change_while_running() -> None:
     (line,) = check_broker({"advertised.listeners": "PLAINTEXT://a:1"}, BrokerLayers(), per_broker=True)
-    assert line.startswith("advertised.listeners: read-only")
+    assert line.startswith("Cannot update these configs dynamically: advertised.listeners")
 
 
 def test_key_of_one_broker_cannot_be_set_for_all() -> None:
@@ -168,7 +171,7 @@ def test_key_of_one_broker_cannot_be_set_for_all() -> None:
 
 def test_dynamic_value_is_checked_like_a_static_one() -> None:
     (line,) = check_broker({"message.max.bytes": "-1"}, BrokerLayers(), per_broker=False)
-    assert line == "message.max.bytes=-1: allowed: a 32-bit integer, at least 0"
+    assert line == "Invalid value -1 for configuration message.max.bytes: must be a 32-bit integer, at least 0"
 
 
 def test_what_no_topic_could_have_is_refused_for_the_broker() -> None:
@@ -180,19 +183,54 @@ def test_what_no_topic_could_have_is_refused_for_the_broker() -> None:
 def test_a_bad_value_for_all_is_refused_where_this_broker_has_one_of_its_own() -> None:
     layers = BrokerLayers(dynamic_broker={"message.max.bytes": "1"})
     (line,) = check_broker({"message.max.bytes": "abc"}, layers, per_broker=False)
-    assert line == "message.max.bytes=abc: allowed: a 32-bit integer, at least 0"
+    assert line == "Invalid value abc for configuration message.max.bytes: must be a 32-bit integer, at least 0"
 
 
-def test_unknown_dynamic_key_is_refused() -> None:
-    (line,) = check_broker({"message.max.byte": "1"}, BrokerLayers(), per_broker=False)
-    assert line == "message.max.byte: unknown broker config; did you mean message.max.bytes?"
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_an_unknown_dynamic_key_is_taken(per_broker: bool) -> None:
+    assert check_broker({"no.such.key": "1"}, BrokerLayers(), per_broker=per_broker) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "for_one", "for_all"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", "1000", "", "Cannot update these configs at default cluster level"),
+        ("sasl.kerberos.min.time.before.relogin", "soon", "Invalid value soon for", "Cannot update these configs at"),
+        ("remote.fetch.max.wait.ms", "7", "", ""),
+        ("zookeeper.set.acl", "true", "Cannot update these configs dynamically", "Cannot update these configs dyna"),
+        ("ssl.keystore.location", "/x", "These security configs can be", "These security configs can be"),
+        ("listener.name.a.ssl.keystore.location", "/x", "", "Cannot update these configs at default cluster level"),
+        ("listener.name.a.max.connections", "7", "", ""),
+        ("listener.name.a.max.connections", "many", "Invalid value many for", "Invalid value many for"),
+        ("listener.name.a.no.such.key", "7", "", "Cannot update these configs at default cluster level"),
+    ],
+)
+def test_keys_of_parts_that_are_not_here_are_taken_as_kafka_takes_them(
+    key: str, text: str, for_one: str, for_all: str
+) -> None:
+    for per_broker, expected in ((True, for_one), (False, for_all)):
+        faults = check_broker({key: text}, BrokerLayers(), per_broker=per_broker)
+        assert (faults[0] if faults else "").startswith(expected)
+        assert bool(faults) == bool(expected)
+
+
+def test_apaches_dynamic_keys_are_known_here() -> None:
+    table = Path(__file__).with_name("kafka-configs.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in table[1:]]
+    here = foreign.KNOWN.keys() | foreign.FIXED
+    assert [
+        name for scope, name, _, _, of_39, _ in rows if scope == "broker" and of_39 != "-" and name not in here
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"retention.m": "1"}, "retention.m: unknown topic config; did you mean retention.ms?"),
-        ({"retention.ms": "-2"}, "retention.ms=-2: allowed: a 64-bit integer, at least -1"),
+        ({"retention.m": "1"}, "Unknown topic config name: retention.m; did you mean retention.ms?"),
+        (
+            {"retention.ms": "-2"},
+            "Invalid value -2 for configuration retention.ms: must be a 64-bit integer, at least -1",
+        ),
         (
             {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
             "min.compaction.lag.ms=5: allowed: at most max.compaction.lag.ms (4)",
@@ -207,13 +245,22 @@ def test_bad_topic_override_gets_one_line(changes: dict[str, str], line: str) ->
 
 
 def test_topic_value_from_the_broker_names_its_source() -> None:
-    layers = BrokerLayers(static=given({"log.retention.hours": "1"}))
+    layers = BrokerLayers(static=given({"log.retention.ms": "5", "log.retention.hours": "1"}))
     found = entry(describe_topic({}, layers, resolve_broker(layers)), "retention.ms")
-    assert (found.value, found.source) == ("3600000", Source.STATIC_BROKER_CONFIG)
+    assert (found.value, found.source) == ("5", Source.STATIC_BROKER_CONFIG)
     assert found.synonyms == (
+        Synonym("log.retention.ms", "5", Source.STATIC_BROKER_CONFIG),
         Synonym("log.retention.hours", "1", Source.STATIC_BROKER_CONFIG),
         Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),
     )
+
+
+@pytest.mark.parametrize("static", [{}, {"log.retention.hours": "1", "log.roll.hours": "1"}])
+@pytest.mark.parametrize("key", ["retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"])
+def test_older_names_alone_are_no_synonyms_of_a_topics_setting(static: dict[str, str], key: str) -> None:
+    layers = BrokerLayers(static=given(static))
+    found = entry(describe_topic({}, layers, resolve_broker(layers)), key)
+    assert (found.source, found.synonyms) == (Source.DEFAULT_CONFIG, ())
 
 
 def test_topic_override_comes_first_among_its_synonyms() -> None:
@@ -271,6 +318,36 @@ def test_empty_broker_name_lists_what_was_set_for_all() -> None:
     assert (found.name, found.value, found.source) == ("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
-def test_a_key_of_another_version_that_was_set_for_all_is_passed_by() -> None:
+def test_an_unknown_key_that_was_set_shows_without_its_value_and_says_that_it_has_no_effect() -> None:
     layers = BrokerLayers(dynamic_default={"some.new.key": "1", "message.max.bytes": "2"})
-    assert [each.name for each in describe_all_brokers(layers)] == ["message.max.bytes"]
+    found = entry(describe_all_brokers(layers), "some.new.key")
+    assert (found.value, found.sensitive, found.read_only, found.type) == (None, True, True, ConfigType.UNKNOWN)
+    assert found.synonyms == (Synonym("some.new.key", None, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
+    assert "no effect" in found.documentation
+    assert entry(describe_broker(layers), "some.new.key") == found
+
+
+def test_a_key_of_a_part_that_is_not_here_shows_what_was_set_and_that_it_has_no_effect() -> None:
+    layers = BrokerLayers(dynamic_broker={"sasl.kerberos.min.time.before.relogin": "1000"})
+    found = entry(describe_broker(layers), "sasl.kerberos.min.time.before.relogin")
+    assert [(each.value, each.source) for each in found.synonyms] == [
+        ("1000", Source.DYNAMIC_BROKER_CONFIG),
+        ("60000", Source.DEFAULT_CONFIG),
+    ]
+    assert (found.value, found.read_only, found.type) == ("1000", False, ConfigType.LONG)
+    assert found.documentation.endswith("Has no effect here: there is no TLS, SASL or access control yet.")
+
+
+def test_a_listeners_own_setting_shows_under_its_whole_name() -> None:
+    layers = BrokerLayers(
+        dynamic_broker={"listener.name.a.max.connections": "7", "listener.name.a.ssl.key.password": "p"}
+    )
+    found = entry(describe_broker(layers), "listener.name.a.max.connections")
+    assert (found.value, found.read_only, len(found.synonyms)) == ("7", True, 1)
+    hidden = entry(describe_broker(layers), "listener.name.a.ssl.key.password")
+    assert (hidden.value, hidden.sensitive, hidden.synonyms[0].value) == (None, True, None)
+
+
+def test_a_setting_that_is_not_acted_on_says_so_in_its_documentation() -> None:
+    found = entry(describe_broker(BrokerLayers()), "num.network.threads")
+    assert "Has no effect here: one thread" in found.documentation

@@ -1,0 +1,230 @@
+"""Settings of Apache's broker for parts that this broker does not have: what may be changed at run time, and what not.
+
+Tools set them on any broker, so AlterConfigs takes what Apache Kafka 3.9.1 takes, checks it as far as its type goes and
+keeps it; DescribeConfigs says that it has no effect. Never resolved, never acted on. What a file says of them is in
+`broker.py`: a warning at start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kbroker.config.broker import NO_SECURITY, BrokerConfig
+from kbroker.config.settings import (
+    CLUSTER_WIDE,
+    LONG_MAX,
+    PER_BROKER,
+    Class,
+    Double,
+    Int,
+    List,
+    Long,
+    Password,
+    Setting,
+    Settings,
+    Short,
+    String,
+    setting,
+)
+
+NO_TIERS = "there is no tiered storage"
+
+_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+
+
+class ForeignConfig(Settings):
+    """What may change while the broker runs. Types and defaults: Apache Kafka 3.9.1."""
+
+    log_local_retention_bytes: Long = setting(
+        -2, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Bytes kept locally of a tiered log."
+    )
+    log_local_retention_ms: Long = setting(
+        -2, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Age kept locally of a tiered log."
+    )
+    principal_builder_class: Class = setting(
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        dynamic=PER_BROKER,
+        unused=NO_SECURITY,
+        doc="Class that tells who a client is.",
+    )
+    remote_fetch_max_wait_ms: Int = setting(
+        500, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Longest wait for tiered records."
+    )
+    remote_log_index_file_cache_total_size_bytes: Long = setting(
+        1_073_741_824, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Room for indices of tiered segments."
+    )
+    remote_log_manager_copy_max_bytes_per_second: Long = setting(
+        LONG_MAX, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Most bytes copied to the tier a second."
+    )
+    remote_log_manager_fetch_max_bytes_per_second: Long = setting(
+        LONG_MAX, dynamic=CLUSTER_WIDE, unused=NO_TIERS, doc="Most bytes read from the tier a second."
+    )
+    sasl_enabled_mechanisms: List = setting(("GSSAPI",), dynamic=PER_BROKER, unused=NO_SECURITY, doc="Ways to log in.")
+    sasl_kerberos_kinit_cmd: String = setting(
+        "/usr/bin/kinit", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Path of kinit."
+    )
+    sasl_kerberos_min_time_before_relogin: Long = setting(
+        60_000, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Time between two refreshes of a ticket."
+    )
+    sasl_kerberos_principal_to_local_rules: List = setting(
+        ("DEFAULT",), dynamic=PER_BROKER, unused=NO_SECURITY, doc="How names of principals become short ones."
+    )
+    sasl_kerberos_service_name: String | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Kerberos name of the brokers."
+    )
+    sasl_kerberos_ticket_renew_jitter: Double = setting(
+        0.05, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of chance in the time of a renewal."
+    )
+    sasl_kerberos_ticket_renew_window_factor: Double = setting(
+        0.8, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of a ticket's life after which it is renewed."
+    )
+    sasl_login_refresh_buffer_seconds: Short = setting(
+        300, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Time before its end in which a login is not refreshed."
+    )
+    sasl_login_refresh_min_period_seconds: Short = setting(
+        60, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Least time between two refreshes of a login."
+    )
+    sasl_login_refresh_window_factor: Double = setting(
+        0.8, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of a login's life after which it is refreshed."
+    )
+    sasl_login_refresh_window_jitter: Double = setting(
+        0.05, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Share of chance in the time of a refresh."
+    )
+    sasl_mechanism_inter_broker_protocol: String = setting(
+        "GSSAPI", dynamic=PER_BROKER, unused=NO_SECURITY, doc="How brokers log in to each other."
+    )
+    ssl_cipher_suites: List = setting((), dynamic=PER_BROKER, unused=NO_SECURITY, doc="Ciphers allowed.")
+    ssl_client_auth: String = setting(
+        "none", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Whether clients show a certificate."
+    )
+    ssl_enabled_protocols: List = setting(
+        (
+            "TLSv1.2",
+            "TLSv1.3",
+        ),
+        dynamic=PER_BROKER,
+        unused=NO_SECURITY,
+        doc="Versions of TLS allowed.",
+    )
+    ssl_endpoint_identification_algorithm: String = setting(
+        "https", dynamic=PER_BROKER, unused=NO_SECURITY, doc="How a server's name is checked."
+    )
+    ssl_engine_factory_class: Class | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Class that makes TLS engines."
+    )
+    ssl_key_password: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of the private key."
+    )
+    ssl_keymanager_algorithm: String = setting(
+        "SunX509", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Algorithm of the key manager."
+    )
+    ssl_keystore_certificate_chain: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Certificates of the broker."
+    )
+    ssl_keystore_key: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Private key of the broker."
+    )
+    ssl_keystore_location: String | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="File of the broker's keys."
+    )
+    ssl_keystore_password: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of that file."
+    )
+    ssl_keystore_type: String = setting("JKS", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Format of that file.")
+    ssl_protocol: String = setting("TLSv1.3", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Version of TLS preferred.")
+    ssl_provider: String | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Security provider of the JVM."
+    )
+    ssl_secure_random_implementation: String | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Random numbers of the JVM."
+    )
+    ssl_trustmanager_algorithm: String = setting(
+        "PKIX", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Algorithm of the trust manager."
+    )
+    ssl_truststore_certificates: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Certificates that are trusted."
+    )
+    ssl_truststore_location: String | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="File of certificates that are trusted."
+    )
+    ssl_truststore_password: Password | None = setting(
+        None, dynamic=PER_BROKER, unused=NO_SECURITY, doc="Password of that file."
+    )
+    ssl_truststore_type: String = setting("JKS", dynamic=PER_BROKER, unused=NO_SECURITY, doc="Format of that file.")
+
+
+PER_LISTENER = frozenset((
+    "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+    "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates", "ssl.truststore.location",
+    "ssl.truststore.password", "ssl.truststore.type",
+))  # fmt: skip
+"""Keys and certificates: a listener's own (`listener.name.NAME.` before the key), or in the file."""
+
+FOR_ALL_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+"""What may be set for a listener on all brokers at once."""
+
+FIXED = frozenset((
+    "alter.log.dirs.replication.quota.window.num", "alter.log.dirs.replication.quota.window.size.seconds",
+    "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
+    "client.quota.callback.class", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
+    "controller.quorum.append.linger.ms", "controller.quorum.election.backoff.max.ms",
+    "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms",
+    "controller.quorum.request.timeout.ms", "controller.quorum.retry.backoff.ms", "controller.quota.window.num",
+    "controller.quota.window.size.seconds", "delegation.token.expiry.check.interval.ms",
+    "delegation.token.expiry.time.ms", "delegation.token.master.key", "delegation.token.max.lifetime.ms",
+    "delegation.token.secret.key", "early.start.listeners", "eligible.leader.replicas.enable",
+    "group.consumer.assignors", "group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.max.session.timeout.ms", "group.consumer.max.size", "group.consumer.migration.policy",
+    "group.consumer.min.heartbeat.interval.ms", "group.consumer.min.session.timeout.ms",
+    "group.consumer.session.timeout.ms", "group.coordinator.append.linger.ms",
+    "group.coordinator.rebalance.protocols", "group.coordinator.threads", "group.share.delivery.count.limit",
+    "group.share.heartbeat.interval.ms", "group.share.max.groups", "group.share.max.heartbeat.interval.ms",
+    "group.share.max.record.lock.duration.ms", "group.share.max.session.timeout.ms", "group.share.max.size",
+    "group.share.min.heartbeat.interval.ms", "group.share.min.record.lock.duration.ms",
+    "group.share.min.session.timeout.ms", "group.share.partition.max.record.locks",
+    "group.share.record.lock.duration.ms", "group.share.session.timeout.ms",
+    "initial.broker.registration.timeout.ms", "kafka.metrics.polling.interval.secs", "kafka.metrics.reporters",
+    "metadata.log.dir", "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
+    "metadata.log.segment.bytes", "metadata.log.segment.ms", "metadata.max.idle.interval.ms",
+    "metadata.max.retention.bytes", "metadata.max.retention.ms", "metrics.num.samples", "metrics.recording.level",
+    "metrics.sample.window.ms", "num.replica.alter.log.dirs.threads", "password.encoder.cipher.algorithm",
+    "password.encoder.iterations", "password.encoder.key.length", "password.encoder.keyfactory.algorithm",
+    "password.encoder.old.secret", "password.encoder.secret", "quota.window.num", "quota.window.size.seconds",
+    "remote.log.manager.copier.thread.pool.size", "remote.log.manager.copy.quota.window.num",
+    "remote.log.manager.copy.quota.window.size.seconds", "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.fetch.quota.window.num", "remote.log.manager.fetch.quota.window.size.seconds",
+    "remote.log.manager.task.interval.ms", "remote.log.manager.thread.pool.size",
+    "remote.log.metadata.custom.metadata.max.bytes", "remote.log.metadata.manager.class.name",
+    "remote.log.metadata.manager.class.path", "remote.log.metadata.manager.impl.prefix",
+    "remote.log.metadata.manager.listener.name", "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
+    "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
+    "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable", "replication.quota.window.num",
+    "replication.quota.window.size.seconds", "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class", "sasl.login.class", "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
+    "sasl.mechanism.controller.protocol", "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms", "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
+    "sasl.server.callback.handler.class", "sasl.server.max.receive.size", "security.providers",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.allow.dn.changes",
+    "ssl.allow.san.changes", "ssl.principal.mapping.rules", "telemetry.max.bytes", "zookeeper.clientCnxnSocket",
+    "zookeeper.metadata.migration.enable", "zookeeper.set.acl", "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.client.enable", "zookeeper.ssl.crl.enable", "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.endpoint.identification.algorithm", "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.password", "zookeeper.ssl.keystore.type", "zookeeper.ssl.ocsp.enable",
+    "zookeeper.ssl.protocol", "zookeeper.ssl.truststore.location", "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.truststore.type",
+))  # fmt: skip
+"""What a file says, and nobody while the broker runs."""
+
+KNOWN: Mapping[str, Setting] = {**BrokerConfig.KEYS, **ForeignConfig.KEYS}
+"""Every key of a broker that has a type here."""
+
+
+def base_of(key: str) -> str:
+    """The key without the listener that it may be for."""
+    found = _LISTENER.fullmatch(key)
+    return found[1] if found else key
