@@ -24,7 +24,13 @@ from tests.world import World
 
 ROOT = str(Path(__file__).parent.parent)
 COUNTED = (f"{ROOT}/kbroker/", f"{ROOT}/protocol/", "<")
-LEFT_OUT = (f"{ROOT}/kbroker/sim/", f"{ROOT}/protocol/records/_walker.py", "<frozen", "<string>")
+LEFT_OUT = (
+    f"{ROOT}/kbroker/sim/",
+    f"{ROOT}/protocol/records/_walker.py",
+    f"{ROOT}/protocol/records/_converter.py",
+    "<frozen",
+    "<string>",
+)
 SLACK = 1.08
 WARM_UP = 3
 

@@ -3,6 +3,7 @@
 - `batch`: the data path. Headers in one unpack, checksums, in-place rewrites; no look at any record.
 - `content`: the records of a batch: checked, parsed, built.
 - `compression`: the codecs. `control_records`: markers. `legacy`: message sets of format v0 and v1.
+- `convert`: one format into another.
 
 Import those modules by name; what they share is here. Everything they say about bytes from outside is a `RecordError`.
 """
@@ -15,6 +16,7 @@ from protocol.records._record import Readable, Record, Writable
 __all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "crc32c", "walker_kind"]
 
 use_or_refuse(__name__, "_walker")
+use_or_refuse(__name__, "_converter")
 
 
 def walker_kind() -> str:

@@ -22,3 +22,19 @@ def exceptval(*, check: bool) -> Callable[[F], F]:
     """Raise as any Python function does."""
     del check
     return cfunc
+
+
+class _NoGil:
+    """The interpreter's lock stays: as a decorator and as a block."""
+
+    def __call__(self, function: F) -> F:
+        return function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+nogil = _NoGil()

@@ -14,7 +14,8 @@ A record, all numbers but the first byte zigzag varints, at most 5 bytes each (t
     headers_count  (key_size  key  value_size  value)*
 
 `size` counts what follows it; key_size and value_size below 0 mean null; header keys are never null. As in Kafka,
-bits of a varint beyond its type are dropped, and the batch's count must use up its bytes exactly.
+bits of a varint beyond its type are dropped, and the batch's count must use up its bytes exactly. What is long and
+touches no Python object runs without the interpreter's lock. The old formats have their loops in `_converter`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def walk(
         data = cython.address(view[0]) if end > start else cython.NULL
     else:
         data = buffer
-    broken, index, position, highest, highest_at, lowest, keyless, disordered = _walk(data, start, end, count, none)
+    with cython.nogil:
+        broken, index, position, highest, highest_at, lowest, keyless, disordered = _walk(data, start, end, count, none)
     if broken:
         raise _broken(_BROKEN[broken], position, index)
     if position != end:
@@ -86,6 +88,7 @@ _BROKEN = (
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _walk(
     data: cython.pointer[cython.const[cython.uchar]],
@@ -292,6 +295,7 @@ def _accepted(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _big_endian(
@@ -388,6 +392,7 @@ def pack(records: Sequence[Record], base_offset: int, base_timestamp: int) -> by
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(
@@ -412,6 +417,7 @@ def _varint(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _long_varint(
     data: cython.pointer[cython.const[cython.uchar]],
@@ -436,6 +442,7 @@ def _long_varint(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _headers_broken(
     data: cython.pointer[cython.const[cython.uchar]], position: cython.Py_ssize_t, stop: cython.Py_ssize_t

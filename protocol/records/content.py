@@ -43,6 +43,7 @@ __all__ = [
     "Facts",
     "FactsTuple",
     "accept",
+    "batch_body",
     "build_batch",
     "check_records",
     "parse_records",
@@ -67,7 +68,7 @@ def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     """
     if not header[5] & CODEC_MASK:
         return walk(buffer, position + RECORDS_AT, position + LENGTH_OVERHEAD + header[1], header[12], header[7])
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     return walk(body, start, end, header[12], header[7])
 
 
@@ -76,7 +77,7 @@ def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
 
     Keys, values and headers are copies. header, limit, errors: as for `check_records`.
     """
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
         raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
     append_time = header[8] if header[5] & LOG_APPEND_TIME else None
@@ -91,7 +92,7 @@ def record_times(
     For lookups by time, of which one batch in a log is looked at: parsed, a small batch of millions of headers would
     take gigabytes. header, limit, errors: as for `check_records`.
     """
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     base_offset, base_timestamp, count = header[0], header[7], header[12]
     walk(body, start, end, count, base_timestamp)
     at = start
@@ -118,7 +119,7 @@ def refused_records(
     needs_key: whether a missing key is why. limits: the timestamps allowed, both ends included; None allows all.
     most: how many of them are wanted. header, limit, errors: as for `check_records`.
     """
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     return refused(body, start, end, header[12], header[7], needs_key, limits, most)
 
 
@@ -235,7 +236,7 @@ def rebuild_batch(
     in_order: what `check_records`, which has passed the batch, says of its offset deltas. Raises: RecordError, beyond
     limit. The batch does not say LogAppendTime, nor a delete horizon, whatever the old one said.
     """
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     body = memoryview(body)[start:end] if in_order else _numbered(body, start, header[12])
     out = bytearray(buffer[position : position + HEADER_SIZE])
     out += codec_of(codec_id).compress(body, level)
@@ -262,8 +263,11 @@ def _numbered(body: Readable, at: int, count: int) -> bytearray:
     return out
 
 
-def _body(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[Readable, int, int]:
-    """Where the batch's uncompressed records are: a buffer, start and end in it."""
+def batch_body(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[Readable, int, int]:
+    """Where the uncompressed records of the batch at `position` are: a buffer, start and end in it.
+
+    limit: bytes that compressed records may become. Raises: RecordError, as of the codec.
+    """
     end = position + LENGTH_OVERHEAD + header[1]
     start = position + RECORDS_AT
     codec_id = header[5] & CODEC_MASK

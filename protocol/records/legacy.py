@@ -119,7 +119,7 @@ def parse_message(buffer: Readable, message: Message, limit: int = LIMIT_BYTES) 
     if not message.codec_id:
         key, value = _key_and_value(buffer, message)
         return [Record(message.offset, message.timestamp, _copy(key), _copy(value))]
-    records = _parse_inner(_decompressed(buffer, message, limit), message)
+    records = _parse_inner(decompressed(buffer, message, limit), message)
     return _absolute(records, message) if message.magic else records
 
 
@@ -130,12 +130,15 @@ def inner_messages(buffer: Readable, wrapper: Message, limit: int = LIMIT_BYTES)
     """
     messages: list[Message] = []
     with suppress(TornBatchError):  # those before the cut are kept
-        messages.extend(scan(_decompressed(buffer, wrapper, limit)))
+        messages.extend(scan(decompressed(buffer, wrapper, limit)))
     return messages
 
 
-def _decompressed(buffer: Readable, wrapper: Message, limit: int) -> Readable:
-    """The set inside a wrapper."""
+def decompressed(buffer: Readable, wrapper: Message, limit: int = LIMIT_BYTES) -> Readable:
+    """The set inside a wrapper, as bytes. Raises: RecordError.
+
+    limit: how many those may be.
+    """
     value = _key_and_value(buffer, wrapper)[1]
     if value is None:
         raise _invalid(wrapper.position, "a wrapper without a value")
@@ -180,11 +183,25 @@ def build_set(
         _append(out, record.offset - relative_to, magic, time_bit, timestamp, record.key, record.value)
     if not codec_id:
         return out
-    if append_time is None:
-        append_time = max(NO_TIMESTAMP, max(record.timestamp for record in records))
+    max_timestamp = max(NO_TIMESTAMP, max(record.timestamp for record in records))
+    return wrapped(out, magic, records[-1].offset, codec_id, max_timestamp, append_time, level)
+
+
+def wrapped(
+    messages: Readable,
+    magic: int,
+    last_offset: int,
+    codec_id: int,
+    max_timestamp: int,
+    append_time: int | None,
+    level: int | None = None,
+) -> bytearray:
+    """The wrapper of these messages. last_offset: absolute, of the last one. append_time: ms, None for CreateTime."""
+    time_bit = LOG_APPEND_TIME if append_time is not None and magic else 0
+    timestamp = max_timestamp if append_time is None else append_time
     wrapper = bytearray()
-    value = codec_of(codec_id, magic).compress(out, level)
-    _append(wrapper, records[-1].offset, magic, codec_id | time_bit, append_time, None, value)
+    value = codec_of(codec_id, magic).compress(messages, level)
+    _append(wrapper, last_offset, magic, codec_id | time_bit, timestamp, None, value)
     return wrapper
 
 
@@ -270,15 +287,19 @@ def _parse_inner(inner: Readable, wrapper: Message) -> list[Record]:
     return records
 
 
+def base_of(wrapper: Message, last_offset: int) -> int:
+    """What offsets inside a v1 wrapper count from. last_offset: of its last message, as it stands there."""
+    if wrapper.offset == 0:
+        return 0  # what some versions of librdkafka produce: the offsets are right as they are
+    if wrapper.offset < last_offset:
+        reason = f"the wrapper's offset {wrapper.offset} is less than its last message's, {last_offset}"
+        raise _invalid(wrapper.position, reason)
+    return wrapper.offset - last_offset
+
+
 def _absolute(records: list[Record], wrapper: Message) -> list[Record]:
     """Offsets of a v1 wrapper's records, which count from 0 up to the wrapper's own."""
-    if wrapper.offset == 0:
-        base = 0  # what some versions of librdkafka produce: the offsets are right as they are
-    else:
-        base = wrapper.offset - records[-1].offset
-        if base < 0:
-            reason = f"the wrapper's offset {wrapper.offset} is less than its last message's, {records[-1].offset}"
-            raise _invalid(wrapper.position, reason)
+    base = base_of(wrapper, records[-1].offset)
     lowest, highest = min(record.offset for record in records), max(record.offset for record in records)
     if not -LARGEST_OFFSET <= base + lowest <= base + highest <= LARGEST_OFFSET:
         raise _invalid(wrapper.position, "offsets within the wrapper do not fit in 64 bits")

@@ -98,6 +98,11 @@ class Judge:
         """What these sets of record batches hold, and whether they are valid (fields: see RecordJudge.describe)."""
         return list(self.ask("parse", [{"bytes": data.hex()} for data in sets]))
 
+    def down_convert(self, stretches: Sequence[tuple[bytes, int, int]]) -> list[bytes | str]:
+        """These (bytes of a log, magic, first offset) as messages of format `magic`; a str is the reason why not."""
+        asked = [{"bytes": data.hex(), "magic": magic, "first_offset": first} for data, magic, first in stretches]
+        return [_bytes_or_error(answer) for answer in self.ask("down", asked)]
+
     def ask(self, command: str, cases: Sequence[Json]) -> Iterator[Json]:
         """The answer to each case, in order."""
         for start in range(0, len(cases), _BATCH):
@@ -118,7 +123,7 @@ class Judge:
 
 
 def _bytes_or_error(answer: Json) -> bytes | str:
-    return bytes.fromhex(answer["bytes"]) if "bytes" in answer else str(answer["error"])
+    return bytes.fromhex(answer["bytes"]) if "bytes" in answer else str(answer.get("error", answer.get("unsupported")))
 
 
 @functools.cache

@@ -105,6 +105,7 @@ public final class Judge {
                     case "encode" -> encode(one, result);
                     case "decode" -> decode(one, result);
                     case "build" -> RecordJudge.build(one, result);
+                    case "down" -> RecordJudge.down(one, result);
                     case "parse" -> RecordJudge.parse(one, result);
                     default -> throw new IllegalArgumentException("no command " + command);
                 }

@@ -4,6 +4,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
@@ -16,6 +17,7 @@ import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.SimpleRecord;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.ByteBufferOutputStream;
+import org.apache.kafka.common.utils.Time;
 
 final class RecordJudge {
     private RecordJudge() {
@@ -77,6 +79,22 @@ final class RecordJudge {
         } catch (Throwable e) {
             result.put("stopped", e.toString());
         }
+    }
+
+    /** A stretch of a log for a client that knows no newer format: bytes, or "unsupported" (Kafka 4 has no such code). */
+    static void down(JsonNode one, ObjectNode result) throws Exception {
+        MemoryRecords set = records(Judge.HEX.parseHex(one.get("bytes").asText()));
+        Method convert;
+        try {
+            convert = MemoryRecords.class.getMethod("downConvert", byte.class, long.class, Time.class);
+        } catch (NoSuchMethodException e) {
+            result.put("unsupported", e.toString());
+            return;
+        }
+        Object converted = convert.invoke(
+            set, (byte) one.get("magic").asInt(), one.get("first_offset").asLong(), Time.SYSTEM);
+        Object records = converted.getClass().getMethod("records").invoke(converted);
+        result.put("bytes", Judge.hex(((MemoryRecords) records).buffer()));
     }
 
     private static void describe(RecordBatch batch, ObjectNode out) {
