@@ -221,11 +221,13 @@ class CleanShutdown(NamedTuple):
 
     broker_epoch: of the broker that shut down, None in the empty marker of Kafka before 3.8 and in an unreadable one.
     checksums: our addition, which Kafka ignores: CRC-32C by file name of the text files beside the marker, so that a
-    bit that changed at rest in one of them is noticed. {} in a marker that Kafka wrote.
+    bit that changed at rest in one of them is noticed. {} in a marker that Kafka wrote. segments: likewise, of which
+    segments there are (`gaps.checksum_of`); None in one that Kafka wrote.
     """
 
     broker_epoch: int | None
     checksums: Mapping[str, int]
+    segments: int | None = None
 
 
 def parse_clean_shutdown(text: str) -> CleanShutdown:
@@ -241,14 +243,20 @@ def parse_clean_shutdown(text: str) -> CleanShutdown:
         epoch = None
     if not isinstance(checksums, dict):
         checksums = {}
-    return CleanShutdown(epoch, {name: value for name, value in checksums.items() if isinstance(value, int)})
+    checksums = {name: value for name, value in checksums.items() if isinstance(value, int)}
+    segments = content.get("segments")
+    return CleanShutdown(epoch, checksums, segments if isinstance(segments, int) else None)
 
 
-def format_clean_shutdown(broker_epoch: int, checksums: Mapping[str, int] | None = None) -> str:
+def format_clean_shutdown(
+    broker_epoch: int, checksums: Mapping[str, int] | None = None, segments: int | None = None
+) -> str:
     """The text of the marker. broker_epoch: -1 if there is none."""
     content: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
     if checksums:
         content["checksums"] = dict(checksums)
+    if segments is not None:
+        content["segments"] = segments
     return json.dumps(content, separators=(",", ":"))
 
 

@@ -27,6 +27,7 @@ from kbroker.log.checkpoints import (
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import CorruptFileError, NewerFormatError, lacks_descriptors
 from kbroker.log.folder import OpenFiles
+from kbroker.log.gaps import checksum_of, lines_of
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
 from kbroker.log.names import (
@@ -308,7 +309,7 @@ class LogDirectory:
         self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))
         self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))
         if self._start_is_clean:
-            marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path))
+            marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path), checksum_of(logs))
             replace_file(self.disk, self.path, CLEAN_SHUTDOWN, marker.encode())
         self.release()
 
@@ -385,6 +386,7 @@ class _Loader:
         self._progress = progress
         self._configs: dict[str, LogConfig] = {}
         self._marker: str | None = None
+        self._segments: int | None = None  # of the last clean stop; None where it left no word of them
         self._found = Loaded({}, {}, [], [], False, [])
 
     def run(self) -> Loaded:
@@ -418,6 +420,8 @@ class _Loader:
             self._keep(partition, folder, log)
             if self._progress is not None:
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
+        if clean and self._segments != checksum_of(self._found.logs):
+            self._found.notices.extend(lines_of(self._found.logs.values()))
         if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
             self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
         return self._found._replace(was_clean=clean)
@@ -456,6 +460,7 @@ class _Loader:
         if self._marker is None:
             return None
         marker, now = parse_clean_shutdown(self._marker), checksums(self._disk, self._path)
+        self._segments = marker.segments
         changed = [name for name, checksum in marker.checksums.items() if now.get(name) != checksum]
         self._disk.remove(f"{self._path}/{CLEAN_SHUTDOWN}")
         self._disk.sync_dir(self._path)

@@ -10,6 +10,7 @@ Used by whoever lists a log directory (log, manager, verify, the tools). Never l
 | a partition nobody claims, moved aside | `topic-partition.uuid-stray`, topic cut likewise |
 | a part of a segment | `00000000000000000042.log`, also .index .timeindex .txnindex .snapshot |
 | ... on its way out, in, or being compacted | the same with .deleted, .swap, .cleaned at the end |
+| ... that stood behind lost batches, kept aside | `00000000000000000042.log.after-gap`, also -2, -3 and so on |
 
 Source: Kafka documentation, implementation, "Log"; KIP-113 (future), KIP-966 era brokers (stray).
 """
@@ -40,6 +41,9 @@ LOCK = ".lock"
 
 PENDING_SUFFIX = ".pending"
 """Of the next content of a checkpoint, until it takes the checkpoint's name."""
+
+AFTER_GAP_SUFFIX = ".after-gap"
+"""Of a .log file that stood behind lost batches: kept for a person to look at, no part of the log."""
 
 OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 """The files of a log directory that map partitions to offsets."""

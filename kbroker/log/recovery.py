@@ -22,6 +22,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import LeaderEpochs
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder, OpenFiles
+from kbroker.log.gaps import gaps, keep_aside
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.log import Log, draw_jitter, replay_batch, replay_producers
@@ -82,6 +83,9 @@ def open_log(
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
     _mend_aborted(segments, notices)
     log_end_offset = segments[-1].end()[0] if segments else -1
+    if segments and log_end_offset < recovery_point:
+        lost = f"it was durable to {recovery_point}: what came between is lost"
+        notices.append(f"{path}: ends at offset {log_end_offset}, {lost}")
     if log_end_offset < log_start_offset:
         if segments:
             notices.append(f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: begun anew")
@@ -322,6 +326,7 @@ class _Recovery:
         self._trusted = recovery_point
         if first > 0 and start == recovery_point:
             segments[first - 1].finish_again()  # its batches are durable, what its roll did to its indices may not be
+        self._notices.extend(gaps(segments[: first + 1]))
         self._epochs.truncate_from_end(start)
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(-1, start)
@@ -337,15 +342,8 @@ class _Recovery:
                 # what follows a cut or a hole makes no sense any more
                 behind = segments[at + 1 :] if self._next_offset >= segments[at].base_offset else segments[at:]
                 del segments[len(segments) - len(behind) :]
-                self._note_removed(behind)
-                _remove_segments(segments[0].folder, behind)
+                self._notices.extend(keep_aside(segments[0].folder, behind))
                 break
-
-    def _note_removed(self, behind: list[Segment]) -> None:
-        """A line for each segment that goes."""
-        for segment in behind:
-            path = segment.folder.file_path(segment.base_offset, "log")
-            self._notices.append(f"{path}: {segment.size} bytes behind lost batches: removed")
 
     def _is_behind_hole(self, at: int, first: int) -> bool:
         """Whether batches before this segment were lost, so that it must go as well.

@@ -1,0 +1,82 @@
+"""Gaps: offsets that a log should have and does not, because a file was lost or emptied, or no longer reads.
+
+Called by recovery and by whoever loads a directory. A gap is never closed, for consumers step over it; it is said. What
+stands behind one after an unclean stop cannot be told from what a cut left over, so the log ends there, as Kafka's
+does; but the files are kept, under a name that says what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from kbroker.log.folder import Folder
+from kbroker.log.jobs import remove_if_there
+from kbroker.log.log import Log
+from kbroker.log.names import AFTER_GAP_SUFFIX, TopicPartition
+from kbroker.log.segment import Segment
+from protocol.errors import KafkaError
+from protocol.records import crc32c
+
+
+def gaps(segments: Sequence[Segment]) -> Iterator[str]:
+    """A line for each segment that does not begin where the one before ends: reads a little of each.
+
+    Of a compacted log this says nothing: gaps are what compaction leaves. Raises OSError.
+    """
+    for before, segment in pairwise(segments):
+        if segment.config.compact:
+            return
+        try:
+            end = before.end()[0]
+        except KafkaError:
+            continue  # it cannot be read: whoever reads it will say so
+        if end < segment.base_offset:
+            path = segment.folder.file_path(segment.base_offset, "log")
+            yield f"{path}: offsets {end} to {segment.base_offset - 1} before it are missing: readers go on behind them"
+
+
+def checksum_of(logs: Mapping[TopicPartition, Log]) -> int:
+    """CRC-32C of which segments there are, and how long each is: kept over a clean stop, it shows what went since."""
+    lines = sorted(
+        f"{topic}-{index} {' '.join(f'{each.base_offset}:{each.size}' for each in log.segments)}\n"
+        for (topic, index), log in logs.items()
+    )
+    return crc32c("".join(lines).encode())
+
+
+def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
+    """Take segments behind a gap out of the log; a line for each that is kept. One without a byte in it is removed.
+
+    The last one goes first, and durably: a crash in between leaves no hole. Raises OSError.
+    """
+    lines: list[str] = []
+    for segment in reversed(segments):
+        segment.close()
+        path = folder.file_path(segment.base_offset, "log")
+        if segment.size:
+            kept = _free_name(folder, path)
+            lines.insert(0, f"{path}: {segment.size} bytes behind lost batches: kept aside as {kept}")
+        for part in ("txnindex", "timeindex", "index"):
+            remove_if_there(folder.disk, folder.file_path(segment.base_offset, part))
+        if segment.size:
+            folder.disk.rename(path, f"{folder.path}/{kept}")
+        else:
+            remove_if_there(folder.disk, path)
+    if segments:
+        folder.disk.sync_dir(folder.path)
+    return lines
+
+
+def _free_name(folder: Folder, path: str) -> str:
+    """The name under which a .log file is kept aside: nothing that is there already is replaced."""
+    taken = {entry.name for entry in folder.disk.list(folder.path)}
+    first = f"{path.rpartition('/')[2]}{AFTER_GAP_SUFFIX}"
+    names = (first, *(f"{first}-{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
+
+
+def lines_of(logs: Iterable[Log]) -> Iterator[str]:
+    """A line for each gap in these logs. Raises OSError."""
+    for log in logs:
+        yield from gaps(log.segments)
