@@ -233,7 +233,7 @@ class ControlPlane:
             Get(config_path("brokers", str(self.broker_id))),
             Get(config_path("brokers", ALL_BROKERS)),
         ]
-        self.configs.set_dynamic(broker=decode_config(own.data), default=decode_config(default.data))
+        self.notices.set_broker(own=decode_config(own.data), default=decode_config(default.data))
         yield from self.notices.begin(self._clock.now_ms())
         info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
         path = broker_path(self.broker_id)

@@ -544,7 +544,10 @@ FOREIGN_KEYS = frozenset((
 
 
 def contradictions(config: BrokerConfig) -> list[str]:
-    """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9."""
+    """Values that are legal alone and not together, a line each. Source: the rules of Apache Kafka 3.9.
+
+    Unlike Kafka: max.connections=0 is refused, which there shuts everybody out until the broker's file is changed.
+    """
     rules = [
         (
             config.node_id in (-1, config.broker_id),
@@ -570,6 +573,10 @@ def contradictions(config: BrokerConfig) -> list[str]:
         (
             config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
             "max.connections.per.ip=0: allowed: above 0, or 0 with max.connections.per.ip.overrides",
+        ),
+        (
+            config.max_connections > 0,
+            "max.connections=0: allowed: at least 1; nobody could connect, to change it either",
         ),
         (
             config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.broker import BrokerConfig
+from kbroker.config.settings import Dynamic, Setting
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import decode_config
 from protocol.errors import ErrorCode
@@ -254,6 +256,58 @@ def test_a_broker_remembers_its_settings() -> None:
     cluster.restart(1)
     broker = cluster.nodes[1].configs.broker
     assert (broker.log_retention_ms, broker.message_max_bytes) == (7, 5000)
+
+
+HONOURED = [
+    each for each in BrokerConfig.KEYS.values() if each.dynamic is not Dynamic.READ_ONLY and each.unused is None
+]
+TEXTS = {  # of settings for which another value than the default is not easily made up
+    "compression.type": "gzip",
+    "log.cleanup.policy": "compact",
+    "log.message.timestamp.type": "LogAppendTime",
+    "max.connections.per.ip.overrides": "10.0.0.1:7",
+    "log.message.timestamp.difference.max.ms": "77",
+}
+
+
+def another_value(each: Setting) -> str:
+    """A legal text for a setting that is not its default."""
+    if each.name in TEXTS:
+        return TEXTS[each.name]
+    for text in ("1", "7", "77", "7777", "true", "false"):
+        try:
+            if each.parse(text) != each.default:
+                return text
+        except ValueError:
+            continue
+    raise AssertionError(f"a text for {each.name} is wanted here")
+
+
+@pytest.mark.parametrize("each", HONOURED, ids=lambda each: each.name)
+def test_every_dynamic_setting_is_in_force_after_a_restart(each: Setting) -> None:
+    cluster = Cluster(1)
+    text = another_value(each)
+    assert change(cluster, BROKER, "1", (each.name, SET, text)) is ErrorCode.NONE
+    cluster.restart(1)
+    node = cluster.nodes[1]
+    assert getattr(node.configs.broker, each.attribute) == each.parse(text)
+    assert node.plane.config_changed
+
+
+def test_topics_follow_a_change_that_was_made_while_the_session_was_lost() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2,))
+    cluster.nodes[2].store.expire()
+    change(cluster, BROKER, "", ("log.retention.ms", SET, "7"))
+    cluster.settle()
+    assert cluster.nodes[2].replicas.reconfigured == ["t"]
+
+
+def test_no_setting_may_shut_everybody_out() -> None:
+    cluster = Cluster(1)
+    assert change(cluster, BROKER, "1", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "", ("max.connections", SET, "1")) is ErrorCode.NONE
 
 
 def test_read_only_settings_are_refused() -> None:

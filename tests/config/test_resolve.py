@@ -126,6 +126,7 @@ def test_every_bad_value_gets_a_line_with_key_value_allowed_and_place() -> None:
         {"log.dirs": ""},
         {"queued.max.request.bytes": "10"},
         {"max.connections.per.ip": "0"},
+        {"max.connections": "0"},
         {"group.min.session.timeout.ms": "2000000"},
         {"replica.lag.time.max.ms": "10"},
     ],

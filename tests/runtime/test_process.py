@@ -13,6 +13,11 @@ import pytest
 from kafka import KafkaProducer
 
 from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.handshake import ApiVersionsRequest
 from tests.e2e.world import World
 from tests.processes import BrokerProcess, Client
@@ -82,6 +87,18 @@ def test_max_connections_counts_and_is_told_in_one_line(tmp_path: Path) -> None:
             clients[3].ask(ApiVersionsRequest(), 0)
         broker.stop()
         assert broker.log.count("max.connections=3") == 1
+
+
+def test_a_dynamic_bound_on_connections_is_kept_after_a_restart(tmp_path: Path) -> None:
+    wanted = IncrementalAlterableConfig(name="max.connections", config_operation=0, value="2")
+    brokers = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[wanted])
+    with BrokerProcess(tmp_path) as broker:
+        answer = Client(broker.port).ask(IncrementalAlterConfigsRequest(resources=[brokers], validate_only=False), 1)
+        assert answer.responses[0].error_code == 0
+    with BrokerProcess(tmp_path) as broker:
+        clients = [Client(broker.port) for _ in range(3)]
+        with pytest.raises(ConnectionError):
+            clients[2].ask(ApiVersionsRequest(), 0)
 
 
 def test_out_of_descriptors_it_goes_on_with_whom_it_has(tmp_path: Path) -> None:
