@@ -22,6 +22,7 @@ from kbroker.log.folder import Folder
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0
+_NEXT_VERSIONS = 15  # no broker will ever come so far; of random bytes one in 4,000 is a version up to this
 
 
 class AbortedTransaction(NamedTuple):
@@ -41,10 +42,13 @@ def parse_aborted(content: bytes) -> list[AbortedTransaction]:
     entries = []
     for position in range(0, len(content) - _ENTRY.size + 1, _ENTRY.size):
         version, *fields = _ENTRY.unpack_from(content, position)
-        if version > _VERSION:
-            raise NewerFormatError(f"has version {version}, this program knows 0", where=f"position {position}")
         entry = AbortedTransaction(*fields)
-        if version < 0 or not 0 <= entry.first_offset <= entry.last_offset:
+        makes_sense = 0 <= entry.first_offset <= entry.last_offset
+        if _VERSION < version <= _NEXT_VERSIONS and not makes_sense:  # else it is noise, or has a changed bit
+            raise NewerFormatError(f"has version {version}, this program knows 0", where=f"position {position}")
+        if version != _VERSION:
+            raise CorruptFileError(f"has version {version}", where=f"position {position}")
+        if not makes_sense:
             raise CorruptFileError(f"no aborted transaction: {entry}", where=f"position {position}")
         entries.append(entry)
     return entries

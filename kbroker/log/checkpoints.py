@@ -285,13 +285,15 @@ def replace_file(disk: Disk, folder: str, name: str, content: bytes, *, durable:
 def read_text(disk: Disk, folder: str, name: str) -> str | None:
     """The text in the file `name` of `folder`, or None where there is none.
 
-    Raises OSError; CorruptFileError if the file cannot be text: far too long, or not UTF-8.
+    Raises OSError; CorruptFileError if the file cannot be text: a folder, far too long, or not UTF-8.
     """
     path = f"{folder}/{name}"
     try:
         file = disk.open(path, "read")
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise CorruptFileError("is a folder", path=path) from None
     try:
         size = file.size()
         if size > MAX_TEXT_BYTES:

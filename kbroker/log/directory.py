@@ -26,7 +26,7 @@ from kbroker.log.checkpoints import (
 )
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import CorruptFileError, NewerFormatError, lacks_descriptors
-from kbroker.log.folder import OpenFiles
+from kbroker.log.folder import OpenFiles, put_aside
 from kbroker.log.gaps import checksum_of, lines_of
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
@@ -238,6 +238,21 @@ class LogDirectory:
         self._start_is_clean = True
         return loaded
 
+    def make_folder(self, name: str) -> list[str]:
+        """Make a partition's folder; lines about what was in its place. Raises OSError."""
+        path, lines = f"{self.path}/{name}", []
+        try:
+            self.disk.make_dir(path)
+        except FileExistsError:
+            found = self.disk.stat(path)
+            if found is None or found.is_dir:
+                lines.append(f"{path}: was there already; the new partition takes it over")
+            else:
+                lines.append(put_aside(self.disk, self.path, name))
+                self.disk.make_dir(path)
+        self.names += 1
+        return lines
+
     def moved_away(self, name: str) -> None:
         """The folder of this name was renamed."""
         self.names += 1
@@ -432,7 +447,10 @@ class _Loader:
         for entry in sorted(self._disk.list(self._path)):
             path = f"{self._path}/{entry.name}"
             folder = parse_folder_name(entry.name) if entry.is_dir else None
-            if entry.name in NOT_OURS or (not entry.is_dir and is_known_file(entry.name)):
+            if entry.is_dir and is_known_file(entry.name):
+                found.notices.append(put_aside(self._disk, self._path, entry.name))
+                continue
+            if entry.name in NOT_OURS or is_known_file(entry.name):
                 continue
             if folder is None:
                 kind = "folder" if entry.is_dir else "file"

@@ -61,3 +61,8 @@ class RefusedRecordsError(KafkaError):
 def reason_of(error: OSError) -> str:
     """What the operating system said, in one line."""
     return f"{error.strerror or error} [{errno.errorcode.get(error.errno or 0, '?')}]"
+
+
+def fault_of(error: OSError, path: str) -> str:
+    """The same with the file it is about; path: what it was in, if the error does not say."""
+    return f"{error.filename or path}: {reason_of(error)}"

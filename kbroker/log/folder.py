@@ -12,6 +12,22 @@ from typing import Protocol
 from kbroker.log.names import SegmentPart
 from kbroker.ports import Disk, File, OpenMode
 
+FOREIGN_SUFFIX = ".foreign"
+
+
+def free_name(disk: Disk, folder: str, name: str) -> str:
+    """`name`, or with a number behind it, so that nothing in the folder has it. Raises OSError."""
+    taken = {entry.name for entry in disk.list(folder)}
+    names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
+    return next(each for each in names if each not in taken)
+
+
+def put_aside(disk: Disk, folder: str, name: str) -> str:
+    """Rename what is no file of ours and has a name that we need; a line that says so. Raises OSError."""
+    aside = free_name(disk, folder, name + FOREIGN_SUFFIX)
+    disk.rename(f"{folder}/{name}", f"{folder}/{aside}")
+    return f"{folder}/{name}: is none of this broker's: set aside as {aside}"
+
 
 class Opened(Protocol):
     """Something that holds a descriptor and can get it again when it needs it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from kbroker.log.folder import Folder
+from kbroker.log.folder import Folder, free_name
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.log import Log
 from kbroker.log.names import AFTER_GAP_SUFFIX, TopicPartition
@@ -55,7 +55,7 @@ def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
         segment.close()
         path = folder.file_path(segment.base_offset, "log")
         if segment.size:
-            kept = _free_name(folder, path)
+            kept = free_name(folder.disk, folder.path, path.rpartition("/")[2] + AFTER_GAP_SUFFIX)
             lines.insert(0, f"{path}: {segment.size} bytes behind lost batches: kept aside as {kept}")
         for part in ("txnindex", "timeindex", "index"):
             remove_if_there(folder.disk, folder.file_path(segment.base_offset, part))
@@ -66,14 +66,6 @@ def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
     if segments:
         folder.disk.sync_dir(folder.path)
     return lines
-
-
-def _free_name(folder: Folder, path: str) -> str:
-    """The name under which a .log file is kept aside: nothing that is there already is replaced."""
-    taken = {entry.name for entry in folder.disk.list(folder.path)}
-    first = f"{path.rpartition('/')[2]}{AFTER_GAP_SUFFIX}"
-    names = (first, *(f"{first}-{number}" for number in range(2, len(taken) + 3)))
-    return next(name for name in names if name not in taken)
 
 
 def lines_of(logs: Iterable[Log]) -> Iterator[str]:

@@ -46,7 +46,7 @@ from kbroker.log.directory import (
     LogDirectory,
     whose,
 )
-from kbroker.log.errors import lacks_descriptors, reason_of
+from kbroker.log.errors import fault_of, lacks_descriptors, reason_of
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
@@ -228,11 +228,7 @@ class LogManager:
         path = f"{directory.path}/{name}"
         if directory.may_have_had(name):
             self._forget_earlier(directory)
-        try:
-            self._disk.make_dir(path)
-        except FileExistsError:
-            self.notices.append(f"{path}: was there already; the new partition takes it over")
-        directory.names += 1
+        self.notices += directory.make_folder(name)
         return open_log(
             self._disk, path, config, open_files=directory.open_files, random=self._random, wall_ms=wall_ms, clean=False
         )
@@ -357,10 +353,11 @@ class LogManager:
         if directory is None or not directory.online:
             return []
         if lacks_descriptors(error):
-            self.notices.append(f"{error.filename or path}: cannot be opened now: {reason_of(error)}")
+            self.notices.append(f"for want of a descriptor: {fault_of(error, path)}")
             return []
         directory.online = False
-        self.notices.append(f"{directory.path}: goes offline: {reason_of(error)}")
+        why = fault_of(error, path) if error.filename else reason_of(error)
+        self.notices.append(f"{directory.path}: goes offline: {why}")
         gone = list(self._logs_in(directory))
         for partition in gone:
             self._logs.pop(partition).close_files()
@@ -536,7 +533,7 @@ class LogManager:
         if fault is not None:
             raise DirectoryRefusedError(str(fault))
         if not metas:
-            raise DirectoryRefusedError("; ".join(f"{path}: {reason_of(error)}" for path, error in failed.items()))
+            raise DirectoryRefusedError("; ".join(fault_of(error, path) for path, error in failed.items()))
         for directory in self.directories:
             if directory.path in failed:
                 self._fail_at_start(directory, failed[directory.path])
@@ -564,7 +561,7 @@ class LogManager:
         """A start with too few descriptors is none: later it would go offline with all that could not be opened."""
         if lacks_descriptors(error):
             self.abandon()
-            raise DirectoryRefusedError(f"{directory.path}: {reason_of(error)}: allow more open files (ulimit -n)")
+            raise DirectoryRefusedError(f"{fault_of(error, directory.path)}: allow more open files (ulimit -n)")
         self._fail(directory, error)
 
     def _load(
@@ -691,7 +688,7 @@ class _Storage:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             self._manager._fail(self._directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path}: {reason_of(error)}") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, fault_of(error, self._directory.path)) from error
 
 
 def _name_too_long(name: str) -> KafkaError:

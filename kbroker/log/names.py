@@ -36,6 +36,9 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
+"""What a partition's folder holds beside segments."""
+
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 

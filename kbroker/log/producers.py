@@ -338,14 +338,15 @@ def parse_snapshot(content: bytes) -> list[tuple[int, ProducerEntry]]:
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(content, 0)
     except StructError:
         raise CorruptFileError(f"is {len(content)} bytes long, shorter than a snapshot's head") from None
-    if version > _VERSION:
-        raise NewerFormatError(f"has version {version}, this program knows version {_VERSION}")
-    if version != _VERSION:
-        raise CorruptFileError(f"has version {version}")
     computed = crc32c(memoryview(content)[6:])
-    if computed != crc:
+    if computed != crc:  # first: random bytes are more often of a high version than of a low one
         raise CorruptFileError(f"checksum {crc:#010x} stored, {computed:#010x} computed")
-    if len(content) != _SNAPSHOT_HEAD.size + count * _ENTRY.size:
+    has_right_size = len(content) == _SNAPSHOT_HEAD.size + count * _ENTRY.size
+    if version > _VERSION and not has_right_size:
+        raise NewerFormatError(f"has version {version}, this program knows version {_VERSION}")
+    if version != _VERSION:  # the one thing that is not under the checksum
+        raise CorruptFileError(f"has version {version}")
+    if not has_right_size:
         raise CorruptFileError(f"promises {count} entries in {len(content)} bytes")
     return [_unpacked(row) for row in _ENTRY.iter_unpack(memoryview(content)[_SNAPSHOT_HEAD.size :])]
 

@@ -21,12 +21,12 @@ from kbroker.log.checkpoints import parse_leader_epochs, read_text
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import LeaderEpochs
 from kbroker.log.errors import CorruptFileError, NewerFormatError
-from kbroker.log.folder import Folder, OpenFiles
+from kbroker.log.folder import Folder, OpenFiles, put_aside
 from kbroker.log.gaps import gaps, keep_aside
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.log import Log, draw_jitter, replay_batch, replay_producers
-from kbroker.log.names import LEADER_EPOCHS, SegmentFile, SegmentPart, parse_segment_file_name
+from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, SegmentPart, parse_segment_file_name
 from kbroker.log.producers import Producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
 from kbroker.log.segment import Segment
@@ -71,7 +71,7 @@ def open_log(
     """
     notices = [] if notices is None else notices
     folder = Folder(disk, path, open_files)
-    found = _tidy(folder)
+    found = _tidy(folder, notices)
     segments = _load_segments(folder, found, config, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
     producers = Producers()
@@ -105,7 +105,7 @@ def open_log(
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
     if clean:
-        _load_producers(segments, producers, snapshots, log_start_offset, log_end_offset, config, wall_ms)
+        _load_producers(segments, producers, snapshots, log_start_offset, log_end_offset, config, wall_ms, notices)
     return Log(
         folder,
         config,
@@ -131,9 +131,17 @@ class _Found(NamedTuple):
     has_epochs: bool
 
 
-def _tidy(folder: Folder) -> _Found:
-    """Finish what a crash interrupted (deletions, the cleaner's swaps) and say what there is."""
-    listed = folder.disk.list(folder.path)
+def _tidy(folder: Folder, notices: list[str]) -> _Found:
+    """Finish what a crash interrupted (deletions, the cleaner's swaps) and say what there is.
+
+    Folders are none of ours; one that has a name of a file of ours is put aside.
+    """
+    listed = []
+    for entry in folder.disk.list(folder.path):
+        if not entry.is_dir:
+            listed.append(entry)
+        elif entry.name in PARTITION_FILES or parse_segment_file_name(entry.name) is not None:
+            notices.append(put_aside(folder.disk, folder.path, entry.name))
     found, unfinished = _sort(listed)
     if unfinished:
         _finish_swaps(folder, found, unfinished)
@@ -263,13 +271,14 @@ def _load_producers(
     log_end_offset: int,
     config: LogConfig,
     wall_ms: int,
+    notices: list[str],
 ) -> None:
     """After a clean stop: from the newest snapshot, and the batches behind it if it is not the end of the log."""
     had_any = bool(snapshots.offsets)
     if had_any:
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(log_start_offset, log_end_offset)
-        snapshots.load_latest(producers, log_start_offset, wall_ms, config.producer_id_expiration_ms)
+        notices += snapshots.load_latest(producers, log_start_offset, wall_ms, config.producer_id_expiration_ms)
         if producers.end_offset < log_end_offset:
             replay_producers(segments, producers, log_end_offset)
     producers.end_offset = log_end_offset  # without any snapshot there were no producers: no reason to scan
@@ -330,7 +339,8 @@ class _Recovery:
         self._epochs.truncate_from_end(start)
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(-1, start)
-        snapshots.load_latest(producers, log_start_offset, wall_ms, self._config.producer_id_expiration_ms)
+        expiration_ms = self._config.producer_id_expiration_ms
+        self._notices += snapshots.load_latest(producers, log_start_offset, wall_ms, expiration_ms)
         replay_producers(segments[:first], producers, start)
         sizes = [segment.size for segment in segments]
         for at in range(first, len(segments)):

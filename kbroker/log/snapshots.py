@@ -50,12 +50,13 @@ class Snapshots:
         """Paths of those with above < offset <= up_to."""
         return [self._folder.file_path(offset, "snapshot") for offset in self.offsets if above < offset <= up_to]
 
-    def load_latest(self, producers: Producers, log_start_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Fill `producers` from the newest snapshot that reads well; the others that are newer go.
+    def load_latest(self, producers: Producers, log_start_offset: int, now_ms: int, expiration_ms: int) -> list[str]:
+        """Fill `producers` from the newest snapshot that reads well; the others that are newer go, a line for each.
 
         Without any, `producers` is empty and ends at log_start_offset. Raises OSError; NewerFormatError, touching
         nothing.
         """
+        lines: list[str] = []
         while self.offsets:
             offset = self.offsets[-1]
             file = self._folder.open(offset, "snapshot", "read")
@@ -63,13 +64,16 @@ class Snapshots:
                 producers.load(file.read(0, file.size()), offset, now_ms, expiration_ms)
             except NewerFormatError as error:
                 raise error.at(self._folder.file_path(offset, "snapshot")) from None
-            except CorruptFileError:
+            except CorruptFileError as error:
+                path = self._folder.file_path(offset, "snapshot")
+                lines.append(f"{error.at(path)}: removed, the producers are read from the batches")
                 self.remove(offset)
             else:
-                return
+                return lines
             finally:
                 file.close()
         producers.clear(log_start_offset)
+        return lines
 
     def remove(self, offset: int) -> None:
         """Remove one at once."""

@@ -53,4 +53,4 @@ def test_damage_is_named_by_position() -> None:
     with pytest.raises(CorruptFileError, match="position 34"):
         parse_aborted(good + pack(">hqqqq", 0, 1, 5, 3, 2))
     with pytest.raises(NewerFormatError, match="position 34"):
-        parse_aborted(good + pack(">hqqqq", 1, *ENTRIES[1]))
+        parse_aborted(good + pack(">hqqqq", 1, 1, 5, 3, 2))

@@ -238,7 +238,7 @@ def test_permission_denied_is_one_line() -> None:
     disk.fail("open", "/a/meta.properties", errno.EACCES, times=100)
     with pytest.raises(DirectoryRefusedError) as caught:
         start(disk)
-    assert str(caught.value) == "/a: EACCES [EACCES]"
+    assert str(caught.value) == "/a/meta.properties: EACCES [EACCES]"
 
 
 def test_a_directory_named_twice_is_one_line() -> None:
