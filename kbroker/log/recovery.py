@@ -93,12 +93,8 @@ def open_log(
         epochs.clear()
         producers.clear(log_start_offset)
         snapshots.keep_within(log_start_offset, -1)
-        log_end_offset = log_start_offset
-        jitter_ms = draw_jitter(config, random)
-        segments.append(Segment.create(folder, log_start_offset, config, now_ms=wall_ms, jitter_ms=jitter_ms))
-        if log_start_offset:
-            disk.sync_dir(path)  # from now on this file alone says where the log starts, and the checkpoint no more
-        clean = False
+        segments.append(_first_segment(folder, log_start_offset, config, random, wall_ms))
+        log_end_offset, clean = log_start_offset, False
     segments[-1].jitter_ms = draw_jitter(config, random)
     segments[-1].close()  # an idle log holds no descriptor
     log_start_offset = max(log_start_offset, segments[0].base_offset)
@@ -119,6 +115,16 @@ def open_log(
         random=random,
         names_changed=not clean,
     )
+
+
+def _first_segment(folder: Folder, base_offset: int, config: LogConfig, random: Random, wall_ms: int) -> Segment:
+    """The only segment of a log that begins at an offset."""
+    segment = Segment.create(folder, base_offset, config, now_ms=wall_ms, jitter_ms=draw_jitter(config, random))
+    if base_offset:
+        folder.disk.sync_dir(
+            folder.path
+        )  # from now on this file alone says where it starts, and the checkpoint no more
+    return segment
 
 
 # ---- what is in the folder
