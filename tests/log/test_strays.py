@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 
 import pytest
 
@@ -46,7 +45,7 @@ def write(disk: SimDisk, path: str, content: bytes) -> None:
 SNAPSHOT = "/a/t-0/00000000000000000003.snapshot"
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\x7f" * 200, b"\0\2" + bytes(8), os.urandom(56)])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x7f" * 200, b"\0\2" + bytes(8), bytes(range(90, 146))])
 def test_a_bad_snapshot_is_made_anew_from_the_batches(content: bytes) -> None:
     disk = stopped()
     write(disk, SNAPSHOT, content)
