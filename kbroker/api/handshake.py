@@ -3,8 +3,10 @@
 Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`. A client that asks in a version we do not
 know gets UNSUPPORTED_VERSION in the layout of version 0 with the versions of ApiVersions itself, and asks again.
 
-Unlike Kafka: no features are listed, since none is finalized here; clients then do without them (transaction.version
-2, for one). Kafka 4 lists Produce 0-2 and refuses them; here every listed version works.
+No features are listed, as in a cluster of Apache Kafka 3.9 on ZooKeeper; clients then do without them
+(transaction.version 2, for one).
+
+Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them; here every listed version works.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         if not (_is_software(request.client_software_name) and _is_software(request.client_software_version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served(), finalized_features_epoch=0)
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MODULES = (
     "configs",
     "control",
+    "features",
     "fetch",
     "groups",
     "handshake",
@@ -28,6 +29,8 @@ MODULES = (
     "offsets",
     "produce",
     "producer_ids",
+    "reassignments",
+    "security",
     "topics",
 )
 

@@ -12,6 +12,7 @@ written in one transaction here.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -456,7 +457,7 @@ def _check_replicas(replicas: Sequence[int]) -> None:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
         )
     if len(set(replicas)) < len(replicas):
-        twice = next(each for each in replicas if replicas.count(each) > 1)
+        twice = next(each for each, times in Counter(replicas).items() if times > 1)
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"The manual partition assignment includes the broker {twice} more than once.",

@@ -16,6 +16,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
     OffsetDeleteRequest,
@@ -55,7 +56,15 @@ from protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from protocol.messages.security import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -63,6 +72,9 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
     ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
     TopicPartitions,
 )
 from protocol.messages.transactions import InitProducerIdRequest
@@ -220,6 +232,75 @@ def describe_topic_partitions(here: World, version: int) -> None:
     topic = here.topic(3)
     found = here.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic.name)]), version)
     assert [each.partition_index for each in found.topics[0].partitions] == [0, 1, 2]
+
+
+@exchange(45)
+def alter_partition_reassignments(here: World, version: int) -> None:
+    wish = ReassignablePartition(partition_index=0, replicas=[NODE])
+    asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=here.topic().name, partitions=[wish])])
+    done = here.ask(asked, version)
+    assert (done.error_code, done.responses[0].partitions[0].error_code) == (NONE, NONE)
+
+
+@exchange(46)
+def list_partition_reassignments(here: World, version: int) -> None:
+    found = here.ask(ListPartitionReassignmentsRequest(topics=None), version)
+    assert (found.error_code, found.topics) == (NONE, [])
+
+
+@exchange(57)
+def update_features(here: World, version: int) -> None:
+    wish = FeatureUpdateKey(feature="none", max_version_level=1)
+    done = here.ask(UpdateFeaturesRequest(feature_updates=[wish]), version)
+    assert done.results[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+# -- who may do what
+
+ANY, LITERAL, READ, ALLOW = 1, 3, 3, 3
+A_TOPIC = 2
+
+
+@exchange(29)
+def describe_acls(here: World, version: int) -> None:
+    asked = DescribeAclsRequest(
+        resource_type_filter=A_TOPIC,
+        resource_name_filter=None,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    assert here.ask(asked, version).error_code == ErrorCode.SECURITY_DISABLED
+
+
+@exchange(30)
+def create_acls(here: World, version: int) -> None:
+    rule = AclCreation(
+        resource_type=A_TOPIC,
+        resource_name="t",
+        resource_pattern_type=LITERAL,
+        principal="User:a",
+        host="*",
+        operation=READ,
+        permission_type=ALLOW,
+    )
+    done = here.ask(CreateAclsRequest(creations=[rule]), version)
+    assert done.results[0].error_code == ErrorCode.SECURITY_DISABLED
+
+
+@exchange(31)
+def delete_acls(here: World, version: int) -> None:
+    wanted = DeleteAclsFilter(
+        resource_type_filter=A_TOPIC,
+        resource_name_filter="t",
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    done = here.ask(DeleteAclsRequest(filters=[wanted]), version)
+    assert done.filter_results[0].error_code == ErrorCode.SECURITY_DISABLED
 
 
 # -- settings

@@ -1,0 +1,63 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: the rules of who may do what.
+
+Served: 0-3 of each. There is no authorizer, so each is answered with SECURITY_DISABLED, as Apache's broker does without
+one: tools then say so in one line, instead of losing their connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.routes import Route
+from protocol.errors import ErrorCode
+from protocol.messages.security import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from kbroker.api.call import Call
+
+DISABLED = ErrorCode.SECURITY_DISABLED
+
+
+def describe_acls(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+    """There are no rules."""
+    return _refuse_describe(request, DISABLED, "No Authorizer is configured on the broker")
+
+
+def create_acls(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
+    """Nobody would heed a rule."""
+    return _refuse_create(request, DISABLED, "No Authorizer is configured.")
+
+
+def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
+    """There are no rules."""
+    return _refuse_delete(request, DISABLED, "No Authorizer is configured.")
+
+
+def _refuse_describe(request: DescribeAclsRequest, code: ErrorCode, text: str) -> DescribeAclsResponse:
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=text, resources=[])
+
+
+def _refuse_create(request: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
+    results = [AclCreationResult(error_code=code, error_message=text) for _ in request.creations]
+    return CreateAclsResponse(throttle_time_ms=0, results=results)
+
+
+def _refuse_delete(request: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
+    results = [DeleteAclsFilterResult(error_code=code, error_message=text, matching_acls=[]) for _ in request.filters]
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+
+
+ROUTES = (
+    Route(29, DescribeAclsRequest, 0, 3, describe_acls, _refuse_describe),
+    Route(30, CreateAclsRequest, 0, 3, create_acls, _refuse_create),
+    Route(31, DeleteAclsRequest, 0, 3, delete_acls, _refuse_delete),
+)

@@ -1,0 +1,49 @@
+"""Features: none is there, and none can be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.controller.cluster import Cluster
+from tests.requests import VERSIONS
+from tests.world import World
+
+
+def test_no_feature_is_listed_as_in_a_cluster_on_zookeeper() -> None:
+    told = World().client().ask(VERSIONS, 4)
+    assert (told.supported_features, told.finalized_features_epoch, told.finalized_features) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "upgrade_type", "why"),
+    [
+        ("metadata.version", 21, 1, "the provided feature is not supported"),
+        ("", 1, 1, "Feature name can not be empty"),
+        ("", 0, 7, "Feature name can not be empty"),
+        ("a", 1, 7, "unknown upgrade type"),
+        ("a", 0, 1, "versionLevel: 0 less than 1 without setting the SAFE downgradeType"),
+        ("a", 0, 2, "Can not delete non-existing"),
+        ("a", 0, 3, "Can not delete non-existing"),
+        ("a", 1, 2, "the provided feature is not supported"),
+    ],
+)
+def test_an_update_is_refused_in_the_words_of_kafka(name: str, level: int, upgrade_type: int, why: str) -> None:
+    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+    (result,) = World().client().ask(UpdateFeaturesRequest(feature_updates=[update]), 1).results
+    assert (result.feature, result.error_code) == (name, ErrorCode.INVALID_REQUEST)
+    assert why in result.error_message
+
+
+@pytest.mark.parametrize(("allowed", "why"), [(False, "less than 1 without"), (True, "non-existing")])
+def test_version_0_says_whether_a_downgrade_is_allowed(allowed: bool, why: str) -> None:
+    update = FeatureUpdateKey(feature="a", max_version_level=0, allow_downgrade=allowed)
+    (result,) = World().client().ask(UpdateFeaturesRequest(feature_updates=[update]), 0).results
+    assert why in result.error_message
+
+
+def test_only_the_controller_looks_at_updates() -> None:
+    update = FeatureUpdateKey(feature="a", max_version_level=1)
+    told = Cluster(1, 2).ask(UpdateFeaturesRequest(feature_updates=[update]), 1, 2)
+    assert (told.error_code, told.results[0].error_code) == (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER)
