@@ -14,7 +14,7 @@ Added from a test's thread and counted on a broker's: every change is one step f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from kbroker.api.routes import ROUTES, load
@@ -269,7 +269,7 @@ class Faults:
             lines.insert(0, f"acts like Kafka {self._release}")
         return "\n".join(lines) or "no faults"
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Fault]:
         return iter(self._faults)
 
     def on(
@@ -302,6 +302,11 @@ class Faults:
     def add(self, fault: Fault) -> None:
         """One that was made elsewhere; several brokers may share it."""
         self._faults = (*self._faults, fault)
+
+    def share(self, other: Faults) -> None:
+        """All of another's, which count for both together."""
+        self._faults = (*self._faults, *other._faults)
+        self._release = other._release or self._release
 
     def act_like(self, release: str) -> None:
         """Serve no versions that this release of Kafka did not: "0.10", "1.0", "2.8"."""

@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbroker.faults.errors import UsageError
     from kbroker.testing._broker import Broker, broker
+    from kbroker.testing._cluster import Cluster, cluster
 
 _HOMES = {
     "Broker": "kbroker.testing._broker",
+    "Cluster": "kbroker.testing._cluster",
     "UsageError": "kbroker.faults.errors",
     "broker": "kbroker.testing._broker",
+    "cluster": "kbroker.testing._cluster",
 }
 
-__all__ = ["Broker", "UsageError", "broker"]
+__all__ = ["Broker", "Cluster", "UsageError", "broker", "cluster"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,15 +17,16 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from kbroker.broker.broker import Broker as Parts
 from kbroker.config import BrokerConfig, ConfigError, Given
 from kbroker.faults import Faults, ScriptedCore, Seen, UsageError
 from kbroker.faults.errors import unknown
+from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
-from kbroker.runtime.node import Host, Node, StartupError
+from kbroker.runtime.node import Host, Node, NodeStore, StartupError
 from kbroker.testing._clock import HandClock
 from kbroker.testing._disk import DiskFaults, SwitchedDisk
 from kbroker.testing._folder import Folder
@@ -62,6 +63,21 @@ def broker(
     return Broker(data=data, port=port, settings={**(settings or {}), **more})
 
 
+class Home(Protocol):
+    """The cluster that a broker is one of."""
+
+    clock: HandClock
+
+    def data_of(self, node_id: int) -> Path:
+        """The broker's folder."""
+
+    def connect(self, post: Post) -> NodeStore:
+        """The metadata store."""
+
+    def was_killed(self) -> None:
+        """It ended without a word."""
+
+
 class Broker(Helpers):
     """A broker in this process: started, stopped, killed and started again, any number of times.
 
@@ -74,12 +90,14 @@ class Broker(Helpers):
         data: str | PathLike[str] | None = None,
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        home: Home | None = None,
     ) -> None:
-        """As `broker`."""
+        """As `broker`. home: None for a broker that is alone."""
+        self._home = home
         self._given_data = data
         self._given_port = port
         self._settings = checked_settings(settings or {})
-        self._clock = HandClock()
+        self._clock = HandClock() if home is None else home.clock
         self.faults = Faults()
         self.disk = DiskFaults()
         self._folder: Folder | None = None
@@ -105,8 +123,13 @@ class Broker(Helpers):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is started, paused or not."""
-        return self._thread is not None
+        """Whether it is started, paused or not, and has not ended by itself."""
+        return self._thread is not None and self._thread.is_alive
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` holds it."""
+        return self._thread is not None and self._thread.is_paused
 
     def start(self) -> Self:
         """Start it, or start it again on the same port and data. Returns: itself, once it serves.
@@ -115,9 +138,10 @@ class Broker(Helpers):
         """
         if self.is_running:
             raise UsageError(f"{self!r} runs already: call stop() or kill() first")
+        self.stop()  # if it has ended by itself, its thread is still to be joined
         self._was_closed = False
         self._reserve()
-        if self._folder is None:
+        if self._folder is None and self._home is None:
             self._folder = Folder(self._given_data)
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
         try:
@@ -138,6 +162,8 @@ class Broker(Helpers):
     def kill(self) -> None:
         """End it as a killed process ends: no goodbye, no flush, no mark of a clean stop."""
         self._end(NodeThread.kill)
+        if self._home is not None:
+            self._home.was_killed()
 
     def _end(self, how: Callable[[NodeThread], None]) -> None:
         thread, self._thread = self._thread, None
@@ -186,6 +212,8 @@ class Broker(Helpers):
     @property
     def data(self) -> Path:
         """The folder that has its logs."""
+        if self._home is not None:
+            return self._home.data_of(self.node_id)
         if self._folder is None:
             raise UsageError(self._not_there())
         return self._folder.path / "data"
@@ -197,10 +225,11 @@ class Broker(Helpers):
 
         Retention, session timeouts, transaction timeouts, delayed answers; clients go by their own clocks.
         """
-        by_ms = ms + round(1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
-        if by_ms < 0:
-            raise UsageError("time goes only forwards: write a positive number")
-        self._clock.advance(by_ms)
+        self._clock.advance(ms, seconds, minutes, hours, days)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what is due by now, if it runs."""
         if self._thread is not None and not self._thread.is_paused:
             while not self.call(_has_caught_up):
                 pass  # each call lets the loop turn, so that jobs for the disk come back
@@ -211,10 +240,28 @@ class Broker(Helpers):
 
     def reset(self) -> None:
         """Drop all topics, groups, transactions, faults and the history of requests."""
-        self.disk.heal()
-        self.faults.clear()
+        self.forgive()
         super().reset()
         self.faults.history.clear()
+
+    def forgive(self) -> None:
+        """Take all faults away, of the disk too."""
+        self.disk.heal()
+        self.faults.clear()
+
+    def put_back(self) -> None:
+        """As new: it runs, and is empty."""
+        if self.is_paused:
+            self.resume()
+        if not self.is_running:
+            self.start()
+        self.reset()
+
+    def report(self) -> str:
+        """What it saw, in some lines: topics, last records, groups, faults, the last requests."""
+        from kbroker.testing._report import report
+
+        return report(self, [self])
 
     def call(self, work: Callable[[Node], Result]) -> Result:
         """For what has no name here: run `work` with the node on the broker's own thread, between two events."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.faults.errors import UsageError
 from kbroker.runtime.clock import SystemClock
 
 
@@ -22,6 +23,9 @@ class HandClock:
         """As the system's."""
         return self._system.wall_ms() + self._ahead_ms
 
-    def advance(self, by_ms: int) -> None:
-        """Go on by so much at once. Whoever waits for a time has to be woken."""
+    def advance(self, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Go on by so much at once. Whoever waits for a time has to be woken. Raises: UsageError if it is negative."""
+        by_ms = ms + round(1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
+        if by_ms < 0:
+            raise UsageError("time goes only forwards: write a positive number")
         self._ahead_ms += by_ms

@@ -31,7 +31,7 @@ class Folder:
             return
         home = _home()
         _sweep(home)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
         self._lock = SystemLock(str(self.path / LOCK))
 
     def close(self) -> None:

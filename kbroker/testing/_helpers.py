@@ -134,7 +134,7 @@ class Helpers:
     def wait_for_records(self, topic: str, count: int, *, timeout: float = WAIT_S) -> list[Record]:
         """The records of a topic once there are so many. Raises: AssertionError after `timeout` seconds."""
         found: list[Record] = []
-        for _ in _looks(timeout):
+        for _ in looks(timeout):
             found = self.records(topic) if topic in self.topics() else []
             if len(found) >= count:
                 return found
@@ -194,7 +194,7 @@ class Helpers:
             raise UsageError(f'say what to wait for: wait_for_group("{group}", lag=0), members=1 or state="Stable"')
         found: Group | None = None
         left: int | None = None
-        for _ in _looks(timeout):
+        for _ in looks(timeout):
             found = self.groups().get(group)
             if found is None:
                 continue
@@ -225,7 +225,7 @@ class Helpers:
 # -- within
 
 
-def _looks(timeout: float) -> Iterator[None]:
+def looks(timeout: float) -> Iterator[None]:
     """Now, and again and again until so many seconds are over."""
     until = time.monotonic() + timeout
     while True:
@@ -281,7 +281,7 @@ def _leaders(all_of_them: Connections, *names: str, make: bool = False) -> Leade
 def _await_leaders(all_of_them: Connections, topic: str, *, make: bool = False) -> Leaders:
     """The leaders of a topic once every partition has one."""
     found: Leaders = {}
-    for _ in _looks(WAIT_S):
+    for _ in looks(WAIT_S):
         found = _leaders(all_of_them, topic, make=make)
         if found.get(topic) and all(found[topic]):
             return found
@@ -357,7 +357,7 @@ def _record(topic: str, index: int, record: Written) -> Record:
 
 def _coordinator(all_of_them: Connections, group: str) -> str:
     found: Any = None
-    for _ in _looks(WAIT_S):
+    for _ in looks(WAIT_S):
         found = all_of_them.any().ask(FindCoordinatorRequest(key=group), 2)
         if not found.error_code:
             return f"{found.host}:{found.port}"

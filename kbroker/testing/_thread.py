@@ -69,6 +69,11 @@ class NodeThread:
             self._asked.discard(outcome)
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._loop is not None
+
+    @property
     def is_paused(self) -> bool:
         """Whether it does nothing at the moment."""
         return not self._gate.is_set()

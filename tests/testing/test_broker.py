@@ -26,7 +26,7 @@ from tests.requests import fetch, fetched, produce, produced
 def left() -> tuple[int, int, list[str]]:
     """Descriptors, threads, and folders in memory that this process has."""
     gc.collect()
-    folders = [each for each in os.listdir("/dev/shm") if each.startswith("kbroker-testing-")]
+    folders = [each for each in os.listdir("/dev/shm") if each.startswith(f"kbroker-testing-{os.getpid()}-")]
     return len(os.listdir("/proc/self/fd")), threading.active_count(), folders
 
 

@@ -1,0 +1,96 @@
+"""Faults from a file, for tests in any language: `kbroker start --faults FILE`. TOML, with the words of the language.
+
+    act_like = "2.8"
+
+    [[fault]]
+    on = "Produce"
+    topic = "orders"
+    fail = "NOT_LEADER_OR_FOLLOWER"
+    times = 2
+
+What a fault does is one of `fail`, `delay_ms`, `throttle_ms`, `in_pieces` (bytes) with a value, or `drop`,
+`disconnect`, `hold`, `corrupt` with true; `after`, `times` and `nth` beside it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kbroker.faults.errors import UsageError, unknown
+from kbroker.faults.script import Fault, Faults
+
+FILTERS: Mapping[str, type] = {
+    "topic": str,
+    "partition": int,
+    "group": str,
+    "transactional_id": str,
+    "client_id": str,
+    "version": int,
+}
+ACTIONS: Mapping[str, tuple[type, Callable[[Fault, Any, dict[str, bool]], object]]] = {
+    "fail": (str, lambda fault, value, after: fault.fail(value, **after)),
+    "delay_ms": (int, lambda fault, value, after: fault.delay(ms=value, **after)),
+    "throttle_ms": (int, lambda fault, value, after: fault.throttle(ms=value)),
+    "in_pieces": (int, lambda fault, value, after: fault.in_pieces(value)),
+    "drop": (bool, lambda fault, value, after: fault.drop(**after)),
+    "disconnect": (bool, lambda fault, value, after: fault.disconnect(**after)),
+    "hold": (bool, lambda fault, value, after: fault.hold(**after)),
+    "corrupt": (bool, lambda fault, value, after: fault.corrupt()),
+}
+OTHERS: Mapping[str, type] = {"on": str, "after": bool, "times": int, "nth": int}
+NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true"}
+
+
+def read_faults(text: str, file_name: str) -> Faults:
+    """The faults of a file. Raises: UsageError with the file's name, the fault's number, and what to write instead."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file_name}: is not TOML: {error}") from None
+    faults = Faults()
+    try:
+        for name in table:
+            if name not in ("act_like", "fault"):
+                raise unknown("word", name, ("act_like", "fault"))
+        if "act_like" in table:
+            faults.act_like(str(table["act_like"]))
+    except UsageError as error:
+        raise UsageError(f"{file_name}: {error}") from None
+    listed = table.get("fault", [])
+    if not isinstance(listed, list):
+        raise UsageError(f"{file_name}: write [[fault]], in two pairs of brackets, above each fault")
+    for number, entry in enumerate(listed, 1):
+        try:
+            faults.add(_fault(entry))
+        except UsageError as error:
+            raise UsageError(f"{file_name}: fault {number}: {error}") from None
+    return faults
+
+
+def _fault(entry: Mapping[str, Any]) -> Fault:
+    for name, value in entry.items():
+        _check(name, value)
+    if "on" not in entry:
+        raise UsageError('it is on no API: write on = "Produce"')
+    fault = Fault(entry["on"], **{name: entry[name] for name in FILTERS if name in entry})
+    actions = [name for name in ACTIONS if name in entry]
+    if len(actions) != 1:
+        said = " and ".join(actions) or "nothing"
+        raise UsageError(f"it does {said}: write one of {', '.join(ACTIONS)}")
+    ACTIONS[actions[0]][1](fault, entry[actions[0]], {"after": True} if entry.get("after") else {})
+    if "times" in entry:
+        fault.times(entry["times"])
+    if "nth" in entry:
+        fault.nth(entry["nth"])
+    return fault
+
+
+def _check(name: str, value: object) -> None:
+    kinds = {**FILTERS, **OTHERS, **{action: kind for action, (kind, _) in ACTIONS.items()}}
+    if name not in kinds:
+        raise unknown("word", name, kinds)
+    kind = kinds[name]
+    if type(value) is not kind or value is False:
+        raise UsageError(f"{name} = {value!r}: allowed: {NAMES[kind]}")

@@ -1,0 +1,196 @@
+"""Several brokers for a test that share one metadata store and speak to each other over sockets: `cluster(3)`.
+
+    with cluster(3) as c:
+        c.create_topic("orders", partitions=6)
+        c.brokers[1].kill()                  # its partitions have no leader
+        c.brokers[1].start()                 # and have one again
+
+Every broker is one of `_broker.py`, on a thread of its own. The cluster hears of a kill at once: nobody waits for
+zookeeper.session.timeout.ms in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kbroker.faults.errors import UsageError
+from kbroker.ports import Post
+from kbroker.runtime.shared_store import SharedSession, SharedStore
+from kbroker.testing._broker import Broker
+from kbroker.testing._clock import HandClock
+from kbroker.testing._folder import Folder
+from kbroker.testing._helpers import Helpers, looks
+
+MOST_BROKERS = 100
+STORE_FILE = "metadata.db"
+WAIT_S = 15.0
+
+
+def cluster(
+    count: int = 3,
+    *,
+    data: str | PathLike[str] | None = None,
+    settings: Mapping[str, object] | None = None,
+    **more: object,
+) -> Cluster:
+    """A cluster of so many brokers that is not started yet; `with` starts it and closes it.
+
+    Everything else is as for `broker`; the settings are every broker's. Raises: UsageError.
+    """
+    return Cluster(count, data=data, settings={**(settings or {}), **more})
+
+
+class Cluster(Helpers):
+    """brokers: in the order of their ids, which count from 1."""
+
+    def __init__(
+        self, count: int, *, data: str | PathLike[str] | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
+        """As `cluster`."""
+        if not 1 <= count <= MOST_BROKERS:
+            raise UsageError(f"a cluster of {count} brokers: write cluster(3), or any number from 1 to {MOST_BROKERS}")
+        self._given_data = data
+        self._was_closed = False
+        self.clock = HandClock()
+        self._folder: Folder | None = None
+        self._store: SharedStore | None = None
+        self.brokers = [
+            Broker(settings={**(settings or {}), "broker.id": number}, home=self) for number in range(1, count + 1)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<cluster of {', '.join(map(repr, self.brokers))}>"
+
+    # -- its life
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Start every broker that does not run. Returns: itself, once all know each other. Raises: UsageError."""
+        self._was_closed = False
+        if self._folder is None:
+            self._folder = Folder(self._given_data)
+        if self._store is None:
+            try:
+                self._store = SharedStore(str(self._folder.path / STORE_FILE) if self._given_data is not None else None)
+            except OSError as error:
+                self.close()
+                raise UsageError(f"the cluster cannot start: {error}; name another folder in data=") from None
+        try:
+            for each in self.brokers:
+                if not each.is_running:
+                    each.start()
+        except UsageError:
+            self.close()
+            raise
+        self.await_agreement()
+        return self
+
+    def stop(self) -> None:
+        """A clean stop of every broker; `start` brings them back with what they had."""
+        for each in self.brokers:
+            each.stop()
+
+    def restart(self) -> None:
+        """`stop` and `start`."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it for good: ports are given back, and its data is removed if it was in memory. Idempotent."""
+        for each in self.brokers:
+            each.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+        self._was_closed = True
+
+    def await_agreement(self) -> None:
+        """Until all brokers that run know each other and no other. Raises: UsageError if that does not come."""
+        for _ in looks(WAIT_S):
+            running = {each.node_id: each for each in self.brokers if each.is_running and not each.is_paused}
+            if all(
+                set(each.call(lambda node: node.core.broker.plane.cache.brokers)) == set(running)
+                for each in running.values()
+            ):
+                return
+        raise UsageError(f"the brokers do not find each other: {self!r}")
+
+    # -- what a test asks of it
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of every broker, with commas, for bootstrap.servers."""
+        return ",".join(each.bootstrap for each in self.brokers)
+
+    @property
+    def controller(self) -> Broker:
+        """The broker that is the controller. Raises: UsageError if none is."""
+        for each in self.brokers:
+            if each.is_running and each.call(lambda node: node.core.broker.plane.controller.is_active):
+                return each
+        raise UsageError("the cluster has no controller at the moment: start a broker first")
+
+    def advance(
+        self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Let this much time pass at once for every broker, as `Broker.advance`."""
+        self.clock.advance(ms, seconds, minutes, hours, days)
+        for each in self.brokers:
+            each.catch_up()
+
+    def reset(self) -> None:
+        """Drop all topics, groups, transactions, faults and histories."""
+        for each in self.brokers:
+            each.forgive()
+        super().reset()
+        for each in self.brokers:
+            each.faults.history.clear()
+
+    def put_back(self) -> None:
+        """As new: every broker runs, and is empty."""
+        for each in self.brokers:
+            if each.is_paused:
+                each.resume()
+        self.start()
+        self.reset()
+
+    def report(self) -> str:
+        """What the brokers saw, in some lines."""
+        from kbroker.testing._report import report
+
+        return report(self, self.brokers)
+
+    # -- the home of its brokers
+
+    def data_of(self, node_id: int) -> Path:
+        """The folder of one."""
+        if self._folder is None:
+            why = (
+                "was closed: use it inside its `with` block" if self._was_closed else "does not run: call start() first"
+            )
+            raise UsageError(f"the cluster {why}")
+        return self._folder.path / f"broker-{node_id}"
+
+    def connect(self, post: Post) -> SharedSession:
+        """The metadata store, for one."""
+        assert self._store is not None
+        return self._store.connect(post)
+
+    def was_killed(self) -> None:
+        """One has left its session behind: it is over."""
+        if self._store is not None:
+            self._store.end_abandoned()

@@ -1,0 +1,307 @@
+"""The pytest plugin, by pytest in pytest: each test here writes some tests, runs them, and looks at how they went."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.handshake import ApiVersionsRequest
+from tests.processes import Client
+
+pytestmark = pytest.mark.slow
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str, ini: str = "") -> pytest.RunResult:
+    pytester.makeini(f"[pytest]\n{ini}")
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def test_a_test_has_a_broker_by_asking_for_one(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_it(kafka_broker):
+            assert kafka_broker.produce("orders", b"x") == [0]
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_tests_share_a_broker_and_find_it_empty(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        ports = set()
+        def look(b):
+            ports.add(b.port)
+            assert (b.topics(), list(b.faults), b.requests()) == ({}, [], [])
+            b.faults.on("Fetch").drop()
+            b.disk.slow(ms=1)
+            b.create_topic("orders")
+        def test_one(kafka_broker): look(kafka_broker)
+        def test_two(kafka_broker): look(kafka_broker)
+        def test_three(kafka_broker):
+            look(kafka_broker)
+            assert len(ports) == 1
+        """,
+    )
+    result.assert_outcomes(passed=3)
+
+
+@pytest.mark.parametrize("harm", ["stop", "kill", "pause", "close"])
+def test_a_broker_that_a_test_has_ended_runs_for_the_next(pytester: pytest.Pytester, harm: str) -> None:
+    result = run(
+        pytester,
+        f"""
+        def test_one(kafka_broker): kafka_broker.{harm}()
+        def test_two(kafka_broker): kafka_broker.create_topic("orders")
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_broker_of_its_own_for_each_test(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        seen = []
+        def test_one(kafka_broker): seen.append(kafka_broker)
+        def test_two(kafka_broker): assert kafka_broker not in seen
+        """,
+        ini="kafka_scope = function",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_settings_are_lines_of_server_properties(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_it(kafka_broker):
+            kafka_broker.produce("orders", b"x", partition=2)
+            assert kafka_broker.topics() == {"orders": 3}
+        """,
+        ini="kafka_settings =\n    num.partitions=3\n",
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_what_is_not_to_be_reset_stays(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_one(kafka_broker): kafka_broker.create_topic("orders")
+        def test_two(kafka_broker): assert kafka_broker.topics() == {"orders": 1}
+        """,
+        ini="kafka_reset = false",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_topic_is_called_after_its_test(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_orders(kafka_topic, kafka_broker, n):
+            assert kafka_topic == f"test_orders-{n}"
+            assert kafka_broker.topics() == {kafka_topic: 1}
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_failing_test_shows_what_the_broker_saw(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        from kafka import KafkaProducer
+        def test_it(kafka_broker):
+            kafka_broker.faults.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER").once()
+            producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap, client_id="shop")
+            producer.send("orders", b"a book", key=b"k").get(10)
+            producer.close()
+            assert False
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*- kafka -*",
+            "<broker 1, running, 127.0.0.1:*>",
+            "1 topics",
+            "  orders: 1 partitions, 1 records",
+            "    0@0 b'k': b'a book'",
+            "0 groups",
+            "  on('Produce', topic='orders').fail(NOT_LEADER_OR_FOLLOWER) met 1",
+            "the last * requests to broker 1:",
+            "*Produce v* of 'shop' (orders) -> NOT_LEADER_OR_FOLLOWER [[]fail(NOT_LEADER_OR_FOLLOWER)[]]",
+            "*Produce v* of 'shop' (orders)",
+        ]
+    )
+
+
+def test_a_failing_test_without_a_broker_shows_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "def test_it(): assert False")
+    result.stdout.no_fnmatch_line("*kafka*")
+
+
+def test_a_failing_test_shows_a_broker_that_was_stopped(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_it(kafka_broker):
+            kafka_broker.stop()
+            assert False
+        """,
+    )
+    result.stdout.fnmatch_lines(["<broker 1, not running, *>"])
+
+
+def test_a_test_class_of_unittest_takes_it_by_a_fixture_of_its_own(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import unittest
+        import pytest
+        class TestOrders(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _kafka(self, kafka_broker):
+                self.kafka = kafka_broker
+            def test_it(self):
+                self.assertEqual(self.kafka.produce("orders", b"x"), [0])
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_unittest_alone_takes_the_context_manager(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text("""
+import unittest
+from kbroker.testing import broker
+class TestOrders(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kafka = cls.enterClassContext(broker())
+    def test_it(self):
+        self.assertEqual(self.kafka.produce("orders", b"x"), [0])
+""")
+    ended = subprocess.run([sys.executable, "-m", "unittest"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr.strip().splitlines()[-1]) == (0, "OK")
+
+
+def test_asyncio_has_the_loop_to_itself(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import asyncio
+        def test_it(kafka_broker):
+            async def connect():
+                reader, writer = await asyncio.open_connection("127.0.0.1", kafka_broker.port)
+                writer.close()
+                return True
+            assert asyncio.run(connect())
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_eight_workers_have_a_broker_each(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        @pytest.mark.parametrize("n", range(40))
+        def test_it(kafka_broker, n):
+            assert kafka_broker.produce("orders", b"%d" % n) == [0]
+            assert [each.value for each in kafka_broker.records("orders")] == [b"%d" % n]
+        """,
+        "-n",
+        "8",
+    )
+    result.assert_outcomes(passed=40)
+
+
+def test_nothing_is_imported_before_a_test_asks(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import sys
+        def test_it():
+            loaded = {name for name in sys.modules if name.startswith(("kbroker", "protocol"))}
+            assert loaded == {"kbroker", "kbroker.testing", "kbroker.testing.plugin"}
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("ini", "told"),
+    [
+        ("kafka_scope = forever", "kafka_scope = forever: allowed: session, package, module, class, function"),
+        ("kafka_settings = num.partitions", "kafka_settings: 'num.partitions': write name=value"),
+        ("kafka_settings = num.partition=3", "did you mean num.partitions?"),
+    ],
+)
+def test_a_bad_setting_says_what_to_write(pytester: pytest.Pytester, ini: str, told: str) -> None:
+    result = run(pytester, "def test_it(kafka_broker): pass", ini=ini)
+    assert told in result.stdout.str() + result.stderr.str()
+
+
+# -- for other languages
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    command = [sys.executable, "-m", "kbroker.testing", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+def test_a_process_tells_its_address_and_ends_with_its_input() -> None:
+    process, said = start()
+    port = int(said["bootstrap"].rpartition(":")[2])
+    answer = Client(port).ask(ApiVersionsRequest(), 0).error_code
+    process.communicate(timeout=30)
+    assert (answer, process.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_end_leaves_nothing(number: int) -> None:
+    process, _ = start()
+    process.send_signal(number)
+    process.wait(30)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert not [each for each in os.listdir("/dev/shm") if each.startswith(f"kbroker-testing-{process.pid}-")]
+
+
+def test_a_process_takes_faults_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "faults.toml"
+    file.write_text('[[fault]]\non = "ApiVersions"\nfail = "UNSUPPORTED_VERSION"\n')
+    process, said = start("--faults", str(file))
+    answer = Client(int(said["bootstrap"].rpartition(":")[2])).ask(ApiVersionsRequest(), 0)
+    process.communicate(timeout=30)
+    assert answer.error_code == 35
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--set", "x"], "--set x: write --set key=value"),
+        (["--set", "num.partition=3"], "did you mean num.partitions?"),
+        (["--faults", "/nowhere"], "No such file or directory: '/nowhere'"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], told: str) -> None:
+    command = [sys.executable, "-m", "kbroker.testing", *arguments]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr.count("\n"), told in ended.stderr) == (1, 1, True)
