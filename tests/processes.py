@@ -38,7 +38,8 @@ class BrokerProcess:
         command = [sys.executable, "-m", "kbroker.cli", "start", *arguments, *overrides]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.says: list[str] = []
+        self.says: list[str] = []  # until it listens
+        self.rest = ""  # what it says after that, once it has ended
         self.ports: dict[str, int] = {}
 
     def await_start(self) -> Self:
@@ -48,7 +49,7 @@ class BrokerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.says.append(line.rstrip())
-            found = re.search(r"listening on (\w+)://.*:(\d+)$", self.says[-1])
+            found = re.search(r"listening on +(\w+)://.*:(\d+)$", self.says[-1])
             if found:
                 self.ports[found[1]] = int(found[2])
             elif self.ports:
@@ -84,6 +85,7 @@ class BrokerProcess:
         finally:
             self.process.kill()
             assert self.process.stdout is not None
+            self.rest = self.process.stdout.read()
             self.process.stdout.close()
 
     def __enter__(self) -> Self:

@@ -193,4 +193,5 @@ class Broker:
 
 
 def _group_happened(happened: Happened) -> None:
-    groups_log.info("group %s: %s", happened.name, happened.what)
+    level = logging.DEBUG if happened.is_detail else logging.INFO
+    groups_log.log(level, "group %s: %s", happened.name, happened.what)

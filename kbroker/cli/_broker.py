@@ -68,13 +68,29 @@ def run_broker(start: Start) -> int:
     from kbroker.config import ConfigError  # here and below: the tools read this file, too, and need none of it
     from kbroker.runtime.logs import set_up_logging
 
-    set_up_logging(start.log_level, as_json=start.log_format == "json")
+    as_json = start.log_format == "json"
+    set_up_logging(start.log_level, as_json=as_json)
     try:
-        return _run(_settings(start), began)
+        return _run(_settings(start), began, as_json=as_json)
     except ConfigError as error:
-        for line in error.lines:
-            print(f"kbroker: {line}", file=sys.stderr)
-        return 1
+        return _cannot(error.lines, as_json=as_json)
+    except OSError as error:
+        if not as_json:
+            raise
+        _cannot([f"{error.filename}: {error.strerror}" if error.filename else str(error)], as_json=True)
+        return 2
+
+
+def _cannot(why: Sequence[str], *, as_json: bool) -> int:
+    """Say why there is no start, a line each; exit code 1."""
+    from kbroker.runtime.logs import visible
+
+    for line in why:
+        if as_json:
+            log.error("%s", line)
+        else:
+            print(f"kbroker: {visible(line)}", file=sys.stderr)
+    return 1
 
 
 def _settings(start: Start) -> dict[str, Given]:
@@ -96,18 +112,18 @@ def _settings(start: Start) -> dict[str, Given]:
     return static
 
 
-def _run(static: dict[str, Given], began: float) -> int:
+def _run(static: dict[str, Given], began: float, *, as_json: bool) -> int:
     from kbroker.runtime.main import run_process  # after the settings: a typo is told at once
     from kbroker.runtime.node import StartupError
 
     def started(node: Node) -> None:
-        print(_summary(node, time.monotonic() - began), flush=True)
+        say = _summary_line if as_json else _summary
+        print(say(node, time.monotonic() - began), flush=True)
 
     try:
-        return run_process(static, started, _bars() if sys.stderr.isatty() else None)
+        return run_process(static, started, _bars() if sys.stderr.isatty() and not as_json else None)
     except StartupError as error:
-        print(f"kbroker: {error}", file=sys.stderr)
-        return 1
+        return _cannot([str(error)], as_json=as_json)
 
 
 def _bars() -> Show:
@@ -125,20 +141,42 @@ def _bars() -> Show:
 
 
 def _summary(node: Node, seconds: float) -> str:
-    """Where it is, and the first thing to try."""
-    who = f"broker {node.node_id} of cluster {node.cluster_id}"
-    lines = [
-        f"kbroker {__version__}: {who} is ready after {seconds:.2f} s",
-        *(f"  listening on {each.name}://{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound),
-        *(f"  clients are told {each.listener}://{each.host}:{each.port}" for each in node.endpoints),
-        f"  data in {', '.join(node.paths)}",
-    ]
+    """Where it is, and the first thing to try: nothing wider than it has to be."""
+    from kbroker.runtime.logs import may_colour
+
+    bound = [f"{each.name}://{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound]
+    told = [f"{each.listener}://{each.host}:{each.port}" for each in node.endpoints]
+    rows = [("broker", f"{node.node_id}, of cluster {node.cluster_id}")]
+    rows += [("listening on", each) for each in bound]
+    rows += [("clients use", each) for each in told if each not in bound]
+    rows += [("data in", path) for path in node.paths]
+    title = f"kbroker {__version__} is ready after {seconds:.2f} s"
+    if may_colour(sys.stdout):
+        title = f"\x1b[1;32m{title}\x1b[0m"
+    lines = [title, *(f"  {name:12} {value}" for name, value in rows)]
     if node.endpoints:
-        address = f"{node.endpoints[0].host}:{node.endpoints[0].port}"
+        topic = f"-b {node.endpoints[0].host}:{node.endpoints[0].port} -t quickstart"
         lines += [
-            f"  produce:  python -c \"from kafka import KafkaProducer as P; p = P(bootstrap_servers='{address}'); "
-            "p.send('quickstart', b'hello').get(10)\"",
-            f'  consume:  python -c "from kafka import KafkaConsumer as C; '
-            f"[print(r.value) for r in C('quickstart', bootstrap_servers='{address}', auto_offset_reset='earliest')]\"",
+            "  try, after pip install kafka-python:",
+            f"    kafka-python consumer {topic}",
+            f"    kafka-python producer {topic}",
         ]
     return "\n".join(lines)
+
+
+def _summary_line(node: Node, seconds: float) -> str:
+    """The same for machines: one JSON object."""
+    from kbroker.runtime.logs import json_line
+
+    fields: dict[str, object] = {
+        "logger": "kbroker",
+        "message": f"kbroker {__version__} is ready",
+        "version": __version__,
+        "broker_id": node.node_id,
+        "cluster_id": node.cluster_id,
+        "listeners": {each.name: f"{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound},
+        "advertised": {each.listener: f"{each.host}:{each.port}" for each in node.endpoints},
+        "log_dirs": list(node.paths),
+        "seconds": round(seconds, 3),
+    }
+    return json_line("info", time.time(), fields)

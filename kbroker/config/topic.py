@@ -35,6 +35,7 @@ from kbroker.config.settings import (
 )
 
 NO_TIERS = "there is no tiered storage"
+COMPACT = "compact"
 THROTTLED = Check(
     "partition:broker, comma-separated, or *",
     lambda items: items == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in items),
@@ -205,7 +206,7 @@ class TopicConfig(Settings):
     @property
     def compacts(self) -> bool:
         """Whether records need keys, because the log keeps the last of each."""
-        return "compact" in self.cleanup_policy
+        return COMPACT in self.cleanup_policy
 
 
 def contradictions(config: TopicConfig) -> list[str]:

@@ -36,7 +36,8 @@ def take_over(term: Term) -> Procedure[None]:
     _line_up_partitions(term)
     yield from elect_offline_partitions(term)
     yield from deletions_changed(term)
-    log.info("%d brokers, %d topics", len(context.brokers), len(context.assignments))
+    brokers, topics = len(context.brokers), len(context.assignments)
+    log.info("%d broker%s, %d topic%s", brokers, "s" * (brokers != 1), topics, "s" * (topics != 1))
 
 
 def _drop_notices(term: Term) -> Procedure[None]:

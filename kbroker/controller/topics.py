@@ -55,7 +55,8 @@ def topics_changed(term: Term) -> Procedure[None]:
     found = yield from read_topics(term, [name for name in children.names if name not in known])
     for topic, info in found.items():
         term.context.add_topic(topic, info.topic_id, dict(info.partitions))
-        log.info("new topic %s with %d partitions", topic, len(info.partitions))
+        count = len(info.partitions)
+        log.info("new topic %s with %d partition%s", topic, count, "s" * (count != 1))
     yield from _create(term, [(topic, index) for topic, info in found.items() for index in info.partitions])
 
 
@@ -82,7 +83,7 @@ def partitions_changed(term: Term, topic: str) -> Procedure[None]:
         done((yield [term.fenced(SetData(topic_path(topic), encode_topic(info)))]))
         return
     known.update(fresh)
-    log.info("%s gets %d more partitions", topic, len(fresh))
+    log.info("%s gets %d more partition%s", topic, len(fresh), "s" * (len(fresh) != 1))
     yield from _create(term, [(topic, index) for index in fresh])
 
 

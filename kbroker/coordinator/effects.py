@@ -71,10 +71,14 @@ class Written(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """A line for the log: what an operator wants to know of a group or a transaction."""
+    """A line for the log: what an operator wants to know of a group or a transaction.
+
+    is_detail: of how it came about, for who looks closer.
+    """
 
     name: str
     what: str
+    is_detail: bool = False
 
 
 Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Happened
@@ -117,6 +121,6 @@ class Turn:
         """Forget one of the shard's timers."""
         self.effects.append(CancelTimer(TimerKey(kind, self.partition, name, member_id)))
 
-    def happened(self, name: str, what: str) -> None:
+    def happened(self, name: str, what: str, *, is_detail: bool = False) -> None:
         """Tell the log."""
-        self.effects.append(Happened(name, what))
+        self.effects.append(Happened(name, what, is_detail))

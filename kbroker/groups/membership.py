@@ -209,7 +209,7 @@ def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: st
     _expect_no_sync(turn, group)
     was_empty = group.state is EMPTY
     group.become(PREPARING, turn.now_ms)
-    turn.happened(group.group_id, f"rebalances after generation {group.generation}: {reason}")
+    turn.happened(group.group_id, f"rebalances after generation {group.generation}: {reason}", is_detail=True)
     if was_empty:
         delay_ms = config.group_initial_rebalance_delay_ms
         _wait_for_more_members(turn, group, config, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
@@ -268,7 +268,8 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
         if error is not ErrorCode.NONE:  # the log still says who the members were; their sessions end there as well
             turn.happened(group.group_id, f"could not be written to __consumer_offsets: {error.name}")
         return
-    turn.happened(group.group_id, f"begins generation {group.generation} with {len(group.members)} members")
+    count = len(group.members)
+    turn.happened(group.group_id, f"begins generation {group.generation} with {count} member{'s' * (count != 1)}")
     for member in group.members.values():
         caller = group.joining.pop(member.member_id, None)
         if caller is not None:
@@ -337,7 +338,7 @@ def assignment_stored(turn: Turn, group: Group, note: GroupStored) -> None:
         if caller is not None:
             turn.reply(caller.call, _assignment(group, member))
             _restart_session(turn, group, member)
-    turn.happened(group.group_id, f"is stable in generation {group.generation}")
+    turn.happened(group.group_id, f"is stable in generation {group.generation}", is_detail=True)
 
 
 def sync_timer(turn: Turn, group: Group, config: BrokerConfig) -> None:
@@ -423,7 +424,7 @@ def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfi
     if group.state in (STABLE, COMPLETING):
         prepare_rebalance(turn, group, config, f"member {member_id} {reason}")
     else:
-        turn.happened(group.group_id, f"member {member_id} {reason}")
+        turn.happened(group.group_id, f"member {member_id} {reason}", is_detail=True)
         _complete_join_if_everybody_is_there(turn, group, config)
 
 

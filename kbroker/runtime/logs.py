@@ -1,54 +1,122 @@
-"""The broker's own log: one line an event on standard error, for people or (JSON lines) for machines.
+"""The broker's own log: one event after the other on standard error, for people or (JSON lines) for machines.
 
-Set up once by `kbroker start`. A line that would repeat without end, such as one for each refused connection, is
-limited to so many a second for each place in the code; how many were left out is said with the next one.
+Set up once by `kbroker start`. On a terminal an event is its time, its level in colour, and what happened, folded at
+the terminal's width; in a file or a pipe it is one line, with the date and the part of the broker that says it.
+Whatever clients call themselves cannot move the cursor or break a line: control characters are written as escapes.
+
+A line that would repeat without end, such as one for each refused connection, is limited to so many a second for each
+place in the code; how many were left out is said with the next one.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import shutil
 import sys
 import time
 
 LINES_PER_PLACE = 10  # in one second; enough to see what is going on, too few to fill a disk
+NARROWEST = 40  # columns; nobody reads a log that is folded more tightly
+
+# C0 and C1 controls, separators of lines, and what turns the direction of writing round
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+_RESET = "\x1b[0m"
+_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[36m", "WARNING": "\x1b[33m", "ERROR": "\x1b[1;31m"}
 
 
 def set_up_logging(level: str, *, as_json: bool) -> None:
     """Send everything of `level` ("debug", "info", ...) and above to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
+    if as_json:
+        handler.setFormatter(JsonFormatter())
+    elif sys.stderr.isatty():
+        handler.setFormatter(TerminalFormatter(shows_colours=may_colour(sys.stderr)))
+    else:
+        handler.setFormatter(TextFormatter())
     handler.addFilter(_RateLimit())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
 
 
-class _TextFormatter(logging.Formatter):
+def may_colour(stream: object) -> bool:
+    """Whether a stream is a terminal that shows colours, and nobody has asked for none (no-color.org)."""
+    is_terminal: bool = stream.isatty()  # type: ignore[attr-defined]
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def visible(text: str) -> str:
+    """The text with every control character as an escape, so that it is one line and harmless."""
+    return _CONTROL.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(found[0]) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    )
+
+
+class TextFormatter(logging.Formatter):
+    """One line an event, and a traceback below it if there is one."""
+
     default_msec_format = "%s.%03d"
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, with line breaks of the message made visible: one event stays one line."""
-        record.message = record.message.replace("\n", "\\n")
+        """The line."""
+        record.message = visible(record.message)
         return super().formatMessage(record)
 
+    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's name
+        """The traceback, its lines kept apart; what is quoted in it is made visible, too."""
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))  # type: ignore[arg-type]
 
-class _JsonFormatter(logging.Formatter):
+
+class TerminalFormatter(TextFormatter):
+    """For a person at a terminal: no date, no names of ours, folded at the terminal's width."""
+
+    def __init__(self, *, shows_colours: bool) -> None:
+        super().__init__()
+        self._shows_colours = shows_colours
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The event; what does not fit the first line stands below its beginning."""
+        from textwrap import wrap  # only a terminal pays for loading it
+
+        now = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = f"{record.levelname:7}"
+        indent = " " * (len(now) + 1 + len(level) + 1)
+        width = max(shutil.get_terminal_size().columns, NARROWEST) - len(indent)
+        lines = wrap(visible(record.message), width, break_on_hyphens=False) or [""]
+        if self._shows_colours:
+            level = f"{_COLOURS.get(record.levelname, '')}{level}{_RESET}"
+        return f"{now} {level} " + f"\n{indent}".join(lines)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object: time (ISO 8601, UTC), level, logger, message, and error with a traceback if there is one."""
-        seconds, milliseconds = divmod(int(record.created * 1000), 1000)
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        """Time (ISO 8601, UTC), level, logger, message, and error with a traceback if there is one."""
+        line: dict[str, object] = {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json_line(record.levelname.lower(), record.created, line)
+
+
+def json_line(level: str, seconds: float, fields: dict[str, object]) -> str:
+    """An event as a machine reads it. seconds: since 1970."""
+    whole, milliseconds = divmod(int(seconds * 1000), 1000)
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03d}Z"
+    line = json.dumps({"time": when, "level": level, **fields}, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)  # those that JSON may leave as they are
 
 
 class _RateLimit(logging.Filter):

@@ -420,3 +420,18 @@ def test_the_offsets_of_a_deleted_topic_are_forgotten(world: World, client: Clie
     world.advance(100)
     assert client.look()[number].responses[0].error_code == 0
     assert committed(client) == -1
+
+
+def test_a_rebalance_is_one_line_of_the_log_for_who_does_not_look_closer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="kbroker.groups")
+    client = world.client()
+    joined = join(world, client)
+    everybody = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")]
+    asked = SyncGroupRequest(
+        group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=everybody
+    )
+    assert client.ask(asked, 3).error_code == ErrorCode.NONE
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "INFO"]
+    assert lines == ["group g: begins generation 1 with 1 member"]

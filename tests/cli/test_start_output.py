@@ -1,0 +1,72 @@
+"""What a start prints, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import run
+from tests.processes import BrokerProcess
+
+
+def test_the_banner_fits_80_columns_and_says_where_to_begin(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        port = broker.port
+    said = broker.says + broker.rest.splitlines()
+    assert max(len(line) for line in said if "data in" not in line) <= 80
+    assert f"    kafka-python producer -b 127.0.0.1:{port} -t quickstart" in said
+
+
+def test_an_address_that_clients_use_is_told_where_it_is_another_one(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, advertised_listeners="PLAINTEXT://broker.example:7000") as broker:
+        pass
+    assert "  clients use  PLAINTEXT://broker.example:7000" in broker.says + broker.rest.splitlines()
+
+
+def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
+    settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}/data", "no.such.key=1"]
+    overrides = [word for each in settings for word in ("--override", each)]
+    command = [sys.executable, "-m", "kbroker", "start", "--log-format", "json", *overrides]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        banner = json.loads(broker.stdout.readline())
+        broker.terminate()
+        rest, log = broker.communicate(timeout=30)
+    assert rest == ""
+    assert banner["message"].endswith("is ready")
+    assert banner["listeners"]["PLAINTEXT"].startswith("127.0.0.1:")
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert lines[0]["message"].startswith("no.such.key: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("num.partitions=0", "num.partitions=0: allowed"), ("log.dirs=/dev/null/x", "/dev/null/x: ")],
+)
+def test_with_json_what_keeps_it_from_starting_is_json_too(
+    override: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["start", "--log-format", "json", "--override", override]) == 1
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["message"].startswith(said)) == ("error", True)
+
+
+def test_a_setting_with_control_characters_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["start", "--override", "num.partitions=\x1b[2J"]) == 1
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_compaction_that_does_nothing_yet_is_said_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["start", "--override", "log.cleanup.policy=compact", "--override", "log.dirs=/dev/null/x"]) == 1
+    assert "log.cleanup.policy=compact: compact has no effect" in capsys.readouterr().err
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "kbroker", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kbroker, version ")
