@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/benchmarks.md, from the runs that are kept in benchmarks/results.
+"""The tables of docs/benchmarks.md, from the runs that are kept in benchmarks/results.
 
 `scripts/bench table RUN.json...` keeps these runs (the `bench.json` of each) in place of those kept before, and writes
 the tables; without runs it writes the tables anew, from those that are kept. Nobody edits their numbers by hand:
@@ -17,10 +17,8 @@ from benchmarks.harness.runs import JUDGED, SHOWN, Run, budgets_table, condensed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = {
-    ROOT / "README.md": (JUDGED, budgets_table),
-    ROOT / "docs" / "benchmarks.md": (SHOWN, full_table),
-}
+PAGE = ROOT / "docs" / "benchmarks.md"
+TABLES = {JUDGED: budgets_table, SHOWN: full_table}
 
 
 def main() -> int:
@@ -39,9 +37,8 @@ def main() -> int:
             print("the same run twice: each has to be one of its own")
             return 2
         keep(found)
-    for page, text in pages().items():
-        page.write_text(text)
-        print(f"written: {page.relative_to(ROOT)}")
+    PAGE.write_text(page())
+    print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
 
@@ -65,10 +62,12 @@ def kept() -> list[Run]:
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
-def pages() -> dict[Path, str]:
-    """What the pages with tables should say, by what is kept."""
-    runs = kept()
-    return {page: put_table(page.read_text(), name, table(ALL, runs)) for page, (name, table) in PAGES.items()}
+def page() -> str:
+    """What the page with the tables should say, by what is kept."""
+    runs, text = kept(), PAGE.read_text()
+    for name, table in TABLES.items():
+        text = put_table(text, name, table(ALL, runs))
+    return text
 
 
 if __name__ == "__main__":

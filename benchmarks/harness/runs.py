@@ -1,4 +1,4 @@
-"""Several runs of the bench together: what is kept of each, and the tables of README.md and docs/benchmarks.md.
+"""Several runs of the bench together: what is kept of each, and the tables of docs/benchmarks.md.
 
 Used by `benchmarks/table.py` and by the test that holds the tables to the results. A kept run is a small JSON file in
 `benchmarks/results/`: medians, no samples. Rows, their titles and their budgets are those of the code, so that a
@@ -100,7 +100,7 @@ def measures(rows: Sequence[type[Row]], runs: Sequence[Run]) -> list[Measure]:
 
 
 def budgets_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
-    """What the README shows: rows with a budget, what the runs gave, whether it holds."""
+    """What comes first: rows with a budget, what the runs gave, whether it holds."""
     lines = []
     for each in measures(rows, runs):
         if each.metric.budget:
