@@ -83,3 +83,8 @@ LONG_POLL_STEP_MS = 20  # fetches without news are answered on multiples of this
 # tries, doubled each time: reconnect.backoff.ms and reconnect.backoff.max.ms of the same.
 PEER_SETUP_MS = 10_000
 PEER_BACKOFF_MS, MOST_PEER_BACKOFF_MS = 50, 1_000
+
+# Messages made for one fetch of a client that knows only the old formats, which is held in memory, and the least that
+# each of its partitions may have of it. A batch that is larger alone is made whole.
+CONVERTED_BYTES_PER_FETCH = 1 << 20
+CONVERTED_BYTES_PER_PARTITION = 32 << 10

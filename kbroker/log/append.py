@@ -36,7 +36,7 @@ from protocol.records.compression import Codec, codec_named, codec_of
 from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, refused_records
 from protocol.records.control_records import ControlType, parse_marker
 
-_CLIENT = Origin.CLIENT  # looked up once
+_CLIENT, _PREPARED = Origin.CLIENT, Origin.PREPARED  # looked up once
 
 
 class UnexpectedOffsetError(KafkaError):
@@ -129,7 +129,21 @@ def plan_as_leader(
             last_offset, max_timestamp = next_offset + header[6], header[8]
             batches = [(header, next_offset, max_timestamp)]
             return AppendPlan(batches, [records], len(records), next_offset, last_offset, max_timestamp, last_offset)
+    if origin is _PREPARED:
+        return _plan_prepared(records, next_offset, leader_epoch, config, producers, now_ms)
     return _plan_with_care(records, next_offset, leader_epoch, config, producers, now_ms, origin)
+
+
+def _plan_prepared(
+    records: memoryview, next_offset: int, leader_epoch: int, config: LogConfig, producers: Producers, now_ms: int
+) -> AppendPlan:
+    """`plan_as_leader`, of a batch that `prepare.py` has made: its records have been looked at."""
+    header: HeaderTuple = unpack_header(records, 0)
+    repeated = producers.check(header, _CLIENT) if header[9] >= 0 else None
+    if repeated is not None:
+        return _duplicate(repeated, config)
+    max_timestamp = now_ms if config.log_append_time else header[8]
+    return _stamped(records, header, max_timestamp, next_offset, leader_epoch, config, now_ms)
 
 
 def _plan_with_care(
@@ -143,15 +157,15 @@ def _plan_with_care(
 ) -> AppendPlan:
     """`plan_as_leader`, of any batch: each check by itself, in Apache's order."""
     records, header = _checked(records, config, origin)
-    attributes, delta, max_timestamp, producer_id = header[5], header[6], header[8], header[9]
+    attributes, max_timestamp, producer_id = header[5], header[8], header[9]
     rebuild = None
     if config.looks_at_records:
-        facts = _look_at_records(records, header, config, now_ms)
+        facts = look_at_records(records, header, config, now_ms)
         max_timestamp = facts[0]
         if facts[4] >= 0 or config.compression_type != "producer":
             rebuild = _codec_to_rebuild_with(header, facts, config, origin)
     if config.log_append_time or attributes & LOG_APPEND_TIME:
-        max_timestamp = _append_time(header, config, now_ms)
+        max_timestamp = append_time_of(header, config, now_ms)
     if producer_id >= 0:
         if attributes & CONTROL:
             producers.check_marker(header, marker_of(records, header))
@@ -161,15 +175,28 @@ def _plan_with_care(
                 return _duplicate(repeated, config)
 
     if rebuild is not None:
-        records = _rebuilt(records, header, config, rebuild, in_order=facts[4] < 0)
+        records = rebuilt(records, header, config, rebuild, facts)
         header = unpack_header(records, 0)
+    return _stamped(records, header, max_timestamp, next_offset, leader_epoch, config, now_ms)
+
+
+def _stamped(
+    records: memoryview,
+    header: HeaderTuple,
+    max_timestamp: int,
+    next_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    now_ms: int,
+) -> AppendPlan:
+    """The plan of a checked batch, with the offset, epoch and timestamp that it gets."""
     size = len(records)
     if size > config.segment_bytes:
         raise _longer_than_segment(size, config)
     assign(records, 0, next_offset, header[1], leader_epoch)
-    if max_timestamp != header[8] or attributes & LOG_APPEND_TIME or config.log_append_time:
+    if max_timestamp != header[8] or header[5] & LOG_APPEND_TIME or config.log_append_time:
         set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
-    last_offset = next_offset + delta
+    last_offset = next_offset + header[6]
     return AppendPlan(
         [(header, next_offset, max_timestamp)],
         [records],
@@ -193,7 +220,7 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
     if size > given or size < HEADER_SIZE:
         raise _unreadable(records)
     if size > config.max_message_bytes:
-        raise _too_large(size, config)
+        raise too_large(size, config)
     if crc32c(records[ATTRIBUTES_AT:size]) != crc:
         raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum {crc:#010x} stored, not that of the batch")
     if given != size:
@@ -205,8 +232,16 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
     return records, header
 
 
-def _look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
-    """Check that the records parse, have keys on a compacted topic, and timestamps within the topic's limits."""
+def batch_for_client(records: memoryview, config: LogConfig) -> tuple[memoryview, HeaderTuple]:
+    """A client's only batch and its header, checked but for its records. Raises: as `plan_as_leader`."""
+    return _checked(records, config, _CLIENT)
+
+
+def look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
+    """Check that the records parse, have keys on a compacted topic, and timestamps within the topic's limits.
+
+    Returns: the fields of `Facts`. Raises: KafkaError.
+    """
     if header[5] & CODEC_MASK and header[12] > RECORDS_PER_COMPRESSED_BATCH:
         raise _refused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -247,8 +282,11 @@ def _why_unwanted(index: int, timestamp: int | None, limits: tuple[int, int] | N
     )
 
 
-def _append_time(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
-    """The batch's largest timestamp, on a topic with LogAppendTime or in a batch that claims to have it."""
+def append_time_of(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
+    """The batch's largest timestamp, on a topic with LogAppendTime or in a batch that claims to have it.
+
+    Raises: KafkaError INVALID_TIMESTAMP.
+    """
     if header[5] & LOG_APPEND_TIME and (config.log_append_time or header[8] == NO_TIMESTAMP):
         why = "Producer should not set timestamp type to LogAppendTime."
         raise RefusedRecordsError(
@@ -266,20 +304,23 @@ def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogCo
     if header[5] & CONTROL:
         return None
     if config.compression_type != "producer":
-        target = codec_named("none" if config.compression_type == "uncompressed" else config.compression_type)
+        target = codec_wanted(config)
         if target.codec_id != source:
             return target
     return codec_of(source) if facts[4] >= 0 and origin is Origin.CLIENT else None
 
 
-def _rebuilt(
-    records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec, *, in_order: bool
-) -> memoryview:
-    """The same records in a new batch; compressed here, in the loop, as compression.type wants it."""
+def codec_wanted(config: LogConfig) -> Codec:
+    """The codec that compression.type names; not to be asked of `producer`."""
+    return codec_named("none" if config.compression_type == "uncompressed" else config.compression_type)
+
+
+def rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec, facts: FactsTuple) -> memoryview:
+    """The same records in a new batch of this codec. facts: of `look_at_records`. Raises: MESSAGE_TOO_LARGE."""
     level = config.compression_level if config.compression_type == codec.name else None
-    batch = rebuild_batch(records, 0, header, codec_id=codec.codec_id, level=level, in_order=in_order)
+    batch = rebuild_batch(records, 0, header, codec_id=codec.codec_id, level=level, in_order=facts[4] < 0)
     if len(batch) > config.max_message_bytes:
-        raise _too_large(len(batch), config)
+        raise too_large(len(batch), config)
     return memoryview(batch)
 
 
@@ -386,7 +427,8 @@ def _refused(code: ErrorCode, reason: str) -> KafkaError:
     return KafkaError(code, reason)
 
 
-def _too_large(size: int, config: LogConfig) -> KafkaError:
+def too_large(size: int, config: LogConfig) -> KafkaError:
+    """A batch over max.message.bytes."""
     return _refused(
         ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
     )

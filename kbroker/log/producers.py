@@ -45,6 +45,7 @@ class Origin(IntEnum):
     CLIENT = 0  # everything
     COORDINATOR = 1  # epochs, not sequences: coordinators write what has no sequence
     REPLICATION = 2  # nothing: the leader has checked
+    PREPARED = 3  # as a client, whose records `prepare.py` has checked and made anew
 
 
 _CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION  # looked up once

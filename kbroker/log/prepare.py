@@ -1,0 +1,146 @@
+"""Records that cannot be appended as they came: brought into the topic's format and codec first, on any thread.
+
+What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
+lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
+memory: the handler has it done on the pool where it is not small, and appends what came out with `Origin.PREPARED`.
+Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
+
+The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.config.limits import RECORDS_PER_COMPRESSED_BATCH
+from kbroker.log.append import append_time_of, batch_for_client, codec_wanted, look_at_records, rebuilt, too_large
+from protocol.errors import ErrorCode
+from protocol.records import RecordError, legacy
+from protocol.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    set_max_timestamp,
+)
+from protocol.records.compression import LIMIT_BYTES
+from protocol.records.convert import Messages, batch_of, open_set
+
+if TYPE_CHECKING:
+    from kbroker.log.config import LogConfig
+
+_LOW_ATTRIBUTES_AT = 22
+SMALL_BYTES = 4096
+"""Up to this size, and uncompressed, records are prepared where they are: a thread would cost more."""
+
+
+def must_prepare(records: memoryview, config: LogConfig) -> bool:
+    """Whether these records of a client have to be made anew before they can be appended; else `append.py` has them."""
+    if len(records) <= _LOW_ATTRIBUTES_AT:
+        return False  # no batch, as append will say
+    if records[MAGIC_AT] != MAGIC:
+        return records[MAGIC_AT] < MAGIC
+    if config.compression_type == "producer":
+        return False
+    return codec_wanted(config).codec_id != records[_LOW_ATTRIBUTES_AT] & CODEC_MASK
+
+
+def is_small(records: memoryview) -> bool:
+    """Whether preparing takes no longer than handing it to somebody else would."""
+    if len(records) > SMALL_BYTES:
+        return False
+    at = legacy.ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else _LOW_ATTRIBUTES_AT
+    return not records[at] & CODEC_MASK
+
+
+def prepare(records: memoryview, config: LogConfig, wall_ms: int, limit: int = LIMIT_BYTES) -> memoryview:
+    """One v2 batch of these records, checked, in the topic's codec; empty if there is no whole message in them.
+
+    records: of `must_prepare`; they stay as they are. wall_ms: for limits of timestamps. limit: bytes that they may
+    decompress to. Raises: RecordError, KafkaError, as `append.plan_as_leader` does.
+    """
+    if records[MAGIC_AT] == MAGIC:
+        return _recompressed(records, config, wall_ms)
+    messages = open_set(records, limit)
+    if not messages.records_count:
+        return memoryview(b"")
+    if messages.codec_id and len(records) > config.max_message_bytes:
+        raise too_large(len(records), config)
+    _check(messages, config, wall_ms)
+    codec = None if config.compression_type == "producer" else codec_wanted(config)
+    codec_id = messages.codec_id if codec is None else codec.codec_id
+    level = None if codec is None else config.compression_level
+    batch = batch_of(messages, codec_id=codec_id, level=level)
+    if len(batch) > config.max_message_bytes:
+        raise too_large(len(batch), config)
+    return memoryview(batch)
+
+
+def _recompressed(records: memoryview, config: LogConfig, wall_ms: int) -> memoryview:
+    """A v2 batch in the topic's codec."""
+    batch, header = batch_for_client(records, config)
+    facts = look_at_records(batch, header, config, wall_ms)
+    claims = header[5] & LOG_APPEND_TIME
+    max_timestamp = append_time_of(header, config, wall_ms) if claims else facts[0]
+    out = rebuilt(batch, header, config, codec_wanted(config), facts)
+    set_max_timestamp(out, 0, max_timestamp, log_append_time=False)
+    return out
+
+
+def _check(messages: Messages, config: LogConfig, wall_ms: int) -> None:
+    """What append asks of each record."""
+    if messages.codec_id and messages.records_count > RECORDS_PER_COMPRESSED_BATCH:
+        raise RecordError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            0,
+            f"{messages.records_count} messages in a wrapper, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
+        )
+    if config.compact and messages.first_without_key >= 0:
+        reason = "a record without a key on a compacted topic"
+        raise RecordError(ErrorCode.INVALID_RECORD, 0, reason, messages.first_without_key)
+    _check_claims(messages, config)
+    if config.limits_timestamps and messages.min_timestamp != NO_TIMESTAMP:
+        earliest = wall_ms - config.message_timestamp_before_max_ms
+        latest = wall_ms + config.message_timestamp_after_max_ms
+        if not earliest <= messages.min_timestamp <= messages.max_timestamp <= latest:
+            raise _untimely(messages, earliest, latest)
+
+
+def _check_claims(messages: Messages, config: LogConfig) -> None:
+    """A producer may not say that a timestamp is LogAppendTime; with a timestamp, CreateTime topics let it pass."""
+    claims = 0 if messages.append_time is not None else messages.first_stamped
+    if claims < 0:
+        return
+    if not config.log_append_time:
+        if messages.append_time is not None:
+            claims = -1 if messages.append_time != NO_TIMESTAMP else 0
+        else:
+            claims = next(
+                (
+                    index
+                    for index, message in enumerate(_each(messages))
+                    if message.is_log_append_time and message.timestamp == NO_TIMESTAMP
+                ),
+                -1,
+            )
+    if claims >= 0:
+        reason = "a producer may not say that a timestamp is LogAppendTime"
+        raise RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, claims)
+
+
+def _untimely(messages: Messages, earliest: int, latest: int) -> RecordError:
+    """Which timestamp is the first outside the limits; only called once one is."""
+    index, timestamp = next(
+        (index, timestamp)
+        for index, message in enumerate(_each(messages))
+        for timestamp in [message.timestamp if messages.append_time is None else messages.append_time]
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
+    )
+    reason = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
+    return RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, index)
+
+
+def _each(messages: Messages) -> list[legacy.Message]:
+    """The messages one by one, to name the one that is wrong."""
+    return list(legacy.scan(messages.body, messages.start, messages.end))
