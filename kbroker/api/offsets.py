@@ -1,7 +1,8 @@
 """ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where a log begins, ends, and what is in between.
 
-Served: ListOffsets 1-11 (v0, lists of segment starts, is older than any client we know), OffsetForLeaderEpoch 2-4,
-DeleteRecords 0-2. A timestamp asks for the first record at or after it; -1 is the end (of what the isolation level
+Served: ListOffsets 0-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2. ListOffsets 0, of clients before 0.10.1, asks for
+so many starts of segments that were written before a time, newest first, -1 for all with the log's end and -2 for the
+first. A timestamp asks for the first record at or after it; -1 is the end (of what the isolation level
 shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
 know fewer of these.
 
@@ -19,7 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
-from kbroker.log.times import first_at_or_after, with_max_timestamp
+from kbroker.log.times import first_at_or_after, segment_starts, with_max_timestamp
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 SINCE = {
-    LATEST: 1,
-    EARLIEST: 1,
+    LATEST: 0,
+    EARLIEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
@@ -52,6 +53,7 @@ SINCE = {
 }  # the version in which each got its meaning
 NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
+READ_UNCOMMITTED = 0
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
@@ -69,13 +71,35 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse
                 if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing here")
                 partition = call.broker.replicas.find(*key)
-                answers.append(_offset(partition, asked, request.isolation_level, call))
+                if call.version == 0:
+                    answers.append(_segment_starts(partition, asked, call))
+                else:
+                    answers.append(_offset(partition, asked, request.isolation_level, call))
             except KafkaError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
                 )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Call) -> ListOffsetsPartitionResponse:
+    """What version 0 wants to know; what consumers may not see yet is not there."""
+    partition.check_epoch(asked.current_leader_epoch)
+    end_offset = partition.readable_end(READ_UNCOMMITTED)
+    log = partition.log
+    assert log is not None, partition
+    try:
+        starts = segment_starts(log, asked.timestamp if asked.timestamp >= 0 else None, call.broker.clock.wall_ms())
+    except OSError as error:
+        raise call.broker.replicas.storage_error(partition, error) from error
+    if asked.timestamp == EARLIEST:
+        starts = starts[-1:]
+    if starts and starts[0] > end_offset:
+        starts = [end_offset, *(start for start in starts if start <= end_offset)]
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=0, old_style_offsets=starts[: max(asked.max_num_offsets, 0)]
+    )
 
 
 def _offset(
@@ -208,7 +232,7 @@ def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str) ->
 
 
 ROUTES = (
-    Route(2, ListOffsetsRequest, 1, 11, list_offsets, _refuse_list),
+    Route(2, ListOffsetsRequest, 0, 11, list_offsets, _refuse_list),
     Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete),
     Route(23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs),
 )

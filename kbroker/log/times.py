@@ -48,6 +48,24 @@ def with_max_timestamp(log: Log) -> Found | None:
     return _first(log, latest, position, lambda each: each == largest)
 
 
+def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
+    """Where segments begin whose files were last written at or before `timestamp`, and the log's end; newest first.
+
+    timestamp: ms, None for all of them. wall_ms: when the end of the log is written. Raises: OSError.
+    What ListOffsets 0 asks for: there is an entry per segment, and one for the end unless the last segment is empty.
+    """
+    starts: list[int] = []
+    for segment in log.segments:
+        if timestamp is not None:
+            entry = log.folder.disk.stat(log.folder.file_path(segment.base_offset, "log"))
+            if entry is not None and entry.modified_ms > timestamp:
+                continue
+        starts.append(max(segment.base_offset, log.log_start_offset))
+    if log.active.size and (timestamp is None or wall_ms <= timestamp):
+        starts.append(log.log_end_offset)
+    return sorted(starts, reverse=True)
+
+
 def _first(log: Log, segment: Segment, position: int, wanted: Callable[[int], bool]) -> Found | None:
     """The first record from a position on whose timestamp is wanted. wanted: holds for the batch if for any record."""
     for at, header in headers(segment.file, position, segment.size):

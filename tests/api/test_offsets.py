@@ -200,3 +200,73 @@ def test_deleted_records_stay_deleted_after_a_restart(world: World, client: Clie
     delete(client, 2)
     world.restart()
     assert found(world.client().ask(list_offsets(EARLIEST), 7)) == (0, 2, -1)
+
+
+# ---- ListOffsets 0
+
+
+def starts(client: Client, timestamp: int, most: int = 10, topic: str = "t") -> tuple[int, list[int]]:
+    asked = list_offsets(timestamp, topic=topic)
+    asked.topics[0].partitions[0].max_num_offsets = most
+    (part,) = client.ask(asked, 0).topics[0].partitions
+    return part.error_code, part.old_style_offsets
+
+
+@pytest.fixture
+def in_segments(world: World, client: Client) -> Client:
+    """A topic "s" with segments from 0, 2 and 4 on, written a second after the other, and an end at 5."""
+    world.create("s", segment_bytes="120")
+    for values in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
+        world.advance(1000)
+        client.ask(produce(records=batch(*values), topic="s"), 9)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "most", "expected"),
+    [
+        (LATEST, 10, [5, 4, 2, 0]),
+        (LATEST, 1, [5]),
+        (LATEST, 0, []),
+        (LATEST, -1, []),
+        (EARLIEST, 10, [0]),
+        (EARLIEST, 1, [0]),
+        (0, 10, []),
+        (1 << 62, 2, [5, 4]),
+    ],
+)
+def test_the_oldest_version_lists_segments(in_segments: Client, timestamp: int, most: int, expected: list[int]) -> None:
+    assert starts(in_segments, timestamp, most, "s") == (0, expected)
+
+
+def test_the_oldest_version_tells_segments_by_when_they_were_written(world: World, in_segments: Client) -> None:
+    now_ms = world.clock.wall_ms()
+    assert [starts(in_segments, now_ms - ago_ms, topic="s")[1] for ago_ms in (2500, 1500, 500, 0)] == [
+        [],
+        [0],
+        [2, 0],
+        [5, 4, 2, 0],
+    ]
+
+
+def test_the_oldest_version_sees_neither_what_is_deleted_nor_what_is_not_committed(
+    world: World, in_segments: Client
+) -> None:
+    delete(in_segments, 3, topic="s")
+    log = world.partition("s").log
+    assert log is not None
+    log.high_watermark = 4
+    offsets = starts(in_segments, LATEST, topic="s")[1]
+    assert (offsets[0], min(offsets)) == (4, 3)
+
+
+def test_an_empty_log_lists_its_only_segment(world: World, client: Client) -> None:
+    world.create("empty")
+    assert (starts(client, LATEST, topic="empty"), starts(client, EARLIEST, topic="empty")) == ((0, [0]), (0, [0]))
+
+
+def test_the_oldest_version_is_told_of_errors(client: Client) -> None:
+    assert [starts(client, LATEST, topic="nothing"), starts(client, MAX_TIMESTAMP)] == [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        (ErrorCode.UNSUPPORTED_VERSION, []),
+    ]
