@@ -6,6 +6,7 @@ lists the watches that went off since it was last asked. A real ensemble joins b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,9 +32,13 @@ from kbroker.ports import (
 )
 from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.shared_store import SharedStore
+from kbroker.runtime.zookeeper import ZooKeeperStore
 from kbroker.sim.store import Ensemble
 
 NO_NODE, NODE_EXISTS, BAD_VERSION = StoreFault.NO_NODE, StoreFault.NODE_EXISTS, StoreFault.BAD_VERSION
+
+
+PATIENCE_S = 20  # for a store that answers from another thread
 
 
 class Bench:
@@ -41,20 +46,32 @@ class Bench:
 
     def __init__(self, opener: Callable[[Callable[[StoreEvent], None]], MetadataStore]) -> None:
         self._opener = opener
+        self._posted = threading.Condition()
         self.events: list[StoreEvent] = []
-        self.store = opener(self.events.append)
+        self.store = opener(self._post)
         self.session = self._started()
 
+    def _post(self, event: StoreEvent) -> None:
+        with self._posted:
+            self.events.append(event)
+            self._posted.notify()
+
+    def until(self, is_it: Callable[[StoreEvent], bool]) -> StoreEvent:
+        """The first event like this, taken out; what came before it stays."""
+        with self._posted:
+            assert self._posted.wait_for(lambda: any(map(is_it, self.events)), PATIENCE_S), self.events
+            at = next(at for at, event in enumerate(self.events) if is_it(event))
+            return self.events.pop(at)
+
     def _started(self) -> int:
-        event = self.events.pop(0)
+        event = self.until(lambda event: isinstance(event, SessionStarted))
         assert isinstance(event, SessionStarted)
         return event.session
 
     def ask(self, *operations: Operation) -> tuple[Outcome, ...]:
         token = object()
         self.store.submit(operations, token)
-        at = next(at for at, event in enumerate(self.events) if isinstance(event, StoreAnswer) and event.token is token)
-        answer = self.events.pop(at)
+        answer = self.until(lambda event: isinstance(event, StoreAnswer) and event.token is token)
         assert isinstance(answer, StoreAnswer)
         return answer.outcomes
 
@@ -62,13 +79,14 @@ class Bench:
         return self.ask(operation)[0]
 
     def fired(self) -> list[StoreEvent]:
+        self.do(Exists("/"))  # whatever went off before comes before this answer
         fired, self.events[:] = list(self.events), []
         return fired
 
     def reopen(self) -> None:
         self.store.close()
         self.events.clear()
-        self.store = self._opener(self.events.append)
+        self.store = self._opener(self._post)
         self.session = self._started()
 
 
@@ -94,11 +112,16 @@ BENCHES = {
     "shared": shared,
     "shared in a file": shared_in_a_file,
 }
+ZOOKEEPER = "ZooKeeper"
 
 
-@pytest.fixture(params=BENCHES)
+@pytest.fixture(params=[*BENCHES, pytest.param(ZOOKEEPER, marks=pytest.mark.java)])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = BENCHES[request.param](tmp_path)
+    if request.param == ZOOKEEPER:
+        server = request.getfixturevalue("zookeeper")
+        made = Bench(lambda post: ZooKeeperStore(f"{server.address}/{tmp_path.name}", post))
+    else:
+        made = BENCHES[request.param](tmp_path)
     yield made
     made.store.close()
 

@@ -1,0 +1,477 @@
+"""The metadata store of a cluster: a real ZooKeeper ensemble, by kazoo.
+
+Made by the composition root when `zookeeper.connect` is set. kazoo owns the connection, its threads, the heartbeats and
+the session; this file turns the port's operations into its calls, keeps their order, and remembers watches across
+connections (kazoo forgets them with the connection, and so does the ensemble).
+
+Order: one connection answers requests in the order they were sent, and tells of a change before any answer that has
+seen it. kazoo hands watches and answers to two threads; `_InOrder` has one for both, so that the order stays.
+
+Connections come and go, the session stays as long as it is heard of within its timeout. What was under way when a
+connection broke is CONNECTION_LOST; what had not been sent yet waits for the next one. Then each watch is set again,
+and fires if its node is not what it was. When the session is over, everything is SESSION_EXPIRED, and a new one
+follows.
+
+Unlike Kafka, which ends when no ZooKeeper answers within zookeeper.connection.timeout.ms: it is said once in that time,
+and tried on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from kazoo import exceptions as zk
+from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import Callback, EventType, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from kbroker.ports import (
+    Check,
+    Children,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    Multi,
+    NodeChanged,
+    Operation,
+    Outcome,
+    Post,
+    SessionExpired,
+    SessionStarted,
+    SetData,
+    Stat,
+    StoreAnswer,
+    StoreFault,
+)
+
+log = logging.getLogger("kbroker.store")
+
+MOST_BACK_OFF_S = 1.0  # between two attempts to connect
+
+_FAULTS: dict[type[Exception], StoreFault] = {
+    zk.NoNodeError: StoreFault.NO_NODE,
+    zk.NodeExistsError: StoreFault.NODE_EXISTS,
+    zk.BadVersionError: StoreFault.BAD_VERSION,
+    zk.NotEmptyError: StoreFault.NOT_EMPTY,
+    zk.NoChildrenForEphemeralsError: StoreFault.NO_CHILDREN_FOR_EPHEMERALS,
+    zk.RolledBackError: StoreFault.ROLLED_BACK,
+    zk.RuntimeInconsistency: StoreFault.ROLLED_BACK,
+    zk.SessionExpiredError: StoreFault.SESSION_EXPIRED,
+    zk.SessionMovedError: StoreFault.CONNECTION_LOST,
+    zk.ConnectionLoss: StoreFault.CONNECTION_LOST,
+    zk.ConnectionClosedError: StoreFault.CONNECTION_LOST,
+}
+_KINDS: dict[str, Literal["made", "deleted", "set", "children"]] = {
+    EventType.CREATED: "made",
+    EventType.DELETED: "deleted",
+    EventType.CHANGED: "set",
+    EventType.CHILD: "children",
+}
+
+WatchKey = tuple[str, bool]
+"""A node's path, and whether its children are watched (or the node itself)."""
+
+
+class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """One thread for watches and answers, so that they stay in the order in which the connection brought them."""
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        self.completion_queue.put(lambda: callback.func(*callback.args))
+
+
+class _Submitted:
+    """Operations that were submitted together, and what came of them so far."""
+
+    __slots__ = ("lost", "missing", "operations", "outcomes", "token")
+
+    def __init__(self, operations: Sequence[Operation], token: object) -> None:
+        self.operations = operations
+        self.token = token
+        self.outcomes: list[Outcome | None] = [None] * len(operations)
+        self.missing = len(operations)
+        self.lost = False  # the connection broke under one of them: none of the others is sent any more
+
+
+class _Queued(NamedTuple):
+    """One operation that has not been sent."""
+
+    submitted: _Submitted
+    at: int
+
+
+class ZooKeeperStore:
+    """A `kbroker.ports.MetadataStore` on an ensemble.
+
+    post: called from a thread of kazoo's; it passes the event on and no more. Everything here that two threads touch is
+    under one lock, which is never held while posting.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        post: Post,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        max_in_flight: int = 10,
+    ) -> None:
+        """connect: `host:port,host:port/chroot`, as zookeeper.connect. The rest are the settings of those names.
+
+        Returns at once; a SessionStarted follows when an ensemble has been found. Raises: ValueError for an address
+        that cannot be.
+        """
+        self._post = post
+        self._connect = connect
+        self._lock = threading.RLock()
+        self._waiting: deque[_Queued] = deque()
+        self._in_flight = 0
+        self._most_in_flight = max_in_flight
+        self._is_connected = False
+        self._closed = False
+        self._session = 0
+        self._watches: dict[WatchKey, int | None] = {}  # what the node was: its mzxid or cversion, None if it was not
+        self._reading: Counter[WatchKey] = Counter()  # reads on their way that set a watch
+        self._early: dict[WatchKey, NodeChanged] = {}  # watches that went off before the answer that set them was seen
+        try:
+            collect_hosts(connect)
+        except ValueError:
+            raise ValueError(f"zookeeper.connect={connect}: allowed: host:port,host:port/path") from None
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=session_timeout_ms / 1000,
+            handler=_InOrder(),
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=MOST_BACK_OFF_S, ignore_expire=True),
+            logger=_quiet(),
+        )
+        self._client.add_listener(self._state_changed)
+        self._patience_s = connection_timeout_ms / 1000
+        self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
+        self._impatience.daemon = True
+        self._impatience.start()
+        self._client.start_async()
+
+    # -- the port
+
+    def submit(self, operations: Sequence[Operation], token: object) -> None:
+        """Send these in order, a bounded number at a time; the answer comes when all have an outcome."""
+        submitted = _Submitted(tuple(operations), token)
+        if not operations:
+            self._post(StoreAnswer(token, ()))
+            return
+        with self._lock:
+            assert not self._closed, "the store is closed"
+            self._waiting.extend(_Queued(submitted, at) for at in range(len(operations)))
+        self._pump()
+
+    def close(self) -> None:
+        """End the session, if the ensemble can be told of it; wait for its word no longer than kazoo does."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Post nothing any more, and end kazoo's threads: a killed process leaves its session behind by itself."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._waiting.clear()
+        self._impatience.cancel()
+        self._client.stop()
+        self._client.close()
+
+    # -- sending
+
+    def _pump(self) -> None:
+        """Send what waits, as long as not too much is under way."""
+        while True:
+            with self._lock:
+                if not (self._waiting and self._is_connected and self._in_flight < self._most_in_flight):
+                    return
+                queued = self._waiting.popleft()
+                if not queued.submitted.lost:
+                    self._in_flight += 1
+                    operation = queued.submitted.operations[queued.at]
+                    # under the lock: two threads that send must not overtake each other
+                    self._send(operation, lambda outcome, queued=queued: self._sent_ends(queued, outcome))  # type: ignore[misc]
+                    continue
+            self._ends(queued, Outcome(StoreFault.CONNECTION_LOST, ""))
+
+    def _send(self, operation: Operation, done: Callable[[Outcome], None]) -> None:
+        client = self._client
+        if isinstance(operation, Multi):
+            self._send_multi(operation, done)
+            return
+        path, watch = operation.path, None
+        if isinstance(operation, Get | Children | Exists) and operation.watch:
+            watch = self._fired
+            self._reading[_watch_key(operation)] += 1
+        match operation:
+            case Create(path, data, ephemeral, sequential):
+                asked = client.create_async(path, data, ephemeral=ephemeral, sequence=sequential, include_data=True)
+            case SetData(path, data, version):
+                asked = client.set_async(path, data, version)
+            case Delete(path, version):
+                asked = client.delete_async(path, version)
+            case Get():
+                asked = client.get_async(path, watch)
+            case Children():
+                asked = client.get_children_async(path, watch, include_data=True)
+            case Exists():
+                asked = client.exists_async(path, watch)
+            case Check(path, version):  # alone it is a transaction of one
+                self._send_multi(Multi((operation,)), lambda outcome: done(outcome._replace(path=path, parts=())))
+                return
+        asked.rawlink(lambda result: done(self._outcome(operation, result)))
+
+    def _send_multi(self, operation: Multi, done: Callable[[Outcome], None]) -> None:
+        """A transaction, and behind it a look at each node it made: its answer says nothing of those."""
+        transaction = self._client.transaction()
+        for part in operation.operations:
+            match part:
+                case Create(path, data, ephemeral, sequential):
+                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                case SetData(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        made = [part.path for part in operation.operations if isinstance(part, Create) and not part.sequential]
+        asked = transaction.commit_async()
+        looks = [self._client.exists_async(path) for path in made]
+        last = looks[-1] if looks else asked
+        last.rawlink(lambda _: done(_multi_outcome(operation, asked, dict(zip(made, looks, strict=True)))))
+
+    # -- what comes back, on kazoo's thread
+
+    def _outcome(self, operation: Operation, result: Any) -> Outcome:
+        assert not isinstance(operation, Multi)
+        error = result.exception
+        outcome = Outcome(_fault(error, operation), operation.path) if error is not None else _done(operation, result)
+        if isinstance(operation, Get | Children | Exists) and operation.watch:
+            self._set_watch(operation, outcome)
+        return outcome
+
+    def _sent_ends(self, queued: _Queued, outcome: Outcome) -> None:
+        with self._lock:
+            self._in_flight -= 1
+        self._ends(queued, outcome)
+        self._pump()
+
+    def _ends(self, queued: _Queued, outcome: Outcome) -> None:
+        submitted = queued.submitted
+        with self._lock:
+            submitted.outcomes[queued.at] = outcome
+            submitted.missing -= 1
+            submitted.lost = submitted.lost or outcome.fault is StoreFault.CONNECTION_LOST
+            if submitted.missing or self._closed:
+                return
+        self._post(StoreAnswer(submitted.token, tuple(each for each in submitted.outcomes if each is not None)))
+
+    # -- watches
+
+    def _set_watch(self, operation: Get | Children | Exists, outcome: Outcome) -> None:
+        """A read that sets a watch has ended; the watch may have gone off already."""
+        key = _watch_key(operation)
+        with self._lock:
+            self._reading[key] -= 1
+            if not self._reading[key]:
+                del self._reading[key]
+            early = self._early.pop(key, None)
+        if outcome.fault is not None:  # only Exists watches a node that is not there, and for it that is no fault
+            return
+        if early is not None:
+            self._client.handler.completion_queue.put(lambda: self._tell(early))  # behind the answer
+        elif key[1]:
+            self._watches[key] = None if outcome.stat is None else outcome.stat.children_version
+        else:
+            self._watches[key] = None if outcome.stat is None else outcome.stat.mzxid
+
+    def _fired(self, event: WatchedEvent) -> None:
+        """A watch went off. One that is not known has fired before, or its connection is gone: then it is set again.
+
+        Or the answer to the read that set it is behind it in the queue: kazoo's callers link to an answer when it may
+        be there already.
+        """
+        kind = _KINDS.get(event.type)
+        if kind is None:
+            return
+        keys = [(event.path, False), (event.path, True)] if kind == "deleted" else [(event.path, kind == "children")]
+        known = [key for key in keys if key in self._watches]
+        for key in known:
+            del self._watches[key]
+        change = NodeChanged(event.path, kind)
+        if known:
+            self._tell(change)
+            return
+        with self._lock:
+            self._early.update({key: change for key in keys if self._reading[key]})
+
+    def _tell(self, change: NodeChanged) -> None:
+        if not self._closed:
+            self._post(change)
+
+    def _watch_again(self) -> None:
+        """On a new connection of the same session: set every watch, and let those fire whose node has changed."""
+        for key, was in list(self._watches.items()):
+            path, of_children = key
+            if of_children:
+                asked = self._client.get_children_async(path, self._fired, include_data=True)
+            else:
+                asked = self._client.exists_async(path, self._fired)
+            asked.rawlink(lambda result, key=key, was=was: self._compare(key, was, result))
+
+    def _compare(self, key: WatchKey, was: int | None, result: Any) -> None:
+        error = result.exception
+        if key not in self._watches or (error is not None and not isinstance(error, zk.NoNodeError)):
+            return  # fired meanwhile, or this connection is gone as well, and the next one asks again
+        path, of_children = key
+        if of_children:
+            now = None if error is not None else result.get_nowait()[1].cversion
+        else:
+            found = result.get_nowait()
+            now = None if found is None else found.mzxid
+        if now == was:
+            return
+        del self._watches[key]
+        kind: Literal["made", "deleted", "set", "children"] = (
+            "deleted" if now is None else "children" if of_children else "made" if was is None else "set"
+        )
+        self._tell(NodeChanged(path, kind))
+
+    # -- the connection
+
+    def _state_changed(self, state: str) -> None:
+        """On kazoo's connection thread; the rest follows on the one that brings answers, behind those there already."""
+        if state == KazooState.CONNECTED:
+            session = self._client.client_id[0]
+            self._client.handler.completion_queue.put(lambda: self._came_up(session))
+        else:
+            with self._lock:
+                self._is_connected = False
+            if state == KazooState.LOST:
+                self._client.handler.completion_queue.put(self._session_over)
+
+    def _came_up(self, session: int) -> None:
+        self._impatience.cancel()
+        if session == self._session:
+            log.info("connected to ZooKeeper again, at %s", self._connect)
+            self._watch_again()
+            self._open_the_way()
+            return
+        log.info("connected to ZooKeeper at %s, session 0x%x", self._connect, session)
+        root = self._client.chroot
+        if not root:
+            self._session_begins(session)
+            return
+        self._client.chroot = ""  # kazoo makes no folder above its own root
+        steps = [at for at, character in enumerate(f"{root}/") if character == "/" and at > 0]
+        made = [self._client.create_async(root[:at]) for at in steps]  # most are there, which is as good
+        self._client.chroot = root
+        made[-1].rawlink(lambda _: self._session_begins(session))
+
+    def _session_begins(self, session: int) -> None:
+        if self._closed or self._client.client_id is None or self._client.client_id[0] != session:
+            return
+        self._session = session
+        self._post(SessionStarted(session))
+        self._open_the_way()
+
+    def _open_the_way(self) -> None:
+        with self._lock:
+            self._is_connected = self._client.connected
+        self._pump()
+
+    def _session_over(self) -> None:
+        """Everything that waits belonged to it."""
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque()
+            if self._closed:
+                return
+        for queued in waiting:
+            self._ends(queued, Outcome(StoreFault.SESSION_EXPIRED, ""))
+        self._watches.clear()
+        if self._session:
+            self._session = 0
+            log.warning("the session with ZooKeeper at %s is over", self._connect)
+            self._post(SessionExpired())
+
+    def _say_nobody_answers(self) -> None:
+        """Once in each zookeeper.connection.timeout.ms, until somebody does."""
+        if self._closed or self._client.connected:
+            return
+        log.error("no ZooKeeper answers at %s; trying on", self._connect)
+        self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
+        self._impatience.daemon = True
+        self._impatience.start()
+
+
+def _watch_key(operation: Get | Children | Exists) -> WatchKey:
+    return operation.path, isinstance(operation, Children)
+
+
+def _done(operation: Operation, result: Any) -> Outcome:
+    """The outcome of what went well."""
+    value = result.get_nowait()
+    match operation:
+        case Create():
+            path, stat = value
+            return Outcome(None, path, _stat(stat))
+        case Get():
+            data, stat = value
+            return Outcome(None, operation.path, _stat(stat), data or b"")
+        case Children():
+            names, stat = value
+            return Outcome(None, operation.path, _stat(stat), names=tuple(sorted(names)))
+        case SetData() | Exists():
+            return Outcome(None, operation.path, None if value is None else _stat(value))
+    assert isinstance(operation, Delete), operation
+    return Outcome(None, operation.path)
+
+
+def _multi_outcome(operation: Multi, asked: Any, looks: dict[str, Any]) -> Outcome:
+    if asked.exception is not None:
+        return Outcome(_fault(asked.exception, operation), "")
+    results = asked.get_nowait()
+    if any(isinstance(result, Exception) for result in results):
+        parts = tuple(
+            Outcome(_fault(result, part) if isinstance(result, Exception) else StoreFault.ROLLED_BACK, part.path)
+            for part, result in zip(operation.operations, results, strict=True)
+        )
+        fault = next((part.fault for part in parts if part.fault is not StoreFault.ROLLED_BACK), StoreFault.ROLLED_BACK)
+        return Outcome(fault, "", parts=parts)
+    return Outcome(None, "", parts=tuple(map(_part, operation.operations, results, [looks] * len(results))))
+
+
+def _part(part: Create | SetData | Delete | Check, result: Any, looks: dict[str, Any]) -> Outcome:
+    if isinstance(part, Create):
+        look = looks.get(part.path)
+        found = None if look is None or look.exception is not None else look.get_nowait()
+        return Outcome(None, result, None if found is None else _stat(found))
+    return Outcome(None, part.path, _stat(result) if isinstance(part, SetData) else None)
+
+
+def _fault(error: Exception, operation: Operation) -> StoreFault:
+    fault = _FAULTS.get(type(error))
+    if fault is None:  # no rights, too much data, a server in trouble: the procedure ends, and begins anew
+        what = getattr(operation, "path", "several nodes")
+        log.error("ZooKeeper refuses %s of %s: %r", type(operation).__name__, what, error)
+        return StoreFault.SESSION_EXPIRED
+    return fault
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.cversion, stat.ephemeralOwner)
+
+
+def _quiet() -> logging.Logger:
+    """kazoo's log: only what nobody foresaw. What a connection does is told here, in one line each."""
+    logger = logging.getLogger("kazoo.client")
+    logger.setLevel(logging.CRITICAL)
+    return logger
