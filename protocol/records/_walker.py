@@ -28,6 +28,7 @@ except ImportError:  # Cython is needed to compile this file, not to run it
     from protocol.records import _no_cython as cython
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.libc.string import memcpy
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
@@ -360,6 +361,114 @@ def parse(
         timestamp = base_timestamp + delta if append_time is None else append_time
         records.append(make(Record, (base_offset + offset_delta, timestamp, key, value, pairs)))
     return records
+
+
+def gather(
+    buffer: Readable,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base: tuple[int, int, int | None],
+    row: cython.Py_ssize_t,
+    numbers: tuple[memoryview, memoryview],
+    key_ends: memoryview,
+    keys: memoryview,
+    value_ends: memoryview,
+    values: memoryview,
+    marks: memoryview,
+) -> int:
+    """Read the records of one batch into columns, behind the `row` rows that are there: what Arrow calls an array.
+
+    base: base_offset, base_timestamp, append_time as for `parse`. numbers: offsets and timestamps, int64. key_ends,
+    value_ends: int32; at r + 1 where row r ends in `keys` and in `values`. marks: a byte a row: 1 its key is null, 2
+    its value is null, 4 it has headers. All writable, with room for `count` rows more and `end - start` bytes more.
+    Returns: how many of the records have headers. Raises: as `walk`.
+    """
+    base_offset, base_timestamp, append_time = base
+    walk(buffer, start, end, count, base_timestamp)
+    last, size = row + count, end - start
+    assert len(numbers[0]) >= last <= len(numbers[1]), (len(numbers[0]), len(numbers[1]), last)  # the only guard below
+    assert len(key_ends) > last < len(value_ends), (len(key_ends), len(value_ends), last)
+    assert len(marks) >= last, (len(marks), last)
+    assert len(keys) - key_ends[row] >= size <= len(values) - value_ends[row], (key_ends[row], value_ends[row], size)
+    if not count:
+        return 0
+    fixed = append_time is not None
+    times = append_time if append_time is not None else base_timestamp
+    bounds = (start, end, row, last)
+    return _gather(buffer, bounds, base_offset, times, fixed, numbers, key_ends, keys, value_ends, values, marks)
+
+
+@cython.cfunc
+def _gather(
+    buffer: Readable,
+    bounds: tuple[int, int, int, int],
+    base_offset: cython.longlong,
+    base_timestamp: cython.longlong,
+    fixed: cython.bint,
+    numbers: tuple[memoryview, memoryview],
+    key_ends: memoryview,
+    keys: memoryview,
+    value_ends: memoryview,
+    values: memoryview,
+    marks: memoryview,
+) -> int:
+    """The loop of `gather`, of records that have been checked. fixed: base_timestamp is every record's own."""
+    view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
+    data: cython.pointer[cython.const[cython.uchar]]
+    offsets: cython.longlong[::1] = numbers[0]
+    times: cython.longlong[::1] = numbers[1]
+    after_key: cython.int[::1] = key_ends
+    after_value: cython.int[::1] = value_ends
+    key_bytes: cython.uchar[::1] = keys
+    value_bytes: cython.uchar[::1] = values
+    flags: cython.uchar[::1] = marks
+    position: cython.Py_ssize_t = bounds[0]
+    end: cython.Py_ssize_t = bounds[1]
+    row: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    size: cython.longlong
+    delta: cython.longlong
+    offset_delta: cython.longlong
+    key_end: cython.int = key_ends[bounds[2]]
+    value_end: cython.int = value_ends[bounds[2]]
+    mark: cython.uchar
+    with_headers: cython.Py_ssize_t = 0
+
+    data = cython.address(view[0]) if cython.compiled else buffer
+    for row in range(bounds[2], bounds[3]):
+        size, position = _varint(data, position, end, 32)
+        stop = position + size
+        delta, position = _varint(data, position + 1, end, 64)
+        offset_delta, position = _varint(data, position, end, 32)
+        offsets[row] = base_offset + offset_delta
+        times[row] = base_timestamp if fixed else base_timestamp + delta
+        size, position = _varint(data, position, end, 32)
+        mark = 1 if size < 0 else 0
+        if size > 0:
+            if cython.compiled:
+                memcpy(cython.address(key_bytes[key_end]), data + position, size)
+            else:
+                key_bytes[key_end : key_end + size] = data[position : position + size]
+            key_end += size
+            position += size
+        size, position = _varint(data, position, end, 32)
+        mark |= 2 if size < 0 else 0
+        if size > 0:
+            if cython.compiled:
+                memcpy(cython.address(value_bytes[value_end]), data + position, size)
+            else:
+                value_bytes[value_end : value_end + size] = data[position : position + size]
+            value_end += size
+            position += size
+        if data[position] != 0:
+            mark |= 4
+            with_headers += 1
+        after_key[row + 1] = key_end
+        after_value[row + 1] = value_end
+        flags[row] = mark
+        position = stop
+    return with_headers
 
 
 def pack(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:

@@ -9,12 +9,13 @@ those of `record_times` and of a batch in the wrong order, which run for one bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record
-from protocol.records._walker import accept, pack, parse, refused, walk
+from protocol.records._walker import accept, gather, pack, parse, refused, walk
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -42,10 +43,13 @@ from protocol.records.compression import LIMIT_BYTES, codec_of
 __all__ = [
     "Facts",
     "FactsTuple",
+    "Room",
     "accept",
     "batch_body",
     "build_batch",
     "check_records",
+    "gather_records",
+    "open_records",
     "parse_records",
     "parse_set",
     "rebuild_batch",
@@ -82,6 +86,47 @@ def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
         raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
     append_time = header[8] if header[5] & LOG_APPEND_TIME else None
     return parse(body, start, end, header[12], header[0], header[7], append_time)
+
+
+class Room(NamedTuple):
+    """Where `gather_records` puts records: writable views, of Arrow's layout. How much of them is taken, callers know.
+
+    offsets, timestamps: int64, one a row. key_ends, value_ends: int32, one more than rows, the first being 0. marks: a
+    byte a row: 1 its key is null, 2 its value is null, 4 it has headers.
+    """
+
+    offsets: memoryview
+    timestamps: memoryview
+    key_ends: memoryview
+    keys: memoryview
+    value_ends: memoryview
+    values: memoryview
+    marks: memoryview
+
+
+def open_records(
+    buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES
+) -> tuple[memoryview, int, int]:
+    """The records of the batch at `position`, decompressed: bytes, where they start there, where they end.
+
+    header, limit, errors: as for `check_records`.
+    """
+    if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
+        raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
+    body, start, end = _body(buffer, position, header, limit)
+    return memoryview(body), start, end
+
+
+def gather_records(opened: tuple[memoryview, int, int], header: HeaderTuple, row: int, room: Room) -> int:
+    """Put the records of an opened batch into columns, behind `row` rows: those that have headers, counted.
+
+    opened: from `open_records`; room has to have so many bytes and header[12] rows left. Offsets and timestamps are
+    those that `parse_records` gives. Raises: RecordError.
+    """
+    body, start, end = opened
+    base = (header[0], header[7], header[8] if header[5] & LOG_APPEND_TIME else None)
+    numbers, ends = (room.offsets, room.timestamps), (room.key_ends, room.keys, room.value_ends, room.values)
+    return gather(body, start, end, header[12], base, row, numbers, *ends, room.marks)
 
 
 def record_times(
