@@ -20,6 +20,7 @@ COMMANDS = {
     "consume": ("kbroker.cli.consume:consume", "Print the records of topics, and follow them."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
+    "pipeline": ("kbroker.cli.pipeline:pipeline", "Archive, replay, mirror, audit and profile topics on Spark."),
 }
 """Name, where the command is, and what the overview says of it."""
 

@@ -113,7 +113,7 @@ def open_records(
     """
     if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
         raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
-    body, start, end = _body(buffer, position, header, limit)
+    body, start, end = batch_body(buffer, position, header, limit)
     return memoryview(body), start, end
 
 

@@ -1,0 +1,272 @@
+"""`kbroker pipeline NAME`: data jobs on Spark, from the command line.
+
+Reads options, starts a session, calls the job, and shows its summary: as lines, and as JSON with `--summary FILE`.
+Whatever goes wrong is one line. Exit code: 0 done, 1 (audit) the sides differ, 2 it could not be done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli import complain
+
+if TYPE_CHECKING:
+    from kbroker.pipeline.kafka import Source
+
+Summary = dict[str, Any]
+Session = Any  # a SparkSession: Spark is loaded when a job is run, and its name belongs to the pipeline
+_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
+
+
+@click.group("pipeline", context_settings={"help_option_names": ["-h", "--help"]})
+def pipeline() -> None:
+    """Topics into tables and back, on Spark."""
+
+
+def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every job has."""
+    options = [
+        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="A Kafka client setting."),
+        click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
+        click.option(
+            "--jars", "jar_folder", type=click.Path(file_okay=False), help="Folder with the connector's jars."
+        ),
+        click.option("--summary", "summary_file", type=click.Path(dir_okay=False), help="Write the summary as JSON."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_bootstrap = click.option("--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT")
+_topics = click.option("--topics", default="", metavar="A,B", help="Which; all if not given.")
+_gaps = click.option("--allow-gaps", is_flag=True, help="Go on where records have aged out before they were read.")
+
+
+@pipeline.command()
+@_bootstrap
+@_topics
+@click.option("--to", "folder", required=True, help="The archive's folder, by any path that Spark takes.")
+@click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; otherwise go on until Ctrl-C.")
+@click.option(
+    "--values", type=click.Choice(["json", "avro", "text"]), help="Decode values; what does not is set apart."
+)
+@click.option("--schema", "schema_file", type=click.Path(exists=True, dir_okay=False), help="Of avro: an .avsc file.")
+@click.option("--compact-files", is_flag=True, help="Then put the archive's small files together.")
+@_gaps
+@_shared
+def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
+    """Topics to Parquet, exactly once."""
+    if given["values"] == "avro" and not given["schema_file"]:
+        raise click.UsageError("--values avro needs --schema FILE.avsc")
+    if given["compact_files"] and given["until"] != "now":
+        raise click.UsageError("--compact-files needs --until now: a stream that goes on has no end to compact at")
+    schema = Path(given["schema_file"]).read_text() if given["schema_file"] else None
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import archive as jobs
+
+        source = _source(bootstrap, given["options"])
+        until_now = given["until"] == "now"
+        rest = {"values": given["values"], "schema": schema, "allow_gaps": given["allow_gaps"], "on_progress": say}
+        summary = jobs.archive(spark, source, _names(topics), folder, until_now=until_now, **rest)
+        if given["compact_files"]:
+            summary["compaction"] = jobs.compact_files(spark, folder)
+        return summary
+
+    return _run(job, given, "archiving")
+
+
+@pipeline.command()
+@_bootstrap
+@click.option("--from", "folder", required=True, help="The archive's folder.")
+@click.option("--topic", "renamed", multiple=True, metavar="A[=B]", help="Replay topic A, as B; all if not given.")
+@click.option("--since", metavar="TIME", help="From this time on: 2026-01-31, 2026-01-31T12:00, or ms since 1970.")
+@click.option("--until", metavar="TIME", help="Before this time.")
+@click.option("--keys", type=click.Path(exists=True, dir_okay=False), help="Only records with a key of this file.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second.")
+@click.option("--rekey", is_flag=True, help="Let keys choose partitions, instead of keeping their numbers.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that is made for it.")
+@click.option("--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@click.option("--state", help="Where it is kept how far this replay got; beside the archive if not given.")
+@_shared
+def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) -> int:
+    """An archive back into topics: keys, headers, timestamps and order are kept."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import replay as jobs
+
+        rest = {name: given[name] for name in ("keys", "rate", "rekey", "partitions", "codec", "state")}
+        since, until = _time(given["since"]), _time(given["until"])
+        names = {each.partition("=")[0]: each.partition("=")[2] or each for each in renamed}
+        target = _source(bootstrap, given["options"])
+        return jobs.replay(spark, target, folder, topics=names or None, since=since, until=until, **rest)
+
+    return _run(job, given, "replaying")
+
+
+@pipeline.command()
+@click.option("--left", required=True, metavar="HOST:PORT|DIR")
+@click.option("--right", required=True, metavar="HOST:PORT|DIR")
+@click.option("--topics", required=True, metavar="A[=B],C", help="Which; B is what A is called on the right.")
+@click.option("--ignore-timestamps", is_flag=True, help="Compare keys, values and headers only.")
+@_gaps
+@_shared
+def audit(left: str, right: str, topics: str, **given: Any) -> int:
+    """Whether two sides hold the same records: exit code 0 equal, 1 different, 2 could not look."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import audit as jobs
+
+        names = {each.partition("=")[0]: each.partition("=")[2] or each for each in _names(topics)}
+        sides = (_side(left, given["options"]), _side(right, given["options"]))
+        rest = {"allow_gaps": given["allow_gaps"], "ignore_timestamps": given["ignore_timestamps"]}
+        return jobs.audit(spark, sides[0], sides[1], names, **rest)
+
+    return _run(job, given, "comparing")
+
+
+# ---- what all jobs share
+
+
+def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[str, Any], doing: str) -> int:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        return complain(f"the pipeline needs {missing[0]}: pip install 'kbroker[pipeline]'")
+    from kbroker.pipeline import session
+    from kbroker.pipeline.errors import explain
+
+    spark = None
+    try:
+        conf = _pairs(given["confs"], "--conf")
+        spark = session.start(given["master"], jar_folder=given["jar_folder"], conf=conf)
+        with _bar(spark, doing) as say:
+            summary = job(spark, say)
+        _show(summary, given["summary_file"])
+    except click.ClickException:
+        raise
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # a user sees one line, whatever it was that Spark raised
+        if os.environ.get("KBROKER_PIPELINE_TRACE"):
+            raise
+        return complain(explain(error))
+    finally:
+        if spark is not None:
+            spark.stop()
+    return 0 if summary.get("equal", True) else 1
+
+
+def _show(summary: Summary, file: str | None) -> None:
+    if file is not None:
+        Path(file).write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    for line in _lines(summary):
+        print(line)
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    """A summary for people: plain values in one line, what is in lists a line each."""
+    plain = {name: value for name, value in summary.items() if not isinstance(value, dict | list) and name != "job"}
+    yield f"{summary['job']}: " + ", ".join(f"{name} {_worded(value)}" for name, value in plain.items())
+    for name, value in summary.items():
+        if isinstance(value, dict):
+            yield from (f"  {name} {key}: {_entry(each)}" for key, each in value.items())
+        elif isinstance(value, list):
+            yield from (f"  {_entry(each)}" for each in value)
+
+
+def _entry(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_entry(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return _worded(value)
+
+
+def _worded(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@contextmanager
+def _bar(spark: Session, doing: str) -> Iterator[Callable[[str], None]]:
+    """How many of Spark's tasks are done, on a terminal's standard error; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    over = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def watch() -> None:
+            while not over.wait(0.5):
+                stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each))]
+                if stages:
+                    total = sum(each.numTasks for each in stages)
+                    bar.update(task, completed=sum(each.numCompletedTasks for each in stages), total=total)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield lambda text: bar.update(task, description=f"{doing}: {text}")
+        finally:
+            over.set()
+            thread.join()
+
+
+def _source(bootstrap: str, options: Sequence[str]) -> Source:
+    from kbroker.pipeline.kafka import Source
+    from kbroker.pipeline.wire import split_address
+
+    for address in bootstrap.split(","):
+        split_address(address)
+    return Source(bootstrap, _pairs(options, "--option"))
+
+
+def _side(text: str, options: Sequence[str]) -> Source | str:
+    """HOST:PORT or a folder; a folder is what has a slash, or is there."""
+    if "/" in text or Path(text).exists() or not re.search(r":\d+$", text):
+        return text
+    return _source(text, options)
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    for each in given:
+        if "=" not in each:
+            raise click.UsageError(f"{option} {each}: write KEY=VALUE")
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def _names(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _time(text: str | None) -> int | None:
+    """ms since 1970 of a time as a user writes it; without a zone it is UTC."""
+    if text is None:
+        return None
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no time: write 2026-01-31T12:00, or ms since 1970") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

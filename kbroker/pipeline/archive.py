@@ -1,0 +1,324 @@
+"""`archive`: topics into Parquet, exactly once; and reading an archive.
+
+An archive is a folder:
+
+    topic=T/date=YYYY-MM-DD/*.parquet   records: key, value, headers, partition, offset, timestamp, timestampType
+    _quarantine/topic=T/date=.../       records whose value does not decode, whole
+    _manifest/batch-N.json              which files a batch of the stream has added: a file that is in none is none
+    _manifest/compact-N.json            which files hold all of batches 0 to N
+    _checkpoint/                        Spark's: where the stream is
+    _staging/                           files of a batch that is being written
+
+A batch is written aside, named in a manifest, then moved into place. Spark repeats a batch that was cut off with the
+same offsets and the same number: if its manifest is there, it is done. So readers who go by the manifests (`read`, and
+all jobs here) see each record once, whatever was stopped when.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import kafka
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.wire import Cluster
+
+MANIFEST, STAGING, CHECKPOINT, QUARANTINE = "_manifest", "_staging", "_checkpoint", "_quarantine"
+FORMATS = ("text", "json", "avro")
+FILE_BYTES = 128 << 20
+"""What compaction makes files of."""
+FILES = (
+    "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int, topic string, date string"
+)
+
+Summary = dict[str, Any]
+
+
+def archive(
+    spark: SparkSession,
+    source: Source,
+    topics: Sequence[str],
+    to: str,
+    *,
+    until_now: bool,
+    values: str | None = None,
+    schema: str | None = None,
+    allow_gaps: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Summary:
+    """Archive what there is, or (until_now=False) that and all that comes, until interrupted.
+
+    values: one of FORMATS, or None to keep bytes as they are. schema: of avro, JSON. Raises PipelineError.
+    """
+    with Cluster(source.settings) as cluster:
+        topics = kafka.existing(cluster, topics, source.bootstrap)
+    store = Storage(spark, to)
+    _same_topics(store, topics, values)
+    recover(store)
+    before = {name for name in store.names(MANIFEST) if name.startswith("batch-")}
+    frame = kafka.stream(spark, source, topics, allow_gaps=allow_gaps)
+
+    def write(batch: DataFrame, number: int) -> None:
+        _write_batch(store, laid_out(with_values(batch, values, schema)), number)
+        on_progress(f"batch {number}")
+
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", store.path(CHECKPOINT))
+    query = (writer.trigger(availableNow=True) if until_now else writer.trigger(processingTime="5 seconds")).start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    return _summary(store, before)
+
+
+# ---- DataFrame -> DataFrame
+
+
+def with_values(records: DataFrame, values: str | None, schema: str | None = None) -> DataFrame:
+    """Records with `kind` (`records`, `quarantine`) and, where values are to be decoded, `value_text` or `value_json`.
+
+    A null value is in order in every format: it is a tombstone. The bytes stay beside what was made of them.
+    """
+    if values is None:
+        return records.withColumn("kind", f.lit("records"))
+    if values == "avro":
+        decoded = _with_avro(records, schema or "")
+        column = "value_json"
+    else:
+        text = f.col("value").cast("string")
+        sound = f.is_valid_utf8(text) & (f.try_parse_json(text).isNotNull() if values == "json" else f.lit(True))
+        column = "value_json" if values == "json" else "value_text"
+        decoded = records.withColumn(column, f.when(sound, text))
+    failed = f.col("value").isNotNull() & f.col(column).isNull()
+    return decoded.withColumn("kind", f.when(failed, "quarantine").otherwise("records"))
+
+
+def laid_out(records: DataFrame) -> DataFrame:
+    """Records with the date that their file goes by (UTC)."""
+    return records.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
+
+
+def _with_avro(records: DataFrame, schema: str) -> DataFrame:
+    try:
+        parsed = json.loads(schema)
+    except ValueError as error:
+        raise PipelineError(f"the Avro schema is no JSON: {error}") from None
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import fastavro
+
+        compiled = fastavro.parse_schema(parsed)
+        for batch in batches:
+            texts = [_avro_text(value, compiled) for value in batch.column("value").to_pylist()]
+            yield batch.append_column("value_json", pa.array(texts, pa.string()))
+
+    return records.mapInArrow(decode, records.schema.add("value_json", "string"))
+
+
+def _avro_text(value: bytes | None, schema: Any) -> str | None:
+    """The JSON of one Avro value; None for null and for what is none."""
+    import io
+
+    import fastavro
+
+    if value is None:
+        return None
+    stream = io.BytesIO(value)
+    try:
+        decoded = fastavro.schemaless_reader(stream, schema, None)
+    except Exception:  # whatever a decoder raises on bytes that are not its own
+        return None
+    if stream.read(1):
+        return None
+    return json.dumps(decoded, default=lambda each: each.hex() if isinstance(each, bytes) else str(each))
+
+
+# ---- batches and manifests
+
+
+def _same_topics(store: Storage, topics: Sequence[str], values: str | None) -> None:
+    """An archive keeps to the topics it was begun with: Spark's checkpoint does, too."""
+    name, mine = f"{MANIFEST}/archive.json", {"topics": sorted(topics), "values": values}
+    if store.exists(name):
+        began = store.read_json(name)
+        if began["topics"] != mine["topics"]:
+            raise PipelineError(
+                f"{store.root} was begun with topics {','.join(began['topics'])}: give the same, or another --to"
+            )
+        return
+    if store.exists() and store.files():
+        raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
+    store.write_json(name, mine)
+
+
+def _write_batch(store: Storage, frame: DataFrame, number: int) -> None:
+    if store.exists(_batch_name(number)):
+        return
+    stage = f"{STAGING}/batch-{number}"
+    store.delete(stage)
+    frame.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
+    moves = [[path, _place(path, f"b{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
+    counts = _counted(frame.sparkSession, store, [path for path, _ in moves])
+    store.write_json(_batch_name(number), {"number": number, "files": moves, "records": counts})
+    _put(store, moves, stage)
+
+
+def _put(store: Storage, moves: Sequence[Sequence[str]], stage: str) -> None:
+    for staged, final in moves:
+        if store.exists(staged):
+            store.move(staged, final)
+    store.delete(stage)
+
+
+def _batch_name(number: int) -> str:
+    return f"{MANIFEST}/batch-{number:010}.json"
+
+
+def _place(staged: str, prefix: str) -> str:
+    """Where a staged file goes: its folder tells kind, topic and date."""
+    found = re.fullmatch(r".*/kind=(\w+)/(topic=.*)/([^/]+)", staged)
+    assert found, staged
+    kind, folder, name = found.groups()
+    final = f"{folder}/{prefix}-{name}"
+    return f"{QUARANTINE}/{final}" if kind == "quarantine" else final
+
+
+def _counted(spark: SparkSession, store: Storage, paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Records of staged files by kind, topic and partition."""
+    if not paths:
+        return []
+    root = "/".join(paths[0].split("/")[:2])
+    frame = spark.read.schema(f"{FILES}, kind string").parquet(store.path(root))
+    found = frame.groupBy("kind", "topic", "partition").agg(
+        f.count("*").alias("records"), f.min("offset").alias("first"), f.max("offset").alias("last")
+    )
+    return [row.asDict() for row in found.collect()]
+
+
+def recover(store: Storage) -> None:
+    """Finish what was cut off between a manifest and its moves; forget what was staged and is in no manifest."""
+    for name in store.names(STAGING):
+        manifest = f"{MANIFEST}/{_manifest_of(name)}"
+        if store.exists(manifest):
+            _put(store, store.read_json(manifest)["files"], f"{STAGING}/{name}")
+        else:
+            store.delete(f"{STAGING}/{name}")
+
+
+def _manifest_of(stage: str) -> str:
+    kind, _, number = stage.partition("-")
+    return f"{kind}-{int(number):010}.json"
+
+
+def manifests(store: Storage) -> list[Mapping[str, Any]]:
+    """The manifests that count: the last compaction and the batches behind it. Raises PipelineError for no archive."""
+    names = store.names(MANIFEST)
+    if not names:
+        raise PipelineError(f"{store.root} is no archive: it has no {MANIFEST} folder")
+    compacted = [name for name in names if name.startswith("compact-")][-1:]
+    through = int(compacted[0][8:18]) if compacted else -1
+    batches = [name for name in names if name.startswith("batch-") and int(name[6:16]) > through]
+    return [store.read_json(f"{MANIFEST}/{name}") for name in (*compacted, *batches)]
+
+
+def files(store: Storage) -> list[str]:
+    """The archive's files: their paths within it."""
+    return [final for manifest in manifests(store) for _, final in manifest["files"]]
+
+
+def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quarantined: bool = True) -> DataFrame:
+    """All records of an archive, those in quarantine too: columns as kafka.COLUMNS. Raises PipelineError."""
+    store = Storage(spark, folder)
+    if not store.exists():
+        raise PipelineError(f"{folder}: there is no such folder")
+    manifests(store)
+    recover(store)
+    wanted = files(store)
+    names = {path: found[1] for path in wanted if (found := re.search(r"topic=([^/]+)/", path))}
+    if missing := set(topics) - set(names.values()) - _topics(store):
+        raise PipelineError(f"{folder} has no topic {min(missing)!r}; it has: {', '.join(sorted(set(names.values())))}")
+    frames = []
+    for base in ("", QUARANTINE) if quarantined else ("",):
+        paths = [
+            store.path(path)
+            for path in wanted
+            if path.startswith(QUARANTINE) == bool(base) and (not topics or names[path] in topics)
+        ]
+        if paths:
+            frames.append(spark.read.schema(FILES).option("basePath", store.path(base)).parquet(*paths))
+    if not frames:
+        return spark.createDataFrame([], kafka.RECORDS)
+    frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    return frame.select(*kafka.COLUMNS)
+
+
+def _topics(store: Storage) -> set[str]:
+    """Topics that were archived, those without a record too."""
+    name = f"{MANIFEST}/archive.json"
+    return set(store.read_json(name)["topics"]) if store.exists(name) else set()
+
+
+def compact_files(spark: SparkSession, folder: str) -> Summary:
+    """Put the small files of each topic and date together, in order of partition and offset; nothing else changes."""
+    store = Storage(spark, folder)
+    recover(store)
+    found = manifests(store)
+    old = files(store)
+    batches = [name for name in store.names(MANIFEST) if name.startswith("batch-")]
+    if not batches:
+        raise PipelineError(f"{folder} has no batches yet")
+    number = int(batches[-1][6:16])
+    if not any("number" in each for each in found):
+        return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
+    stage = f"{STAGING}/compact-{number}"
+    kept = (FILES, "value_text string", "value_json string")
+    frames = []
+    for kind, base in (("records", ""), ("quarantine", QUARANTINE)):
+        paths = [store.path(path) for path in old if path.startswith(QUARANTINE) == bool(base)]
+        if paths:
+            frame = spark.read.schema(", ".join(kept)).option("basePath", store.path(base)).parquet(*paths)
+            frames.append(frame.withColumn("kind", f.lit(kind)))
+    whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    size = sum(size for path, size in store.files() if path in set(old))
+    parts = max(1, size // FILE_BYTES + 1)
+    ordered = whole.repartitionByRange(parts, "kind", "topic", "date", "partition", "offset")
+    ordered = ordered.sortWithinPartitions("kind", "topic", "date", "partition", "offset")
+    ordered.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
+    moves = [[path, _place(path, f"c{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
+    store.write_json(f"{MANIFEST}/compact-{number:010}.json", {"through": number, "files": moves})
+    _put(store, moves, stage)
+    for path in old:
+        store.delete(path)
+    return {"job": "compact-files", "files_before": len(old), "files_after": len(moves), "bytes_before": size}
+
+
+def _summary(store: Storage, before: set[str]) -> Summary:
+    """What this run has added, by topic."""
+    topics: dict[str, dict[str, Any]] = {}
+    added = [name for name in store.names(MANIFEST) if name.startswith("batch-") and name not in before]
+    count = 0
+    for name in added:
+        manifest = store.read_json(f"{MANIFEST}/{name}")
+        count += len(manifest["files"])
+        for each in manifest["records"]:
+            entry = topics.setdefault(each["topic"], {"records": 0, "quarantined": 0})
+            entry["records"] += each["records"]
+            entry["quarantined"] += each["records"] if each["kind"] == "quarantine" else 0
+    return {
+        "job": "archive",
+        "to": store.root,
+        "records": sum(each["records"] for each in topics.values()),
+        "quarantined": sum(each["quarantined"] for each in topics.values()),
+        "files": count,
+        "batches": len(added),
+        "topics": topics,
+    }

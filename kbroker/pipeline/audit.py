@@ -1,0 +1,181 @@
+"""`audit`: whether two sides hold the same records in the same order, and which offsets differ if not.
+
+A side is a cluster or an archive. First each partition's facts: count, offsets, gaps, duplicates, and a checksum over
+its records in order (key, value, headers, timestamp; not the offset, for a copy of a compacted or transactional topic
+has no gaps). Partitions whose facts differ are then compared record by record: what is on one side alone, what has
+changed where it lies, what has changed its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import archive, kafka
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.wire import Cluster
+
+Summary = dict[str, Any]
+SHOWN = 100
+"""Ranges of differing offsets that are told of a partition; the rest are counted."""
+PLACE = ("topic", "partition")
+
+
+def audit(
+    spark: SparkSession,
+    left: Source | str,
+    right: Source | str,
+    topics: Mapping[str, str],
+    *,
+    allow_gaps: bool = False,
+    ignore_timestamps: bool = False,
+) -> Summary:
+    """Compare. left, right: a cluster, or the folder of an archive. topics: name on the left -> name on the right.
+
+    Returns: a summary with `equal`, the facts of each side by partition, and `differences`. Raises PipelineError.
+    """
+    names = dict(topics)
+    sides = [
+        digest(_records(spark, left, list(names), allow_gaps), timestamps=not ignore_timestamps),
+        digest(
+            _renamed(_records(spark, right, list(names.values()), allow_gaps), names), timestamps=not ignore_timestamps
+        ),
+    ]
+    found = [{(row.topic, row.partition): row.asDict() for row in facts(side).collect()} for side in sides]
+    partitions = []
+    suspects = []
+    for place in sorted({*found[0], *found[1]}):
+        both = [side.get(place) for side in found]
+        same = _same(*both)
+        partitions.append({"topic": place[0], "partition": place[1], "equal": same, "left": both[0], "right": both[1]})
+        if not same:
+            suspects.append(place)
+    differing = differences(*(_only(side, suspects) for side in sides)) if suspects else None
+    return {
+        "job": "audit",
+        "equal": not suspects,
+        "records_left": sum(each["records"] for each in found[0].values()),
+        "records_right": sum(each["records"] for each in found[1].values()),
+        "partitions": partitions,
+        "differences": _told(differing) if differing is not None else [],
+    }
+
+
+def _records(spark: SparkSession, side: Source | str, topics: Sequence[str], allow_gaps: bool) -> DataFrame:
+    if isinstance(side, str):
+        return archive.read(spark, side, topics)
+    with Cluster(side.settings) as cluster:
+        spans = cluster.ends(kafka.existing(cluster, topics, side.bootstrap), committed=True)
+    return kafka.read(spark, side, spans, allow_gaps=allow_gaps)
+
+
+def _renamed(records: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    back = {new: old for old, new in names.items() if new != old}
+    return records.replace(back, subset=["topic"]) if back else records
+
+
+def _same(left: Mapping[str, Any] | None, right: Mapping[str, Any] | None) -> bool:
+    if left is None or right is None:
+        return False
+    same: bool = (left["records"], left["checksum"]) == (right["records"], right["checksum"])
+    return same and not left["duplicates"] and not right["duplicates"]
+
+
+def _only(side: DataFrame, places: Sequence[tuple[str, int]]) -> DataFrame:
+    spark = side.sparkSession
+    wanted = spark.createDataFrame(list(places), "topic string, partition int")
+    return side.join(f.broadcast(wanted), list(PLACE), "left_semi")
+
+
+# ---- DataFrame -> DataFrame
+
+
+def digest(records: DataFrame, *, timestamps: bool = True) -> DataFrame:
+    """Topic, partition, offset, and a 128-bit `digest` of each record."""
+    parts: list[Column] = [f.col("timestamp").cast("double").cast("string") if timestamps else f.lit("")]
+    headers = f.to_json(f.transform("headers", lambda each: f.struct(each["key"], f.hex(each["value"]))))
+    parts += [f.hex("key"), f.hex("value"), f.when(f.size("headers") > 0, headers)]
+    # one text a record, null unlike empty; MD5 is for accidents, not for adversaries
+    text = f.concat_ws("|", *(f.coalesce(part, f.lit("-")) for part in parts))
+    return records.select(*PLACE, "offset", f.md5(text).alias("digest"))
+
+
+def facts(digests: DataFrame) -> DataFrame:
+    """A row for each partition: records, first and last offset, gaps (how many, and offsets missing in them),
+    duplicates (offsets seen again), and a checksum of all digests in order."""
+    window = Window.partitionBy(*PLACE).orderBy("offset")
+    ranked = digests.withColumn("_rank", f.row_number().over(window)).withColumn(
+        "_step", f.col("offset") - f.lag("offset").over(window)
+    )
+    mixed = f.xxhash64("_rank", "digest")
+    return (
+        ranked.groupBy(*PLACE)
+        .agg(
+            f.count("*").alias("records"),
+            f.min("offset").alias("first"),
+            f.max("offset").alias("last"),
+            f.count_if(f.col("_step") > 1).alias("gaps"),
+            f.coalesce(f.sum(f.when(f.col("_step") > 1, f.col("_step") - 1)), f.lit(0)).alias("missing"),
+            f.count_if(f.col("_step") == 0).alias("duplicates"),
+            f.bit_xor(mixed).alias("_xor"),
+            f.sum(mixed.cast("decimal(38,0)")).alias("_sum"),
+        )
+        .select("*", f.md5(f.concat_ws("|", "_xor", "_sum")).alias("checksum"))
+        .drop("_xor", "_sum")
+    )
+
+
+def differences(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Runs of offsets that differ: topic, partition, kind, first, last, records.
+
+    left, right: digests. kind: `missing` (offsets of the left, that the right does not have), `extra` (offsets of the
+    right), `changed` (same offset, other record), `moved` (offsets of the left whose record comes too early or too late
+    on the right).
+    """
+    nth = Window.partitionBy(*PLACE, "digest").orderBy("offset")
+    both = [
+        side.withColumn("_nth", f.row_number().over(nth)).withColumnRenamed("offset", name)
+        for side, name in ((left, "left"), (right, "right"))
+    ]
+    paired = both[0].join(both[1], [*PLACE, "digest", "_nth"], "full_outer")
+    single = paired.where(f.col("left").isNull() | f.col("right").isNull())
+    one = single.select(*PLACE, f.coalesce("left", "right").alias("offset"), f.col("left").isNotNull().alias("_mine"))
+    kinds = one.groupBy(*PLACE, "offset").agg(f.bool_or("_mine").alias("_l"), f.bool_or(~f.col("_mine")).alias("_r"))
+    kind = f.when(f.col("_l") & f.col("_r"), "changed").when(f.col("_l"), "missing").otherwise("extra")
+    unpaired = kinds.select(*PLACE, kind.alias("kind"), "offset")
+    before = Window.partitionBy(*PLACE).orderBy("left")
+    high = f.max("right").over(before.rowsBetween(Window.unboundedPreceding, -1))
+    matched = paired.where(f.col("left").isNotNull() & f.col("right").isNotNull())
+    moved = matched.withColumn("_high", high).where(f.col("right") < f.col("_high"))
+    return runs(unpaired.unionByName(moved.select(*PLACE, f.lit("moved").alias("kind"), f.col("left").alias("offset"))))
+
+
+def runs(offsets: DataFrame) -> DataFrame:
+    """Offsets (topic, partition, kind, offset) as ranges: first, last, records."""
+    order = Window.partitionBy(*PLACE, "kind").orderBy("offset")
+    grouped = offsets.withColumn("_run", f.col("offset") - f.row_number().over(order))
+    return (
+        grouped.groupBy(*PLACE, "kind", "_run")
+        .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("*").alias("records"))
+        .drop("_run")
+    )
+
+
+def _told(found: DataFrame) -> list[dict[str, Any]]:
+    """The first ranges of each partition and kind, and how many records all of them have."""
+    place = Window.partitionBy(*PLACE, "kind")
+    numbered = found.withColumn("_n", f.row_number().over(place.orderBy("first"))).withColumn(
+        "_all", f.sum("records").over(place)
+    )
+    rows = numbered.where(f.col("_n") <= SHOWN).orderBy(*PLACE, "kind", "first").collect()
+    told: dict[tuple[str, int, str], dict[str, Any]] = {}
+    for row in rows:
+        entry = told.setdefault(
+            (row.topic, row.partition, row.kind),
+            {"topic": row.topic, "partition": row.partition, "kind": row.kind, "records": row["_all"], "offsets": []},
+        )
+        entry["offsets"].append(str(row.first) if row.first == row.last else f"{row.first}-{row.last}")
+    return list(told.values())

@@ -1,0 +1,180 @@
+"""`replay`: an archive back into topics, with keys, values, headers, timestamps, and the order of each partition.
+
+A replay is known by what it replays and where to; its state (producer id, offsets where it began) is kept beside the
+archive. Started again after it was stopped, it goes on; after it has ended, it finds nothing left to write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import archive
+from kbroker.pipeline.columns import Producer
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.wire import Cluster, Place
+from kbroker.pipeline.write import Task, written
+
+Summary = dict[str, Any]
+KEPT = {"retention.ms": "-1"}
+"""Of a topic that a replay makes: archived records are old, and the default retention would delete them at once."""
+
+
+def replay(
+    spark: SparkSession,
+    target: Source,
+    folder: str,
+    *,
+    topics: Mapping[str, str] | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    keys: str | None = None,
+    rekey: bool = False,
+    partitions: int | None = None,
+    rate: float | None = None,
+    codec: str = "none",
+    state: str | None = None,
+) -> Summary:
+    """Replay an archive. topics: archived name -> name at the target; None for all, by their own names.
+
+    since, until: ms; records from `since` on and before `until`. keys: a file with a key a line. rekey: choose
+    partitions by key as Kafka's producer does, of `partitions` if the topic is new. rate: records a second in all.
+    """
+    renamed = dict(topics or {})
+    frame = selected(archive.read(spark, folder, list(renamed)), since=since, until=until)
+    if keys is not None:
+        frame = with_keys(frame, spark.read.text(keys))
+    names = {row.topic: row.partitions for row in _sizes(frame).collect()}
+    store = Storage(spark, state or f"{folder.rstrip('/')}/_replays")
+    wanted = [target.bootstrap, sorted(renamed.items()), since, until, keys, rekey, partitions]
+    name = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16] + ".json"
+    with Cluster(target.settings) as cluster:
+        counts = {}
+        for old, needed in sorted(names.items()):
+            new = renamed.get(old, old)
+            if not cluster.has(new):
+                cluster.create(new, partitions or needed, KEPT)
+            counts[new] = cluster.partitions(new)
+            if not rekey and counts[new] < needed:
+                raise PipelineError(
+                    f"{new} at {target.bootstrap} has {counts[new]} partitions, {old} was archived with {needed}: add "
+                    "partitions, or let keys choose them (--rekey)"
+                )
+        producer, bases = _state(store, name, cluster, list(counts))
+    placed = renamed_topics(frame, renamed)
+    ordered = by_key(placed, counts) if rekey else by_partition(placed, len(bases))
+    tasks = max(1, len(bases))
+    done = written(ordered, Task(target.settings, producer, bases, rate / tasks if rate else None, codec))
+    rows = done.groupBy("topic").agg(f.sum("records").alias("records"), f.sum("appended").alias("appended")).collect()
+    found = {row.topic: {"records": row.records, "written": row.appended} for row in rows}
+    return {
+        "job": "replay",
+        "to": target.bootstrap,
+        "records": sum(each["records"] for each in found.values()),
+        "written": sum(each["written"] for each in found.values()),
+        "topics": found,
+    }
+
+
+def _state(store: Storage, name: str, cluster: Cluster, topics: Sequence[str]) -> tuple[Producer, dict[Place, int]]:
+    """Who writes from where: as the first run of this replay had it."""
+    if store.exists(name):
+        known = store.read_json(name)
+        return Producer(*known["producer"]), {(topic, index): base for topic, index, base in known["bases"]}
+    producer = cluster.producer()
+    bases = {place: end.end for place, end in cluster.ends(topics).items()}
+    store.write_json(name, {"producer": list(producer), "bases": [[*place, base] for place, base in bases.items()]})
+    return producer, bases
+
+
+# ---- DataFrame -> DataFrame
+
+
+def selected(records: DataFrame, *, since: int | None, until: int | None) -> DataFrame:
+    """Records from `since` on and before `until`, in ms since 1970."""
+    if since is not None:
+        records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(since)))
+    if until is not None:
+        records = records.where(f.col("timestamp") < f.timestamp_millis(f.lit(until)))
+    return records
+
+
+def with_keys(records: DataFrame, keys: DataFrame) -> DataFrame:
+    """Records whose key is one of these; keys: a column `value` of text."""
+    wanted = keys.select(f.col("value").cast("binary").alias("key")).distinct()
+    return records.join(wanted, "key", "left_semi")
+
+
+def renamed_topics(records: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Records under their topics' new names."""
+    topic = f.col("topic")
+    for old, new in names.items():
+        if old != new:
+            topic = f.when(f.col("topic") == old, new).otherwise(topic)
+    return records.withColumn("topic", topic)
+
+
+def by_partition(records: DataFrame, places: int) -> DataFrame:
+    """Each partition's records in one task, in order."""
+    return records.repartition(max(1, min(places, 64)), "topic", "partition").sortWithinPartitions(
+        "topic", "partition", "offset"
+    )
+
+
+def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
+    """Records on the partition that their key has at the target, in an order that keeps that of each source partition.
+
+    Between source partitions the order is by time: by the latest timestamp so far, for a late record must not
+    overtake what lay before it. Records without a key are spread by their offset.
+    """
+    before = Window.partitionBy("topic", "partition").orderBy("offset")
+    timed = records.withColumn("_so_far", f.max("timestamp").over(before)).withColumn("_source", f.col("partition"))
+
+    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            index = batch.schema.get_field_index("partition")
+            yield batch.set_column(index, "partition", _placed(batch, partitions))
+
+    placed = timed.mapInArrow(place, timed.schema)
+    ordered = placed.repartition(max(1, min(sum(partitions.values()), 64)), "topic", "partition")
+    return ordered.sortWithinPartitions("topic", "partition", "_so_far", "_source", "offset")
+
+
+def _placed(batch: pa.RecordBatch, partitions: Mapping[str, int]) -> pa.Array:
+    topics, keys = batch.column("topic").dictionary_encode(), batch.column("key").dictionary_encode()
+    counts = np.array([partitions[each] for each in topics.dictionary.to_pylist()], np.int64)[topics.indices.to_numpy()]
+    offsets = batch.column("offset").to_numpy()
+    if not len(keys.dictionary):
+        return pa.array((offsets % counts).astype(np.int32))
+    hashes = np.array([murmur2(each) & 0x7FFFFFFF for each in keys.dictionary.to_pylist()], np.int64)
+    absent = keys.is_null().to_numpy(zero_copy_only=False)
+    hashed = hashes[keys.indices.fill_null(0).to_numpy()]
+    return pa.array(np.where(absent, offsets, hashed) % counts, pa.int64()).cast(pa.int32())
+
+
+def murmur2(data: bytes) -> int:
+    """The 32 bits by which Kafka's default partitioner chooses: MurmurHash2 with seed 0x9747b28c (KIP-480)."""
+    mask, multiplier, size = 0xFFFFFFFF, 0x5BD1E995, len(data)
+    value = (0x9747B28C ^ size) & mask
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        value = (value * multiplier & mask) ^ word
+    if whole < size:
+        value = (value ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    value = (value ^ value >> 13) * multiplier & mask
+    return value ^ value >> 15
+
+
+def _sizes(records: DataFrame) -> DataFrame:
+    return records.groupBy("topic").agg((f.max("partition") + 1).alias("partitions"))

@@ -1,0 +1,71 @@
+"""One Spark session for a job: its settings, its noise, its end.
+
+Called by the command line and by tests. The JVM's own error stream goes to a file, for a user sees one line; the file
+is named in it. A session given to a job by somebody else is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kbroker.pipeline import jars
+from kbroker.pipeline.errors import PipelineError
+
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",  # dates of the archive are the same everywhere
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic called 007 keeps its zeros
+}
+
+
+def start(
+    master: str = "local[*]", *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the connector. conf: Spark's settings beyond, or instead of, ours. Raises PipelineError."""
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    settings = {**ALWAYS, **(LOCAL if master.startswith("local") else {}), **jars.settings(jar_folder), **(conf or {})}
+    builder = SparkSession.builder.master(master).appName("kbroker pipeline")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _quiet() as log:
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            tail = [line for line in Path(log).read_text(errors="replace").splitlines() if line.strip()][-1:]
+            raise PipelineError(
+                f"Spark does not start on {master}: {' '.join(tail) or error} (all of it: {log})"
+            ) from error
+    return spark
+
+
+@contextmanager
+def _quiet() -> Iterator[str]:
+    """What is started in here inherits a file as its error stream."""
+    handle, path = tempfile.mkstemp(prefix="kbroker-pipeline-", suffix=".log")
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(handle, 2)
+    try:
+        yield path
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(handle)

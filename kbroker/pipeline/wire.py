@@ -1,0 +1,473 @@
+"""A small client of Kafka's protocol: what topics there are, where they begin and end, fetching, appending, groups.
+
+Used by the driver to look before it reads, and by tasks on the workers to fetch log bytes and to append batches with
+timestamps and sequence numbers that Spark's connector cannot set. Made of `protocol` and a socket; each call asks the
+partition's leader and asks again while an error is one that passes. Plain text only, or TLS as --option has it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from kbroker.pipeline.columns import Producer, last_offset
+from kbroker.pipeline.errors import PipelineError
+from protocol.apis import BY_KEY
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header, parse_response_header
+from protocol.message import Message
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+)
+from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
+from protocol.messages.handshake import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.transactions import InitProducerIdRequest
+
+EARLIEST, LATEST = -2, -1
+CONNECT_S, ANSWER_S = 10.0, 60.0
+PATIENCE_S = 60.0
+"""How long a call is repeated while its error is one that passes: a broker may be starting again."""
+IN_FLIGHT = 4
+"""Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
+FETCH_BYTES = 8 << 20
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 18: 0, 19: 4, 22: 1}
+"""The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Settings(NamedTuple):
+    """Where a cluster is. bootstrap: host:port, several with commas. security: PLAINTEXT or SSL. ca_file: for SSL."""
+
+    bootstrap: str
+    security: str = "PLAINTEXT"
+    ca_file: str | None = None
+    client_id: str = "kbroker-pipeline"
+
+    @classmethod
+    def of(cls, bootstrap: str, options: Mapping[str, str]) -> Settings:
+        """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
+        security = options.get("security.protocol", "PLAINTEXT").upper()
+        if security not in ("PLAINTEXT", "SSL"):
+            raise PipelineError(f"security.protocol={security}: this job speaks PLAINTEXT and SSL")
+        client_id = options.get("client.id", "kbroker-pipeline")
+        return cls(bootstrap, security, options.get("ssl.truststore.location"), client_id)
+
+
+class PartitionEnd(NamedTuple):
+    """Where a partition begins and ends: offsets of the first record and behind the last."""
+
+    start: int
+    end: int
+
+
+class AnswerError(PipelineError):
+    """A broker answered with an error. code: which."""
+
+    def __init__(self, code: int, what: str) -> None:
+        self.code = ErrorCode.of(code)
+        super().__init__(f"{what}: {self.code.name}: {self.code.message}")
+
+
+class Connection:
+    """One connection to one broker; requests may be sent before earlier ones are answered."""
+
+    def __init__(self, settings: Settings, host: str, port: int) -> None:
+        """Raises OSError."""
+        self._settings, self.address = settings, f"{host}:{port}"
+        plain = socket.create_connection((host, port), timeout=CONNECT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if settings.security == "SSL":
+            context = ssl.create_default_context(cafile=settings.ca_file)
+            plain = context.wrap_socket(plain, server_hostname=host)
+        self._socket = plain
+        self._socket.settimeout(ANSWER_S)
+        self._count = 0
+        self._waiting: deque[tuple[type[Message], int]] = deque()
+        self._served: dict[int, int] = {}
+        answer = self.ask(ApiVersionsRequest(client_software_name="kbroker", client_software_version="1"))
+        self._served = {each.api_key: each.max_version for each in answer.api_keys}
+
+    def send(self, request: Message) -> None:
+        """Without waiting. Raises OSError."""
+        assert request.api is not None
+        version = min(_HIGHEST[request.api], self._served.get(request.api, _HIGHEST[request.api]))
+        self._count += 1
+        header = encode_request_header(type(request), version, self._count, self._settings.client_id)
+        body = request.encode(version)
+        self._waiting.append((BY_KEY[request.api].response, version))
+        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet. Raises OSError."""
+        response, version = self._waiting.popleft()
+        frame = self._exactly(struct.unpack(">i", self._exactly(4))[0])
+        _, start = parse_response_header(response, version, memoryview(frame))
+        return response.decode(memoryview(frame)[start:], version)
+
+    def ask(self, request: Message) -> Any:
+        """Send, and wait for the answer. Raises OSError."""
+        self.send(request)
+        return self.receive()
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, got = memoryview(data), 0
+        while got < size:
+            count = self._socket.recv_into(view[got:])
+            if not count:
+                raise ConnectionError(f"{self.address} hung up")
+            got += count
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+class Cluster:
+    """A cluster as a client sees it; a context manager. One thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._connections: dict[int, Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[Place, int] = {}
+        self._partitions: dict[str, int] = {}
+        self._connections[-1] = self._first()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _first(self) -> Connection:
+        problems = []
+        for address in self._settings.bootstrap.split(","):
+            host, port = split_address(address)
+            try:
+                return Connection(self._settings, host, port)
+            except OSError as error:
+                problems.append(f"{address.strip()}: {error.strerror or error}")
+        raise PipelineError(f"no broker answers at {'; '.join(problems)}. Start it, or name another: HOST:PORT")
+
+    # ---- topics
+
+    def topics(self) -> list[str]:
+        """The names of all topics that are not the brokers' own."""
+        answer = self._connections[-1].ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        return sorted(each.name for each in answer.topics if not each.is_internal)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. Raises PipelineError if there is no such topic."""
+        if topic not in self._partitions:
+            self.look([topic])
+        return self._partitions[topic]
+
+    def has(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        try:
+            self.partitions(topic)
+        except AnswerError as error:
+            if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                return False
+            raise
+        return True
+
+    def look(self, topics: Iterable[str]) -> None:
+        """Learn who leads the topics' partitions. Raises AnswerError."""
+        asked = [MetadataRequestTopic(name=topic) for topic in topics]
+        answer = self._connections[-1].ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        for topic in answer.topics:
+            if topic.error_code:
+                raise AnswerError(topic.error_code, f"topic {topic.name} at {self._settings.bootstrap}")
+            self._partitions[topic.name] = len(topic.partitions)
+            for each in topic.partitions:
+                self._leaders[topic.name, each.partition_index] = each.leader_id
+
+    def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        """Make a topic with the cluster's default number of replicas, and wait until it can be used."""
+        given = [CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
+        wanted = CreatableTopic(
+            name=topic, num_partitions=partitions, replication_factor=-1, assignments=[], configs=given
+        )
+        result = self._at_controller(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics[0]
+        if result.error_code:
+            raise AnswerError(
+                result.error_code, f"topic {topic} cannot be made ({result.error_message or 'no reason'})"
+            )
+        self._repeat(lambda: self.look([topic]), [topic])
+
+    def _at_controller(self, request: Message) -> Any:
+        answer = self._connections[-1].ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        node = answer.controller_id
+        return self._to(node if node in self._brokers else -1).ask(request)
+
+    # ---- offsets and records
+
+    def offsets(self, places: Sequence[Place], timestamp: int, *, committed: bool = False) -> dict[Place, int]:
+        """An offset of each place. timestamp: EARLIEST, LATEST, or ms: the first record not before it, -1 for none.
+
+        committed: LATEST ends before the first transaction that is open.
+        """
+        ask = self._offset
+        return {place: self._repeat(partial(ask, place, timestamp, committed), [place[0]]) for place in places}
+
+    def _offset(self, place: Place, timestamp: int, committed: bool) -> int:
+        partition = ListOffsetsPartition(partition_index=place[1], timestamp=timestamp)
+        topic = ListOffsetsTopic(name=place[0], partitions=[partition])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[topic])
+        found = self._leader(place).ask(request).topics[0].partitions[0]
+        if found.error_code:
+            raise AnswerError(found.error_code, f"{place[0]}-{place[1]}")
+        return int(found.offset)
+
+    def ends(self, topics: Iterable[str], *, committed: bool = False) -> dict[Place, PartitionEnd]:
+        """Where each partition of the topics begins and ends now."""
+        places = [(topic, index) for topic in topics for index in range(self.partitions(topic))]
+        first, last = self.offsets(places, EARLIEST), self.offsets(places, LATEST, committed=committed)
+        return {place: PartitionEnd(first[place], last[place]) for place in places}
+
+    def fetch(self, place: Place, offset: int, *, committed: bool = False, wait_ms: int = 500) -> Any:
+        """The answer for one partition, from `offset` on; its `records` may be empty. Raises AnswerError."""
+        partition = FetchPartition(partition=place[1], fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=place[0], partitions=[partition])],
+        )
+
+        def fetched() -> Any:
+            answer = self._leader(place).ask(request)
+            found = answer.responses[0].partitions[0]
+            if answer.error_code or found.error_code:
+                raise AnswerError(answer.error_code or found.error_code, f"{place[0]}-{place[1]} at offset {offset}")
+            return found
+
+        return self._repeat(fetched, [place[0]])
+
+    # ---- groups
+
+    def groups(self) -> list[str]:
+        """The ids of all groups of all brokers."""
+        self.look([])
+        found = set()
+        for node in self._brokers:
+            answer = self._to(node).ask(ListGroupsRequest())
+            found |= {each.group_id for each in answer.groups if each.protocol_type in ("", "consumer")}
+        return sorted(found)
+
+    def committed(self, group: str) -> dict[Place, int]:
+        """All that a group has committed."""
+        answer = self._coordinator(group).ask(OffsetFetchRequest(group_id=group, topics=None))
+        if answer.error_code:
+            raise AnswerError(answer.error_code, f"group {group}")
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        """Commit for a group that has no members. Raises AnswerError."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            entry = OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+            topics.setdefault(topic, []).append(entry)
+        asked = [OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()]
+        answer = self._coordinator(group).ask(OffsetCommitRequest(group_id=group, topics=asked))
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise AnswerError(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
+
+    def _coordinator(self, group: str) -> Connection:
+        def found() -> Connection:
+            answer = self._connections[-1].ask(FindCoordinatorRequest(key=group, key_type=0))
+            if answer.error_code:
+                raise AnswerError(answer.error_code, f"group {group}")
+            self._brokers[answer.node_id] = (answer.host, answer.port)
+            return self._to(answer.node_id)
+
+        return self._repeat(found, [])
+
+    # ---- writing
+
+    def producer(self) -> Producer:
+        """A producer id that nobody has had."""
+
+        def given() -> Producer:
+            answer = self._connections[-1].ask(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            )
+            if answer.error_code:
+                raise AnswerError(answer.error_code, "no producer id")
+            return Producer(answer.producer_id, answer.producer_epoch)
+
+        return self._repeat(given, [])
+
+    def append(self, place: Place, batches: Iterable[bytes | bytearray]) -> tuple[int, int]:
+        """Append batches in order, acks=all, several on the way at a time; first offset and how many batches.
+
+        Batches of an idempotent producer are there once, whatever breaks in between. Raises AnswerError, and
+        PipelineError after a minute without an answer.
+        """
+        waiting: deque[bytes | bytearray] = deque()  # sent, not answered
+        first, count, source, ended = -1, 0, iter(batches), False
+        sent = 0  # of those waiting, on this connection
+        trouble: float | None = None
+        while True:
+            try:
+                line = self._leader(place)
+                while not ended and sent == len(waiting) < IN_FLIGHT:
+                    batch = next(source, None)
+                    if batch is None:
+                        ended = True
+                        break
+                    waiting.append(batch)
+                    line.send(_produce(place, batch))
+                    sent += 1
+                while sent < len(waiting):
+                    line.send(_produce(place, waiting[sent]))
+                    sent += 1
+                if not waiting:
+                    return first, count
+                base = _appended(place, line.receive())
+                waiting.popleft()
+                sent -= 1
+                first, count, trouble = (base if count == 0 else first), count + 1, None
+            except (OSError, AnswerError) as error:
+                if isinstance(error, AnswerError) and not error.code.retriable:
+                    raise
+                trouble = self._again(error, trouble, [place[0]])
+                sent = 0
+
+    # ---- connections
+
+    def _leader(self, place: Place) -> Connection:
+        if place not in self._leaders:
+            self.look([place[0]])
+        if place not in self._leaders:
+            raise AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place[0]}-{place[1]}")
+        return self._to(self._leaders[place])
+
+    def _to(self, node: int) -> Connection:
+        if node not in self._connections:
+            if node not in self._brokers:
+                raise AnswerError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node}")
+            self._connections[node] = Connection(self._settings, *self._brokers[node])
+        return self._connections[node]
+
+    def _repeat(self, call: Callable[[], Any], topics: Sequence[str]) -> Any:
+        """The call's result, repeated while its errors are of those that pass."""
+        trouble: float | None = None
+        while True:
+            try:
+                return call()
+            except (OSError, AnswerError) as error:
+                if isinstance(error, AnswerError) and not error.code.retriable:
+                    raise
+                if (
+                    isinstance(error, AnswerError)
+                    and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    and not trouble
+                ):
+                    trouble = time.monotonic() - PATIENCE_S + 5  # a new topic takes a moment, a missing one stays away
+                trouble = self._again(error, trouble, topics)
+
+    def _again(self, error: Exception, trouble: float | None, topics: Sequence[str]) -> float:
+        """Connect anew. trouble: since when it goes wrong, None if it has just begun. Raises PipelineError."""
+        now = time.monotonic()
+        since = now if trouble is None else trouble
+        if now - since > PATIENCE_S:
+            if isinstance(error, AnswerError):
+                raise error
+            raise PipelineError(
+                f"the broker at {self._settings.bootstrap} does not answer any more ({error}): start it, then start "
+                "this job again; it goes on where it stopped"
+            ) from error
+        threading.Event().wait(0.2)
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        try:
+            self._connections[-1] = self._first()
+            self.look(topics)
+        except (OSError, PipelineError) as again:
+            if -1 not in self._connections:
+                return self._again(OSError(str(again)), since, topics)
+        return since
+
+
+def _produce(place: Place, batch: bytes | bytearray) -> ProduceRequest:
+    data = PartitionProduceData(index=place[1], records=batch)
+    return ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=place[0], partition_data=[data])]
+    )
+
+
+def _appended(place: Place, answer: Any) -> int:
+    found = answer.responses[0].partition_responses[0]
+    if found.error_code and found.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        what = f"{place[0]}-{place[1]} refuses records"
+        raise AnswerError(found.error_code, f"{what} ({found.error_message})" if found.error_message else what)
+    return int(found.base_offset)
+
+
+def chunks(
+    cluster: Cluster, place: Place, start: int, end: int, *, committed: bool
+) -> Iterator[tuple[memoryview, list[tuple[int, int]]]]:
+    """Log bytes that hold the records from `start` up to, not with, `end`, with the aborted transactions in each.
+
+    Raises AnswerError, OFFSET_OUT_OF_RANGE among them; PipelineError where nothing comes that should be there.
+    """
+    offset = start
+    idle = 0
+    while offset < end:
+        found = cluster.fetch(place, offset, committed=committed)
+        data = memoryview(found.records or b"")
+        last = last_offset(data)
+        if last is None or last < offset:
+            idle += 1
+            if idle > 20:
+                raise PipelineError(
+                    f"{place[0]}-{place[1]}: nothing comes from offset {offset} on, {end} being the end"
+                )
+            continue
+        idle = 0
+        yield data, [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
+        offset = last + 1
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host:port apart. Raises PipelineError."""
+    found = re.fullmatch(r"\s*(\[[^\]]+\]|[^:\s/]+):(\d{1,5})\s*", address)
+    if not found:
+        raise PipelineError(f"{address!r} is no HOST:PORT")
+    return found[1].strip("[]"), int(found[2])

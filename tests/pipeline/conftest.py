@@ -1,0 +1,86 @@
+"""One Spark session and one broker for all tests of the pipeline.
+
+They are a stage of their own in scripts/test, which installs the extra; where it is missing these files are left out,
+and pytest's first lines say so.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ABSENT = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
+_ABSENT += [name for name in ("java", "mvn") if shutil.which(name) is None]
+collect_ignore_glob = ["test_*.py"] if _ABSENT else []
+
+
+def pytest_report_header() -> list[str]:
+    return [f"tests/pipeline is left out: not installed: {', '.join(_ABSENT)}"] if _ABSENT else []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.java)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session: two threads, a JVM that starts soon and stays small."""
+    from compat_tests import environments
+    from kbroker.pipeline import jars, session
+
+    pom = Path(jars.__file__).with_name("connector.pom.xml")
+    folder = environments.spark_jars(pom, "pipeline-jars-4.2.0")[0].parent
+    small = {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    started = session.start("local[2]", jar_folder=str(folder), conf=small)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A kbroker."""
+    from tests.processes import BrokerProcess
+
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@pytest.fixture
+def source(broker: Any) -> Any:
+    """The broker as jobs are told of it."""
+    from kbroker.pipeline.kafka import Source
+
+    return Source(f"127.0.0.1:{broker.port}")
+
+
+@pytest.fixture
+def cluster(source: Any) -> Iterator[Any]:
+    """A client of the broker."""
+    from kbroker.pipeline.wire import Cluster
+
+    with Cluster(source.settings) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, _serial: Iterator[int]) -> str:
+    """A name that no other test uses."""
+    return f"t{next(_serial)}"
+
+
+@pytest.fixture(scope="session")
+def _serial() -> Iterator[int]:
+    return iter(range(1, 10**6))

@@ -1,0 +1,51 @@
+"""Records to put into topics, and DataFrames of records, for the tests of the pipeline."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kbroker.pipeline.kafka import RECORDS
+from kbroker.pipeline.wire import Cluster
+from protocol.records import Record
+from protocol.records.content import build_batch
+
+T0 = 1_700_000_000_000
+KEEP = {"retention.ms": "-1"}  # the records are old
+
+
+def records(count: int, seed: int = 1) -> list[Record]:
+    """Skewed keys, late timestamps, nulls, empties, headers."""
+    chance = random.Random(seed)
+    made = []
+    for index in range(count):
+        key = None if index % 7 == 0 else b"key-%d" % int(chance.paretovariate(0.8) % 50)
+        value = None if index % 11 == 1 and key else b"" if index % 13 == 0 else b'{"number": %d}' % index
+        time = T0 + 1000 * index - (3_600_000 if index % 50 == 49 else 0)
+        headers = ((b"trace", b"%d" % index), (b"none", None)) if index % 5 == 0 else ()
+        made.append(Record(index, time, key, value, headers))
+    return made
+
+
+def fill(cluster: Cluster, topic: str, partitions: Sequence[Sequence[Record]], codec_id: int = 0) -> None:
+    """Make a topic with these records in its partitions, 100 a batch."""
+    if not cluster.has(topic):
+        cluster.create(topic, len(partitions), KEEP)
+    for index, content in enumerate(partitions):
+        runs = [content[at : at + 100] for at in range(0, len(content), 100)]
+        batches = [
+            build_batch([each._replace(offset=place) for place, each in enumerate(run)], codec_id=codec_id)
+            for run in runs
+        ]
+        cluster.append((topic, index), batches)
+
+
+def frame(spark: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
+    """A DataFrame of records: (topic, partition, offset, timestamp in ms, key, value), headers null."""
+    shown = [
+        (topic, partition, offset, datetime.fromtimestamp(ms / 1000, UTC), 0, key, value, None)
+        for topic, partition, offset, ms, key, value in rows
+    ]
+    return spark.createDataFrame(shown, RECORDS)

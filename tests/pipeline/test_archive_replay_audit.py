@@ -1,0 +1,241 @@
+"""Topics to an archive, an archive to topics, and the audit of both: end to end, and each transform by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.pipeline import archive, audit, replay
+from kbroker.pipeline.errors import PipelineError, explain
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.wire import Cluster
+from tests.pipeline.given import T0, fill, frame, records
+from tests.processes import BrokerProcess
+
+
+def archived(spark: Any, source: Source, topic: str, folder: Path, **given: Any) -> Any:
+    return archive.archive(spark, source, [topic], str(folder), until_now=True, **given)
+
+
+def equal(spark: Any, left: Any, right: Any, topic: str, copy: str) -> bool:
+    return bool(audit.audit(spark, left, right, {topic: copy})["equal"])
+
+
+def test_what_is_archived_and_replayed_is_what_there_was(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    for codec_id in range(5):  # each codec in turn, into the same partitions
+        fill(cluster, topic, [records(300, seed) for seed in range(2)], codec_id)
+    archived(spark, source, topic, tmp_path / "archive")
+    replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"}, codec="zstd")
+    found = audit.audit(spark, source, source, {topic: f"{topic}-copy"})
+    assert (found["equal"], found["records_left"], found["records_right"]) == (True, 3000, 3000)
+
+
+def test_an_archive_goes_on_where_it_stopped_and_compaction_changes_nothing(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(200)])
+    archived(spark, source, topic, tmp_path / "archive")
+    fill(cluster, topic, [records(100)])
+    assert archived(spark, source, topic, tmp_path / "archive")["records"] == 100
+    compaction = archive.compact_files(spark, str(tmp_path / "archive"))
+    assert compaction["files_after"] < compaction["files_before"]
+    assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
+
+
+def test_a_batch_cut_off_before_its_files_were_in_place_is_finished_once(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(200)])
+    archived(spark, source, topic, tmp_path / "archive")
+    store = Storage(spark, str(tmp_path / "archive"))
+    for staged, final in archive.manifests(store)[0]["files"]:  # as a crash after the manifest leaves it
+        store.move(final, staged)
+    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
+    assert archived(spark, source, topic, tmp_path / "archive")["records"] == 0
+
+
+def test_files_of_a_batch_without_a_manifest_are_not_there(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(200)])
+    archived(spark, source, topic, tmp_path / "archive")
+    half = tmp_path / "archive" / "_staging" / "batch-1" / "kind=records" / f"topic={topic}" / "date=2023-11-14"
+    half.mkdir(parents=True)
+    (half / "part-0.parquet").write_bytes(b"half")
+    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
+
+
+def test_values_that_do_not_decode_are_set_apart_and_replayed_all_the_same(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    broken = [each._replace(value=b"\xff{") if each.offset % 10 == 5 else each for each in records(100)]
+    sound = [each._replace(value=b"{}") if each.value == b"" else each for each in broken]
+    fill(cluster, topic, [sound])
+    found = archived(spark, source, topic, tmp_path / "archive", values="json")
+    assert (found["records"], found["quarantined"]) == (100, 10)
+    assert archive.read(spark, str(tmp_path / "archive"), quarantined=False).count() == 90
+    assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
+
+
+def test_a_replay_that_is_started_again_writes_what_is_missing(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(300), records(200, 2)])
+    archived(spark, source, topic, tmp_path / "archive")
+    names, folder = {topic: f"{topic}-copy"}, str(tmp_path / "archive")
+    assert replay.replay(spark, source, folder, topics=names)["written"] == 500
+    fill(cluster, topic, [records(40, 3), []])
+    archived(spark, source, topic, tmp_path / "archive")
+    assert replay.replay(spark, source, folder, topics=names)["written"] == 40
+    assert equal(spark, source, source, topic, f"{topic}-copy")
+
+
+def test_a_replay_finds_out_that_somebody_else_has_written(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(100)])
+    archived(spark, source, topic, tmp_path / "archive")
+    replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"})
+    fill(cluster, f"{topic}-copy", [records(1)])
+    with pytest.raises(Exception, match="that this job did not write"):
+        replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"})
+
+
+def test_a_replay_by_time_and_key(spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    fill(cluster, topic, [records(300)])
+    archived(spark, source, topic, tmp_path / "archive")
+    (tmp_path / "keys").write_text("key-1\nkey-2\n")
+    window = {"since": T0 + 50_000, "until": T0 + 250_000}
+    name = f"{topic}-part"
+    replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: name}, keys=str(tmp_path / "keys"), **window)
+    wanted = [
+        each
+        for each in records(300)
+        if each.key in (b"key-1", b"key-2") and window["since"] <= each.timestamp < window["until"]
+    ]
+    assert cluster.ends([name])[name, 0].end == len(wanted) > 0
+
+
+def test_re_keyed_records_lie_where_kafkas_producer_puts_them(spark: Any, source: Source) -> None:
+    assert [replay.murmur2(each) for each in (b"21", b"foobar", b"a-little-bit-long-string")] == [
+        (-973932308) & 0xFFFFFFFF,
+        (-790332482) & 0xFFFFFFFF,
+        (-985981536) & 0xFFFFFFFF,
+    ]
+    rows = [("t", 0, index, T0, b"k%d" % (index % 5), None) for index in range(20)]
+    placed = replay.by_key(frame(spark, rows), {"t": 4}).select("partition", "key", "offset").collect()
+    assert {row.key: row.partition for row in placed} == {
+        key: (replay.murmur2(key) & 0x7FFFFFFF) % 4 for key in (b"k0", b"k1", b"k2", b"k3", b"k4")
+    }
+
+
+def test_re_keyed_records_of_a_partition_keep_their_order_even_if_late(spark: Any) -> None:
+    times = [0, 5000, 1000, 6000, 2000]
+    rows = [("t", 0, index, T0 + ms, b"k", b"%d" % index) for index, ms in enumerate(times)]
+    placed = replay.by_key(frame(spark, rows), {"t": 3}).collect()
+    assert [row.offset for row in placed] == [0, 1, 2, 3, 4]
+
+
+# ---- the audit
+
+
+def differences(spark: Any, left: list[Any], right: list[Any]) -> list[tuple[Any, ...]]:
+    sides = [audit.digest(frame(spark, rows)) for rows in (left, right)]
+    rows = audit.differences(*sides).orderBy("kind", "first").collect()
+    return [(row.kind, row["first"], row["last"]) for row in rows]
+
+
+def some(*offsets: int) -> list[Any]:
+    return [("t", 0, offset, T0, b"k", b"value %d" % offset) for offset in offsets]
+
+
+def test_the_audit_tells_what_is_missing_extra_and_changed(spark: Any) -> None:
+    changed = [(*each[:5], b"other") if each[2] == 7 else each for each in some(0, 1, 4, 5, 6, 7)]
+    extra = [("t", 0, 8, T0, b"k", b"new")]
+    assert differences(spark, some(*range(8)), changed + extra) == [
+        ("changed", 7, 7),
+        ("extra", 8, 8),
+        ("missing", 2, 3),
+    ]
+
+
+def test_the_audit_tells_what_has_moved(spark: Any) -> None:
+    swapped = [(*a[:2], b[2], *a[3:]) for a, b in zip(some(0, 2, 1, 3), some(0, 1, 2, 3), strict=True)]
+    assert differences(spark, some(0, 1, 2, 3), swapped) == [("moved", 2, 2)]
+
+
+def test_a_copy_without_the_gaps_is_equal(spark: Any) -> None:
+    rows = some(0, 5, 9)
+    packed = [(*row[:2], index, *row[3:]) for index, row in enumerate(rows)]
+    facts = [audit.facts(audit.digest(frame(spark, each))).collect()[0] for each in (rows, packed)]
+    assert facts[0].checksum == facts[1].checksum
+    assert (facts[0].gaps, facts[0].missing, facts[1].gaps) == (2, 7, 0)
+
+
+def test_the_same_records_in_another_order_are_not_equal(spark: Any) -> None:
+    rows = some(0, 1)
+    turned = [(*a[:2], b[2], *a[3:]) for a, b in zip(rows, rows[::-1], strict=True)]
+    facts = [audit.facts(audit.digest(frame(spark, each))).collect()[0] for each in (rows, turned)]
+    assert facts[0].checksum != facts[1].checksum
+
+
+def test_a_null_is_not_an_empty_value(spark: Any) -> None:
+    rows = [[("t", 0, 0, T0, b"k", value)] for value in (None, b"")]
+    digests = [audit.digest(frame(spark, each)).collect()[0].digest for each in rows]
+    assert digests[0] != digests[1]
+
+
+# ---- bad input
+
+
+def test_a_missing_topic_is_one_line(spark: Any, source: Source, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="has no topic 'nobody'"):
+        archived(spark, source, "nobody", tmp_path / "archive")
+    assert not (tmp_path / "archive").exists()
+
+
+def test_a_damaged_file_of_an_archive_is_named(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(50)])
+    archived(spark, source, topic, tmp_path / "archive")
+    victim = next((tmp_path / "archive" / f"topic={topic}").rglob("*.parquet"))
+    victim.write_bytes(b"no parquet at all")
+    (victim.parent / f".{victim.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever Spark raises
+        replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"})
+    assert f"{victim} is damaged" in explain(caught.value)
+    assert not cluster.has(f"{topic}-copy")
+
+
+def test_records_that_aged_out_before_they_were_archived_are_told(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    from kafka import TopicPartition
+    from kafka.admin import KafkaAdminClient
+
+    fill(cluster, topic, [records(100)])
+    archived(spark, source, topic, tmp_path / "archive")
+    fill(cluster, topic, [records(100)])
+    admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+    admin.delete_records({TopicPartition(topic, 0): 150})
+    admin.close()
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        archived(spark, source, topic, tmp_path / "archive")
+    assert "--allow-gaps" in explain(caught.value)
+    assert archived(spark, source, topic, tmp_path / "archive", allow_gaps=True)["records"] == 50
+
+
+def test_a_broker_that_died_is_told_and_the_job_goes_on_when_it_is_back(spark: Any, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as first:
+        source = Source(f"127.0.0.1:{first.port}")
+        with Cluster(source.settings) as cluster:
+            fill(cluster, "t", [records(100)])
+        archived(spark, source, "t", tmp_path / "archive")
+    with pytest.raises(PipelineError, match="no broker answers at"):
+        archived(spark, source, "t", tmp_path / "archive")
