@@ -10,7 +10,7 @@ has been answered, they are begun at once: a Metadata sent behind a CreateTopics
 not know the topic yet.
 
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
-partitions that moved, replies, what the parts want done next.
+partitions that moved, and the facts that parts have told (`broker/facts.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, Route, load
+from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
@@ -326,23 +327,27 @@ class Core:
     # -- what follows from a step
 
     def _follow(self, now_ms: int) -> None:
-        """Until nothing more follows: look again at what watches what moved, pass on replies, let the parts go on."""
+        """Until nothing more follows: look again at what watches what moved, and heed what was told."""
         broker = self.broker
+        facts = broker.facts
         while True:
-            touched = broker.take_touched()
-            if touched:
+            if broker.replicas.touched:
+                touched = broker.take_touched()
                 if self._purgatory.watched_keys():
                     self._look_again(touched, now_ms)
-                continue
-            replies = broker.take_replies()
-            if replies:
+            elif facts:
                 self._deadline_moved = True
-                for reply in replies:
-                    self._reply(reply.ticket, reply.response)
-            elif not broker.step(now_ms):
-                return
+                self._heed(facts.popleft(), now_ms)
             else:
-                self._deadline_moved = True
+                return
+
+    def _heed(self, fact: object, now_ms: int) -> None:
+        if isinstance(fact, Reply):
+            self._reply(fact.ticket, fact.response)
+        elif isinstance(fact, Touched):
+            self._look_again(fact.keys, now_ms)
+        else:
+            self.broker.handle(fact, now_ms)
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
         responses: list[tuple[Request, Message | Signal]] = []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kbroker import core as core_module
 from kbroker.api.routes import ROUTES, Route, load
+from kbroker.broker.facts import Touched
 from kbroker.core import Channel, Core
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -46,20 +49,8 @@ class Parts:
     strict = False
 
     def __init__(self) -> None:
-        self.touched: list[str] = []
-
-    def take_touched(self) -> list[str]:
-        """What a test has put there."""
-        touched, self.touched = self.touched, []
-        return touched
-
-    def take_replies(self) -> list[object]:
-        """None."""
-        return []
-
-    def step(self, now_ms: int) -> bool:
-        """Nothing to do."""
-        return False
+        self.facts: deque[object] = deque()
+        self.replicas = SimpleNamespace(touched=[])
 
     def expire(self, now_ms: int) -> None:
         """Nothing to do."""
@@ -69,7 +60,7 @@ class Parts:
 
     def handle(self, event: object, now_ms: int) -> None:
         """The event is the key that moved."""
-        self.touched.append(cast(str, event))
+        self.facts.append(Touched([cast(str, event)]))
 
 
 @pytest.fixture

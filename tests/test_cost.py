@@ -35,14 +35,14 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 357,
-    "produce 100 records in a batch": 388,
-    "produce one record to each of 100 partitions": 12633,
-    "produce one record, acks=all": 380,
-    "fetch a log": 440,
-    "fetch at the end, nothing to wait for": 363,
+    "produce one record": 323,
+    "produce 100 records in a batch": 354,
+    "produce one record to each of 100 partitions": 12599,
+    "produce one record, acks=all": 350,
+    "fetch a log": 415,
+    "fetch at the end, nothing to wait for": 337,
 }
-POLL_LINES, SHARED_POLL_LINES = 699, 497
+POLL_LINES, SHARED_POLL_LINES = 671, 487
 
 
 def frames() -> dict[str, bytes]:

@@ -15,17 +15,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from kbroker.broker.broker import Broker, DiskDone
-from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.facts import FactQueue, JobDone
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Channel, Core
-from kbroker.log import LogConfig
-from kbroker.log.background import ManagerConfig
-from kbroker.log.manager import open_logs
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.ports import Region
-from kbroker.replica import Partition, ReplicaManager
+from kbroker.replica import Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.disk import SimDisk
 from kbroker.sim.store import Ensemble
@@ -58,26 +55,25 @@ class World:
         """Put a broker together and wait until it is ready."""
         self._events: deque[object] = deque()
         self._clients: list[Client] = []
-        random = SimRandom(1)
         configs = Configs(BrokerLayers(static=self._settings, alone=ONE_BROKER))
-        self.logs = open_logs(
-            self.disk,
-            random,
-            self.directories,
-            config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
-            cluster_id=CLUSTER,
-            node_id=BROKER,
-            config=ManagerConfig(),
-            now_ms=self.clock.now_ms(),
-            wall_ms=self.clock.wall_ms(),
-        )
-        self.replicas = ReplicaManager(BROKER, self.logs, self.clock, configs)
+        facts = FactQueue()
+        surroundings = Surroundings(self.disk, self.clock, SimRandom(1))
+        self.logs = load_logs(facts, configs, self.directories, surroundings, broker_id=BROKER, cluster_id=CLUSTER)
         for session in list(self.ensemble.sessions):  # of an earlier life, that had no time to end it
             self.ensemble.end_session(session)
         self._store = self.ensemble.connect(self._events.append)
-        endpoints = (Endpoint("PLAINTEXT", 0, "localhost", 9092),)
-        self.plane = ControlPlane(BROKER, configs, self.replicas, self._store, self.clock, random, endpoints, CLUSTER)
-        self.broker = Broker(self.plane, self.logs, self.replicas, self.clock, random, strict=True)
+        self.broker = assemble(
+            facts,
+            configs,
+            self.logs,
+            surroundings,
+            self._store,
+            broker_id=BROKER,
+            cluster_id=CLUSTER,
+            endpoints=(Endpoint("PLAINTEXT", 0, "localhost", 9092),),
+            strict=True,
+        )
+        self.plane, self.replicas = self.broker.plane, self.broker.replicas
         self.core = Core(self.broker, self.clock.now_ms())
         self.settle()
         assert self.plane.ready
@@ -110,7 +106,7 @@ class World:
                 job.run()
             except OSError as failure:
                 error = failure
-            self._events.append(DiskDone(job, error))
+            self._events.append(JobDone(job, error))
         if self._events:
             self.core.handle(self._events.popleft(), self.clock.now_ms())
             return True

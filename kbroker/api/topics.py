@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.api.routes import Route
+from kbroker.broker.facts import Touched
 from kbroker.config import describe_topic
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
@@ -368,12 +369,13 @@ def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
 class AwaitElection:
     """An ElectLeaders: first the controller's turn comes, then the new leaders become known here."""
 
-    __slots__ = ("_changed", "_codes", "_plane", "_request", "_topics", "_version", "deadline_ms")
+    __slots__ = ("_changed", "_codes", "_plane", "_request", "_tell", "_topics", "_version", "deadline_ms")
 
     def __init__(self, request: ElectLeadersRequest, call: Call) -> None:
         self._request = request
         self._version = call.version
         self._plane = plane = call.broker.plane
+        self._tell = call.broker.tell
         self._codes: Mapping[tuple[str, int], ErrorCode] | None = None
         self._changed: Mapping[tuple[str, int], int] = {}
         self._topics = [each.topic for each in request.topic_partitions or ()] or list(plane.cache.topics)
@@ -382,7 +384,7 @@ class AwaitElection:
     def elected(self, codes: Mapping[tuple[str, int], ErrorCode], changed: Mapping[tuple[str, int], int]) -> None:
         """What became of each partition, and who leads those that changed."""
         self._codes, self._changed = codes, changed
-        self._plane.touched.append(self)
+        self._tell(Touched([self]))
 
     @property
     def keys(self) -> Sequence[Hashable]:

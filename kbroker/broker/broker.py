@@ -1,197 +1,144 @@
-"""The parts of one broker, put together: what handlers ask, and what the core turns on behalf of time and the world.
+"""The parts of one broker, put together: what handlers ask, and where facts and time go.
 
-Built by whoever composes a broker (`runtime/node.py`, `sim/world.py`, tests). It decides nothing; it passes time,
-events and what one part found out to the parts that have to know: a replica that became leader to the coordinator, a
-failed directory to the replicas, jobs for the disk to whoever runs them.
+Made by `assembly.py`, driven by `core.py`. It decides nothing: a fact goes to the parts that take facts of its type,
+partitions that moved to the coordinator that keeps its state in them, jobs for the disk to whoever runs them.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from kbroker.broker.facts import Reply
-from kbroker.broker.fetch_sessions import FetchSessions
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS
-from kbroker.config.limits import MOST_FETCH_REGIONS
-from kbroker.coordinator import Happened, Runtime, TopicStore
-from kbroker.coordinator import Reply as CoordinatorReply
-from kbroker.groups import GroupCoordinator, group_shards
+from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
+from kbroker.broker.jobs import Errand
 from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
     from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.coordinators import CoordinatorPart
+    from kbroker.broker.facts import FactQueue, Handler, Part
+    from kbroker.broker.fetch_sessions import FetchSessions
+    from kbroker.broker.jobs import Job, Owner
+    from kbroker.broker.log_care import LogCare
     from kbroker.broker.session import Session
     from kbroker.config import BrokerConfig
-    from kbroker.log.background import Job
+    from kbroker.groups import GroupCoordinator
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
-
-log = logging.getLogger("kbroker.broker")
-groups_log = logging.getLogger("kbroker.groups")
-
-
-class DiskDone:
-    """A job for the disk has ended. error: None if it went well."""
-
-    __slots__ = ("error", "job")
-
-    def __init__(self, job: Job, error: OSError | None) -> None:
-        self.job = job
-        self.error = error
 
 
 class Broker:
     """One broker's parts.
 
-    strict: a failure that nobody foresaw is raised instead of answered; simulations and tests want that. jobs: work for
-    the disk, to be taken, run anywhere, and brought back as a DiskDone event. fetch_regions: of how many partitions the
-    records go into one answer; each may hold a file open until it has left.
+    facts: told, and not yet taken by the core. strict: a failure that nobody foresaw is raised instead of answered;
+    simulations and tests want that. fetch_regions: of how many partitions the records go into one answer; each may hold
+    a file open until it has left. deadline_moved: since the core last asked for `next_deadline_ms`.
     """
 
     def __init__(
         self,
+        facts: FactQueue,
         plane: ControlPlane,
         logs: LogManager,
+        log_care: LogCare,
         replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        coordinators: Sequence[CoordinatorPart],
+        fetch_sessions: FetchSessions,
         clock: Clock,
         random: Random,
         *,
-        strict: bool = False,
-        fetch_regions: int = MOST_FETCH_REGIONS,
+        strict: bool,
+        fetch_regions: int,
     ) -> None:
-        now_ms = clock.now_ms()
-        config = plane.configs.broker
+        self.facts = facts
+        self.tell = facts.append
         self.plane = plane
         self.logs = logs
         self.replicas = replicas
+        self.groups = groups
+        self.fetch_sessions = fetch_sessions
         self.clock = clock
         self.random = random
         self.strict = strict
         self.fetch_regions = fetch_regions
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, random)
-        self._replies: list[Reply] = []
-        store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
-        self.groups = GroupCoordinator(
-            Runtime(
-                CONSUMER_OFFSETS,
-                config.offsets_topic_num_partitions,
-                store,
-                group_shards(config, random, store),
-                self._answer,
-                _group_happened,
-                now_ms,
-            )
-        )
-        self._coordinators = {CONSUMER_OFFSETS: self.groups.runtime}
-        self.jobs: list[Job] = []
-        self.deadline_moved = True  # since the core last asked for `next_deadline_ms`
+        self.deadline_moved = True
+        self._log_care = log_care
+        self._coordinators = {each.topic: each for each in coordinators}
+        self._errands: list[Errand] = []
+        self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
+        self._parts: list[Part] = []
+        self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
+        self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
+        parts: list[Part] = [plane, *coordinators, log_care]
+        for part in parts:
+            self.add(part)
 
     @property
     def config(self) -> BrokerConfig:
         """The settings as they are now: some change while the broker runs."""
         return self.plane.configs.broker
 
-    # -- what the core asks
+    # -- where facts go
 
-    def take_touched(self) -> list[Hashable]:
-        """Everything that moved since the last time: keys of the purgatory."""
-        replicas, plane = self.replicas, self.plane
-        touched: list[Hashable] = []
-        if replicas.touched:
-            moved, replicas.touched = replicas.touched, []
-            for partition in moved:
-                if partition.is_internal and (coordinator := self._coordinators.get(partition.topic)) is not None:
+    def add(self, part: Part) -> None:
+        """One more part that facts and time reach."""
+        self._parts.append(part)
+        for kind, handler in part.handlers.items():
+            self.on(kind, handler)
+
+    def on(self, kind: type, handler: Handler) -> None:
+        """Hand facts of this type to `handler`, too, after those that came before."""
+        self._handlers.setdefault(kind, []).append(handler)
+
+    def handle(self, fact: object, now_ms: int) -> None:
+        """A fact, from within or from outside."""
+        for handler in self._handlers[fact.__class__]:
+            handler(fact, now_ms)
+
+    def take_touched(self) -> Sequence[Hashable]:
+        """The partitions that moved since the last time: keys of the purgatory. Coordinators hear of theirs."""
+        replicas = self.replicas
+        touched, replicas.touched = replicas.touched, []
+        for partition in touched:
+            if partition.is_internal:
+                coordinator = self._coordinators.get(partition.topic)
+                if coordinator is not None:
                     coordinator.moved(partition, self.clock.now_ms())
                     self.deadline_moved = True
-            touched = moved  # type: ignore[assignment]  # nobody else holds it
-        if plane.touched:
-            touched += plane.touched
-            self._count_shards(plane.touched)
-            plane.touched = []
         return touched
 
-    def _count_shards(self, touched: list[Hashable]) -> None:
-        """The topic decides how groups are spread, whatever offsets.topic.num.partitions says today."""
-        for name, coordinator in self._coordinators.items():
-            topic = self.plane.cache.topics.get(name)
-            if topic is not None and TopicKey(name) in touched:
-                coordinator.resize(len(topic.partitions))
-
-    def _answer(self, reply: CoordinatorReply) -> None:
-        self._replies.append(Reply(reply.call, reply.response))
-
-    def take_replies(self) -> list[Reply]:
-        """Answers that were to come later."""
-        replies, self._replies = self._replies, []
-        if self.plane.replies:
-            replies += self.plane.replies
-            self.plane.replies = []
-        return replies
-
-    def step(self, now_ms: int) -> bool:
-        """Let the control plane go on, pass on what it and the logs found out; whether there may be more to do."""
-        plane = self.plane
-        went_on = plane.step(now_ms)
-        if plane.deleted:
-            deleted, plane.deleted = plane.deleted, []
-            self.groups.runtime.carry_out(self.groups.partitions_deleted(deleted, now_ms), now_ms)
-        if self.logs.notices:
-            self._heed_logs()
-            went_on = True
-        return went_on
+    # -- time
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on."""
-        self.plane.expire(now_ms)
-        for coordinator in self._coordinators.values():
-            coordinator.expire(now_ms)
-        if now_ms >= self.logs.due_ms:
-            self.logs.due(now_ms, self.clock.wall_ms())
+        for part in self._parts:
+            part.expire(now_ms)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
-        deadline_ms = self.logs.due_ms
-        coordinators = self._coordinators.values()
-        for other_ms in (self.plane.next_deadline_ms(now_ms), *(each.next_deadline_ms() for each in coordinators)):
-            if other_ms is not None and other_ms < deadline_ms:
-                deadline_ms = other_ms
-        return deadline_ms
+        deadlines = [part.next_deadline_ms(now_ms) for part in self._parts]
+        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
-    def handle(self, event: object, now_ms: int) -> None:
-        """Something asynchronous has ended or been noticed."""
-        if isinstance(event, DiskDone):
-            self.replicas.went_offline(self.logs.finished(event.job, event.error, now_ms))
-            if self.logs.durable:
-                durable, self.logs.durable = self.logs.durable, []
-                self.replicas.became_durable(durable)
-        else:
-            self.plane.handle(event, now_ms)
+    # -- work for the disk
 
-    def take_jobs(self) -> list[Job]:
-        """Work for the disk."""
-        return self.logs.take_jobs()
+    def give(self, job: Job, owner: Owner) -> None:
+        """Have a job run; `owner` hears of its end."""
+        self._errands.append(Errand(job, owner))
 
-    def disconnected(self, session: Session) -> None:
-        """A client has gone. Its group memberships and fetch sessions outlive its connection."""
+    def take_jobs(self) -> list[Errand]:
+        """What is to be run, in any order; each comes back as a JobDone."""
+        errands, self._errands = self._errands, []
+        return errands + self._log_care.take_jobs()
 
     def disk_failed(self, error: OSError) -> None:
         """An OSError reached the core: if it names a file in a log directory, that one goes offline."""
         if isinstance(error.filename, str):
             self.replicas.went_offline(self.logs.disk_failed(error.filename, error))
 
-    def _heed_logs(self) -> None:
-        """What the log manager noticed by itself."""
-        self.replicas.heed_lost()
-        notices, self.logs.notices = self.logs.notices, []
-        for notice in notices:
-            log.warning("%s", notice)
-        if not self.logs.has_online_directory:
-            self.plane.fatal = "no log directory is left"
+    # -- clients
 
-
-def _group_happened(happened: Happened) -> None:
-    level = logging.DEBUG if happened.is_detail else logging.INFO
-    groups_log.log(level, "group %s: %s", happened.name, happened.what)
+    def disconnected(self, session: Session) -> None:
+        """A client has gone. Its group memberships and fetch sessions outlive its connection."""

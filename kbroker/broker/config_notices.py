@@ -1,8 +1,8 @@
 """Changed settings, as brokers tell each other: `/config/changes` watched, settings read again, logs told.
 
-Called by `plane.py`. A notice says which entity has changed; what it says now is read when the notice is handled, so
-that several notices at once, or one that came twice, do no harm. Notices are thrown away PURGE_AFTER_MS after this
-broker first saw them, as Apache brokers do; whoever was away longer reads all settings when it comes back.
+Called by `control_plane.py`. A notice says which entity has changed; what it says now is read when the notice is
+handled, so that several notices at once, or one that came twice, do no harm. Notices are thrown away PURGE_AFTER_MS
+after this broker first saw them, as Apache brokers do; whoever was away longer reads all settings when it comes back.
 
 Unlike Kafka: settings of clients, users and addresses are passed by, since there are no quotas yet.
 """
@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import ALL_BROKERS, CONFIG_CHANGES, config_path, decode_config, decode_config_change
 from kbroker.ports import Children, Delete, Get, NodeChanged
 
 if TYPE_CHECKING:
+    from kbroker.broker.facts import Tell
     from kbroker.metadata.configs import Configs
     from kbroker.replica import ReplicaManager
 
@@ -26,14 +28,14 @@ PURGE_AFTER_MS = 15 * 60 * 1000
 
 
 class ConfigNotices:
-    """What this broker has seen of `/config/changes`. broker_changed: its own settings are other ones."""
+    """What this broker has seen of `/config/changes`."""
 
-    def __init__(self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps) -> None:
-        self.broker_changed = False
+    def __init__(self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps, tell: Tell) -> None:
         self._broker_id = broker_id
         self._configs = configs
         self._replicas = replicas
         self._steps = steps
+        self._tell = tell
         self._seen_at_ms: dict[str, int] = {}  # by name, in order
         self._is_reading = False
         self._is_stale = False  # changed again while it was being read
@@ -123,7 +125,7 @@ class ConfigNotices:
         """The dynamic settings of this broker, or of all, are these now; topics follow where they have none."""
         if not self._configs.set_dynamic(broker=own, default=default):
             return
-        self.broker_changed = True
+        self._tell(BrokerConfigChanged())
         for topic in {topic for topic, _ in self._replicas.partitions}:
             self._replicas.reconfigure(topic)
         log.info("dynamic settings of this broker have changed")

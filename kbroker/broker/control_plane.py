@@ -1,24 +1,22 @@
 """This broker's place in its cluster: registered in the metadata store, obeying the controller, perhaps being it.
 
-Puts the parts of the control plane together and moves what they say from one to the other: events of the store to
-whoever waits for them, the own controller's requests into the queue of such, answers back to the controller, notices of
-changed settings to the logs. Made by the composition root; driven by `core.py` through `handle`, `expire` and `step`;
-handlers reach the parts through it. It decides nothing about topics or leaders.
-
-What has to leave it is in lists that core drains after each step: `touched`, `replies`, `role_changes`, `deleted`.
+Puts the parts of the control plane together and passes on what concerns them: events of the store to whoever waits for
+them, the own controller's requests into the queue of such, answers back to the controller. Handlers reach the parts
+through it. It decides nothing about topics or leaders.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.broker.config_notices import ConfigNotices
-from kbroker.broker.control_requests import ControlRequestQueue
+from kbroker.broker.control_requests import ControlRequestQueue, OwnRequest
 from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered
-from kbroker.controller.outbox import LEADER_AND_ISR_VERSION
+from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
+from kbroker.log.facts import NoLogDirectoryLeft
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
@@ -39,11 +37,9 @@ from kbroker.metadata.tree import ancestors
 from kbroker.ports import Create, Exists, Get, NodeChanged, SessionExpired, SessionStarted, StoreAnswer, StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Mapping
 
-    from kbroker.broker.control_requests import RoleChange
-    from kbroker.broker.facts import Reply
-    from kbroker.controller.outbox import ControlRequest
+    from kbroker.broker.facts import Handler, Tell
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock, MetadataStore, Random
     from kbroker.replica import ReplicaManager
@@ -53,17 +49,10 @@ log = logging.getLogger("kbroker.cluster")
 NO_SESSION = 0
 
 
-class OwnRequest(NamedTuple):
-    """The ticket of a request that this broker's controller has for this broker."""
-
-    request: ControlRequest
-
-
 class ControlPlane:
     """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`.
 
     cluster_id: None until it is known. fatal: why the broker cannot go on in this cluster; whoever runs it stops.
-    config_changed: dynamic settings of this broker are other ones; set back by who has looked.
     """
 
     def __init__(
@@ -75,6 +64,7 @@ class ControlPlane:
         clock: Clock,
         random: Random,
         endpoints: tuple[Endpoint, ...],
+        tell: Tell,
         cluster_id: str | None = None,
     ) -> None:
         """endpoints: as advertised, with the ports that clients connect to. cluster_id: of meta.properties."""
@@ -82,10 +72,6 @@ class ControlPlane:
         self.configs = configs
         self.cluster_id = cluster_id
         self.fatal = ""
-        self.touched: list[Hashable] = []
-        self.replies: list[Reply] = []
-        self.role_changes: list[RoleChange] = []
-        self.deleted: list[tuple[str, int]] = []
         self.cache = MetadataCache()
         self._store = store
         self._clock = clock
@@ -93,14 +79,14 @@ class ControlPlane:
         self._endpoints = endpoints
         self._session = NO_SESSION
         self._joining_in = NO_SESSION
-        self._under_way: ControlRequest | None = None  # what the own controller said last, while it is obeyed
+        self._tell = tell
         self._steps = Steps(store)
         listener = inter_broker_listener(configs, endpoints)
-        self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener)
-        self.admin = Admin(self._steps, self.cache, configs, self.controller, random)
-        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps)
-        self.producer_ids = ProducerIds(broker_id, self._steps)
-        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps)
+        self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener, tell)
+        self.admin = Admin(self._steps, self.cache, configs, self.controller, random, tell)
+        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps, tell)
+        self.producer_ids = ProducerIds(broker_id, self._steps, tell)
+        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, tell)
 
     @property
     def ready(self) -> bool:
@@ -113,33 +99,32 @@ class ControlPlane:
         outbox = self.controller.outbox
         return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
 
+    # -- facts and time
+
     @property
-    def config_changed(self) -> bool:
-        """Whether settings of this broker have changed since somebody asked; asking forgets it."""
-        changed, self.notices.broker_changed = self.notices.broker_changed, False
-        return changed
+    def handlers(self) -> Mapping[type, Handler]:
+        """Events of the store, and what the controller says and is told."""
+        return {
+            StoreAnswer: lambda fact, now_ms: self._steps.answer(fact),
+            NodeChanged: self._node_changed,
+            SessionStarted: self._session_started,
+            SessionExpired: self._session_expired,
+            ControlRequestDue: self._send,
+            ControlAnswer: self._answered,
+            NoLogDirectoryLeft: self._no_log_directory_left,
+        }
 
-    # -- driven by core
+    def _session_started(self, fact: SessionStarted, now_ms: int) -> None:
+        self._session = fact.session
+        self._join(fact.session)
 
-    def handle(self, event: object, now_ms: int) -> None:
-        """An event of the store, or another broker's answer to this controller."""
-        match event:
-            case StoreAnswer():
-                self._steps.answer(event)
-            case NodeChanged():
-                self._node_changed(event, now_ms)
-            case SessionStarted(session):
-                self._session = session
-                self._join(session)
-            case SessionExpired():
-                log.warning("the session with the metadata store is over; a new one follows")
-                self.control_requests.broker_epoch = -1
-                self.controller.session_ended()
-            case ControlAnswer(broker_id, request, _):
-                if self.controller.outbox.answered(broker_id, request):
-                    self.controller.put(event)
-            case _:
-                raise AssertionError(event)
+    def _session_expired(self, fact: SessionExpired, now_ms: int) -> None:
+        log.warning("the session with the metadata store is over; a new one follows")
+        self.control_requests.broker_epoch = -1
+        self.controller.session_ended()
+
+    def _no_log_directory_left(self, fact: NoLogDirectoryLeft, now_ms: int) -> None:
+        self.fatal = "no log directory is left"
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on."""
@@ -151,50 +136,26 @@ class ControlPlane:
         deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms())
         return min((each for each in deadlines if each is not None), default=None)
 
-    def step(self, now_ms: int) -> bool:
-        """Move on what the parts have said. Returns: whether there was anything; then call again."""
-        moved = self._deliver()
-        parts = (self.control_requests.touched, self.admin.touched, self.producer_ids.touched, self.controller.touched)
-        for part in parts:
-            if part:
-                self.touched += part
-                part.clear()
-                moved = True
-        self.role_changes += self.control_requests.role_changes
-        self.deleted += self.control_requests.deleted
-        self.control_requests.role_changes.clear()
-        self.control_requests.deleted.clear()
-        replies, self.control_requests.replies = self.control_requests.replies, []
-        for reply in replies:
-            moved = True
-            if isinstance(reply.ticket, OwnRequest):
-                self._own_answer(reply.ticket.request, reply.response)
-            else:
-                self.replies.append(reply)
-        return moved
-
     def close(self) -> None:
         """Leave the cluster: the session ends, and the registration with it."""
         self._store.close()
 
-    # -- between the own controller and the control requests
+    # -- what the own controller says
 
-    def _deliver(self) -> bool:
-        """Obey what the own controller has to say next; it is in line until answered."""
+    def _send(self, due: ControlRequestDue, now_ms: int) -> None:
+        """Obey what it has to say to this broker next; it is in line until answered."""
+        if due.broker_id != self.broker_id:
+            return
         request = self.controller.outbox.head(self.broker_id)
-        if request is None or request is self._under_way:
-            return False
-        self._under_way = request
+        if request is None:
+            return
         response = self.control_requests.take(request, LEADER_AND_ISR_VERSION, OwnRequest(request))
         if response is not None:
-            self._own_answer(request, response)
-        return True
+            self._tell(ControlAnswer(self.broker_id, request, response))
 
-    def _own_answer(self, request: ControlRequest, response: object) -> None:
-        if request is self._under_way:
-            self._under_way = None
-        answer = ControlAnswer(self.broker_id, request, response)  # type: ignore[arg-type]
-        if self.controller.outbox.answered(self.broker_id, request):
+    def _answered(self, answer: ControlAnswer, now_ms: int) -> None:
+        """By a broker, this one or another."""
+        if self.controller.outbox.answered(answer.broker_id, answer.request):
             self.controller.put(answer)
 
     # -- joining the cluster

@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kbroker.broker.facts import Reply
-from kbroker.metadata.cache import MetadataCache, TopicKey, topics_of
+from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.controller.events import ControlAnswer
+from kbroker.metadata.cache import MetadataCache, topics_of
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, Steps
 from kbroker.metadata.store import config_path, decode_config
@@ -41,9 +42,7 @@ from protocol.messages.control import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from kbroker.broker.facts import Ticket
+    from kbroker.broker.facts import Tell, Ticket
     from kbroker.replica import ReplicaManager
 
 log = logging.getLogger("kbroker.control")
@@ -56,41 +55,40 @@ EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
 IDS_IN_ANSWERS_SINCE = 5  # LeaderAndIsr
 
 
-class RoleChange(NamedTuple):
-    """A partition that this broker leads, follows or has given up as of now: for coordinators to load or unload."""
+class OwnRequest(NamedTuple):
+    """The ticket of a request that this broker's controller has for this broker: its answer is a ControlAnswer."""
 
-    topic: str
-    partition: int
-    leader_epoch: int
-    is_leader: bool
+    request: ControlRequest
 
 
 class ControlRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
-    Drained by the control plane: `replies` to those that had to wait; `touched`, what to look at again;
-    `role_changes`; `deleted`, partitions of deleted topics.
+    Answers to those that had to wait are told as facts, and so is what has changed in the image of the cluster.
     """
 
     def __init__(
-        self, broker_id: int, replicas: ReplicaManager, cache: MetadataCache, configs: Configs, steps: Steps
+        self,
+        broker_id: int,
+        replicas: ReplicaManager,
+        cache: MetadataCache,
+        configs: Configs,
+        steps: Steps,
+        tell: Tell,
     ) -> None:
         self.broker_epoch = NOT_CHECKED
         self.controller_epoch = 0
-        self.replies: list[Reply] = []
-        self.touched: list[Hashable] = []
-        self.role_changes: list[RoleChange] = []
-        self.deleted: list[tuple[str, int]] = []
         self._broker_id = broker_id
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
         self._steps = steps
+        self._tell = tell
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
 
     def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
-        """Obey now, or None: then a `Reply` with this ticket follows."""
+        """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
         if not self._queue and not self._unknown_topics(request):
             return self._obey(request, version)
         self._queue.append((request, version, ticket))
@@ -116,7 +114,7 @@ class ControlRequestQueue:
                 self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
                 return
             self._queue.popleft()
-            self.replies.append(Reply(ticket, self._obey(request, version)))
+            self._reply(ticket, self._obey(request, version))
 
     def _read_settings(self, topics: list[str]) -> Procedure[None]:
         outcomes = yield [Get(config_path("topics", topic)) for topic in topics]
@@ -128,7 +126,13 @@ class ControlRequestQueue:
         log.warning("requests of the controller are dropped: %r", error)
         while self._queue:
             request, version, ticket = self._queue.popleft()
-            self.replies.append(Reply(ticket, refuse(request, ErrorCode.STALE_BROKER_EPOCH, version)))
+            self._reply(ticket, refuse(request, ErrorCode.STALE_BROKER_EPOCH, version))
+
+    def _reply(self, ticket: Ticket, response: ControlResponse) -> None:
+        if isinstance(ticket, OwnRequest):
+            self._tell(ControlAnswer(self._broker_id, ticket.request, response))
+        else:
+            self._tell(Reply(ticket, response))
 
     # -- obeying
 
@@ -195,8 +199,6 @@ class ControlRequestQueue:
         except KafkaError as error:
             log.error("%s-%d cannot become what the controller wants: %s", topic, index, error)
             return error.code
-        leads = state.leader == self._broker_id
-        self.role_changes.append(RoleChange(topic, index, state.leader_epoch, leads))
         return ErrorCode.NONE
 
     def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -224,14 +226,15 @@ class ControlRequestQueue:
         except OSError as error:
             log.error("%s-%d cannot be deleted: %s", topic, index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        self.role_changes.append(RoleChange(topic, index, state.leader_epoch, is_leader=False))
         if state.delete_partition and not any(True for _ in self._replicas.of_topic(topic)):
             self._configs.forget_topic(topic)
         return ErrorCode.NONE
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        self.deleted += self._cache.update(request)
-        self.touched += [TopicKey(topic) for topic in topics_of(request)]
+        deleted = self._cache.update(request)
+        if deleted:
+            self._tell(PartitionsDeleted(deleted))
+        self._tell(TopicsUpdated(topics_of(request)))
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 

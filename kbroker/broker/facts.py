@@ -1,22 +1,79 @@
-"""What one part of a broker tells the others, and the core."""
+"""What one part of a broker tells the others, and how: one queue of typed facts.
+
+A part is given `tell` when it is made. What it finds out beyond the answer to its caller it tells as a fact, a small
+frozen value; it never calls whom it concerns. `core.py` takes facts from the queue, in the order they were told, until
+there are none: it acts on `Reply` and `Touched` itself, and `Broker.handle` hands every other one to the parts that
+take facts of its type. What comes from outside (the store's answers, ends of jobs) is a fact likewise.
+
+Facts of lower layers are declared there: `log/facts.py`, `replica/facts.py`, `timing/purgatory.py`, `controller/`,
+`ports.py`.
+Partitions that moved are no facts: they are so many that they have a list of their own, `ReplicaManager.touched`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from kbroker.timing import Touched as Touched
 
 if TYPE_CHECKING:
+    from kbroker.broker.jobs import Errand
     from protocol.message import Message
+
+FactQueue: TypeAlias = deque[object]
+Tell: TypeAlias = Callable[[object], None]
+Handler: TypeAlias = Callable[[Any, int], None]
+"""Takes a fact and the monotonic time in ms."""
+
+
+class Part(Protocol):
+    """A part of a broker that facts and time reach.
+
+    handlers: by type of fact, what it does with one.
+    """
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """The facts that it takes; asked for once, when the broker is put together."""
+
+    def expire(self, now_ms: int) -> None:
+        """Time has moved on."""
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next, None for never."""
 
 
 class Ticket(Protocol):
     """The place of one answer in its connection's order; opaque to everything but `core.py`."""
 
 
-class Reply:
+class Reply(NamedTuple):
     """An answer that was LATER: the ticket its request came with, and the response."""
 
-    __slots__ = ("response", "ticket")
+    ticket: Ticket
+    response: Message
 
-    def __init__(self, ticket: Ticket, response: Message) -> None:
-        self.ticket = ticket
-        self.response = response
+
+class TopicsUpdated(NamedTuple):
+    """This broker's image of these topics is another one: UpdateMetadata."""
+
+    topics: Sequence[str]
+
+
+class PartitionsDeleted(NamedTuple):
+    """Partitions of deleted topics, as the controller told all brokers: their committed offsets go, too."""
+
+    partitions: Sequence[tuple[str, int]]
+
+
+class BrokerConfigChanged(NamedTuple):
+    """Dynamic settings of this broker are other ones."""
+
+
+class JobDone(NamedTuple):
+    """Work for the disk has ended. error: None if it went well."""
+
+    errand: Errand
+    error: OSError | None

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.broker.facts import Touched
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, decode_producer_id_block, encode_producer_id_block
 from kbroker.ports import Get, SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from kbroker.broker.facts import Tell
 
 BLOCK_SIZE = 1000
 CLAIM_BELOW = 100  # ids left when the next block is claimed
@@ -25,12 +26,12 @@ LAST_ID = 2**63 - 1
 
 
 class ProducerIds:
-    """The ids that this broker may hand out. touched: itself, when there are more again."""
+    """The ids that this broker may hand out. When there are more again, those who wait under this object are told."""
 
-    def __init__(self, broker_id: int, steps: Steps) -> None:
-        self.touched: list[Hashable] = []
+    def __init__(self, broker_id: int, steps: Steps, tell: Tell) -> None:
         self._broker_id = broker_id
         self._steps = steps
+        self._tell = tell
         self._blocks: list[range] = []
         self._is_claiming = False
 
@@ -66,10 +67,10 @@ class ProducerIds:
     def _claimed(self, block: range) -> None:
         self._is_claiming = False
         self._blocks.append(block)
-        self.touched.append(self)
+        self._tell(Touched([self]))
 
     def _failed(self, error: Exception) -> None:
         self._is_claiming = False
         if not isinstance(error, SessionLostError):
             raise error
-        self.touched.append(self)
+        self._tell(Touched([self]))

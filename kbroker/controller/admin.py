@@ -2,7 +2,7 @@
 
 Called by the handlers of `api/`. Each call is a procedure of its own, checked as far as this broker can and then
 written; the controller's watches do the rest. A call gives back a `Pending`, which is filled in when the store has
-answered, and put into `touched` for whoever waits. Topics are created, grown and deleted by the active controller
+answered, and told to whoever waits. Topics are created, grown and deleted by the active controller
 only, behind its fence; settings by any broker.
 
 Source: ZkAdminManager and AdminZkClient of Apache Kafka 3.9, by behaviour; the topic's settings and its replicas are
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kbroker.config import check_topic
@@ -41,6 +41,7 @@ from kbroker.metadata.store import (
     topic_path,
 )
 from kbroker.ports import Children, Create, Exists, Get, Multi, Outcome, Random, SetData, StoreFault
+from kbroker.timing import Touched
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
@@ -104,17 +105,23 @@ Change: TypeAlias = Callable[[dict[str, str]], dict[str, str]]
 
 
 class Admin:
-    """Admin requests on their way through the store. touched: those that are over, for who waits to look again."""
+    """Admin requests on their way through the store. Who waits for one is told when it is over."""
 
     def __init__(
-        self, steps: Steps, cache: MetadataCache, configs: Configs, controller: Controller, random: Random
+        self,
+        steps: Steps,
+        cache: MetadataCache,
+        configs: Configs,
+        controller: Controller,
+        random: Random,
+        tell: Callable[[Touched], None],
     ) -> None:
-        self.touched: list[Hashable] = []
         self._steps = steps
         self._cache = cache
         self._configs = configs
         self._controller = controller
         self._random = random
+        self._tell = tell
         self._auto: dict[str, Pending[Made]] = {}
         self._on_the_way: set[str] = set()  # topics that the store has been told to make
 
@@ -158,7 +165,7 @@ class Admin:
 
         def done(value: T) -> None:
             pending.value = value
-            self.touched.append(pending)
+            self._tell(Touched([pending]))
 
         def failed(error: Exception) -> None:
             if isinstance(error, KafkaError):
@@ -170,7 +177,7 @@ class Admin:
             else:
                 pending.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 log.error("an admin request failed", exc_info=error)
-            self.touched.append(pending)
+            self._tell(Touched([pending]))
 
         self._steps.run(procedure, done, failed)
         return pending

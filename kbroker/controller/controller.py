@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 from kbroker.controller import brokers, failover, leaders, topics
 from kbroker.controller.context import Context, TopicPartition
@@ -63,23 +63,28 @@ ELECTION_ATTEMPTS = 10
 class Controller:
     """This broker's controller.
 
-    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one. touched: topics
-    that are deleted, for who waits to look again.
+    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one.
     """
 
     def __init__(
-        self, broker_id: int, steps: Steps, configs: Configs, wall_ms: Callable[[], int], listener: str
+        self,
+        broker_id: int,
+        steps: Steps,
+        configs: Configs,
+        wall_ms: Callable[[], int],
+        listener: str,
+        tell: Callable[[object], None],
     ) -> None:
         """listener: the one over which brokers speak to each other."""
         self.active_id = NOBODY
         self.term: Term | None = None
-        self.outbox = Outbox()
-        self.touched: list[Hashable] = []
+        self.outbox = Outbox(tell)
         self._broker_id = broker_id
         self._steps = steps
         self._configs = configs
         self._wall_ms = wall_ms
         self._listener = listener
+        self._tell = tell
         self._queue: deque[Event] = deque()
         self._is_working = False
         self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
@@ -258,7 +263,7 @@ class Controller:
         if taken.fault is not None:
             return None
         context = Context(epoch, found.stat.version + 1)
-        return Term(self._broker_id, context, self.outbox, self._configs, self._listener, self.touched)
+        return Term(self._broker_id, context, self.outbox, self._configs, self._listener, self._tell)
 
     def _serve(self, term: Term) -> Procedure[None]:
         """Begin a term: know the cluster, then let the brokers know."""

@@ -9,8 +9,8 @@ others' by the network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.metadata.cache import LEADER_DURING_DELETE
@@ -38,11 +38,19 @@ NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 
 
+class ControlRequestDue(NamedTuple):
+    """A broker's line in the outbox has another head: it is to be sent."""
+
+    broker_id: int
+
+
 class Outbox:
     """A line of requests for each live broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[ControlRequestDue], None]) -> None:
+        """tell: told when a line has another head."""
         self._lines: dict[int, deque[ControlRequest]] = {}
+        self._tell = tell
 
     def open(self, broker_id: int) -> None:
         """A broker is alive: requests for it are kept from now on."""
@@ -61,6 +69,8 @@ class Outbox:
         line = self._lines.get(broker_id)
         if line is not None:
             line.append(request)
+            if len(line) == 1:
+                self._tell(ControlRequestDue(broker_id))
 
     def head(self, broker_id: int) -> ControlRequest | None:
         """What to say to a broker now."""
@@ -73,6 +83,8 @@ class Outbox:
         if not line or line[0] is not request:
             return False
         line.popleft()
+        if line:
+            self._tell(ControlRequestDue(broker_id))
         return True
 
     def brokers(self) -> list[int]:

@@ -6,7 +6,7 @@ their first argument.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from kbroker.controller.context import Context
@@ -25,7 +25,7 @@ class ControllerMovedError(Exception):
 class Term:
     """What the procedures of one term share.
 
-    listener: over which brokers speak to each other. touched: what they did that answers wait for.
+    listener: over which brokers speak to each other. tell: takes facts.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class Term:
         outbox: Outbox,
         configs: Configs,
         listener: str,
-        touched: list[Hashable],
+        tell: Callable[[object], None],
     ) -> None:
         self.broker_id = broker_id
         self.context = context
         self.outbox = outbox
         self.configs = configs
         self.listener = listener
-        self.touched = touched
+        self.tell = tell
 
     def batch(self) -> Batch:
         """A new batch of requests to brokers."""

@@ -37,6 +37,7 @@ from kbroker.metadata.store import (
     topic_path,
 )
 from kbroker.ports import Children, Delete, Get, SetData
+from kbroker.timing import Touched
 from protocol.errors import ErrorCode
 from protocol.messages.control import StopReplicaRequest, StopReplicaResponse
 
@@ -215,7 +216,7 @@ def _finish(term: Term, topic: str) -> Procedure[None]:
     move_partitions(term, partitions, PartitionState.OFFLINE)
     move_partitions(term, partitions, PartitionState.NON_EXISTENT)
     term.context.remove_topic(topic)
-    term.touched.append(TopicKey(topic))
+    term.tell(Touched([TopicKey(topic)]))
     log.info("deleted topic %s", topic)
 
 

@@ -133,23 +133,27 @@ class Runtime(Generic[S]):
 
     # --- partitions of the topic
 
-    def moved(self, partition: Partition, now_ms: int) -> None:
-        """A partition of the topic has records, another leader, or another high watermark.
+    def role_changed(self, partition: Partition, now_ms: int, *, is_leader: bool) -> None:
+        """This broker leads a partition of the topic from now on, or again, or no longer.
 
-        A new epoch under the same leader (a follower has gone, replicas are moved) leaves its shard as it is.
+        A new epoch under the same leader (a follower has gone, replicas are reassigned) leaves its shard as it is.
         """
         index = partition.index
-        log = partition.log if partition.is_leader else None
+        log = partition.log if is_leader else None
         led = self._led.get(index)
-        if led is not log:
-            if led is not None:
-                del self._led[index]
-                self.resigned(index, now_ms)
-            if log is not None:
-                self._led[index] = log
-                self.elected(index, partition.leader_epoch, now_ms)
+        if led is log:
+            return
+        if led is not None:
+            del self._led[index]
+            self.resigned(index, now_ms)
         if log is not None:
-            self.advanced(index, log.high_watermark, now_ms)
+            self._led[index] = log
+            self.elected(index, partition.leader_epoch, now_ms)
+
+    def moved(self, partition: Partition, now_ms: int) -> None:
+        """A partition of the topic has records, or another high watermark."""
+        if partition.is_leader and partition.log is not None:
+            self.advanced(partition.index, partition.log.high_watermark, now_ms)
 
     def advanced(self, partition: int, high_watermark: int, now_ms: int) -> None:
         """What is below the high watermark of a partition is committed."""

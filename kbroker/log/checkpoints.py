@@ -20,7 +20,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
@@ -200,7 +200,7 @@ def format_uuid(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-def read_topic_id(disk: Disk, folder: str, notices: list[str]) -> bytes | None:
+def read_topic_id(disk: Disk, folder: str, notice: Callable[[str], None]) -> bytes | None:
     """The topic id in a partition's folder, None if there is none or, with a notice, if it cannot be read.
 
     Raises OSError.
@@ -209,7 +209,7 @@ def read_topic_id(disk: Disk, folder: str, notices: list[str]) -> bytes | None:
         text = read_text(disk, folder, PARTITION_METADATA)
         return None if text is None else parse_partition_metadata(text).topic_id
     except CorruptFileError as error:
-        notices.append(f"{error.at(f'{folder}/{PARTITION_METADATA}')}; the file is ignored")
+        notice(f"{error.at(f'{folder}/{PARTITION_METADATA}')}; the file is ignored")
         return None
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, LOGS_CLOSED_AT_ONCE
 from kbroker.log.background import (
@@ -47,6 +48,7 @@ from kbroker.log.directory import (
     whose,
 )
 from kbroker.log.errors import fault_of, lacks_descriptors, reason_of
+from kbroker.log.facts import LogFlushed, LogsLost, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
@@ -60,6 +62,7 @@ from kbroker.log.names import (
     TopicPartition,
     folder_name,
     folder_name_in_state,
+    name_too_long,
 )
 from kbroker.log.recovery import open_log
 from kbroker.ports import Disk, Random
@@ -79,29 +82,26 @@ def open_logs(
     config: ManagerConfig,
     now_ms: int,
     wall_ms: int,
+    tell: Callable[[object], None],
     run_all: RunAll = one_after_another,
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> LogManager:
     """Take the log directories and load all partitions; waits for the disk, long after an unclean stop.
 
     paths: log.dirs, absolute. config_of: a topic's settings. cluster_id: None if not known yet. now_ms: monotonic.
-    progress: told from the threads of run_all. A directory with an OSError starts offline, unless it is the last.
+    tell: takes facts. progress: told from run_all's threads. A directory with an OSError starts offline, unless it is
+    the last.
     Raises DirectoryRefusedError, having changed nothing: no directory is usable, one belongs to another broker or
     cluster or a newer version, is in use, is named twice, or a partition is in two of them.
     """
-    manager = LogManager(disk, random, paths, config_of, config)
+    manager = LogManager(disk, random, paths, config_of, config, tell)
     manager._claim(cluster_id, node_id)
     manager._load(now_ms, wall_ms, run_all, progress)
     return manager
 
 
 class LogManager:
-    """The logs of one broker by partition. Made by `open_logs`.
-
-    due_ms: when `due` is to be called next. notices: lines for the operator, to be taken and shown by whoever runs
-    this. lost: partitions that went offline because a directory failed under the manager's own hands, to be taken by
-    the replica manager. durable: partitions of which an fsync ended that flush.messages asked for, taken likewise.
-    """
+    """The logs of one broker by partition, made by `open_logs`. It tells facts. due_ms: when to call `due` next."""
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class LogManager:
         paths: Sequence[str],
         config_of: Callable[[str], LogConfig],
         config: ManagerConfig,
+        tell: Callable[[object], None],
     ) -> None:
         paths = [path.rstrip("/") or "/" for path in paths]
         assert paths, "log.dirs is empty"
@@ -119,16 +120,15 @@ class LogManager:
                 raise DirectoryRefusedError(f"{path}: is named twice in log.dirs")
         limit = max(2, config.open_files // len(paths))
         self.directories = [LogDirectory(disk, path, OpenFiles(limit)) for path in paths]
-        self.notices: list[str] = []
-        self.lost: list[TopicPartition] = []
-        self.durable: list[TopicPartition] = []
         self._disk = disk
         self._random = random
         self._config_of = config_of
         self._config = config
+        self._tell = tell
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
         self._offline: set[TopicPartition] = set()
+        self._reasons: list[str] = []  # why directories are offline
         self._jobs: list[Flush | Delete | Write] = []
         self._later = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
@@ -172,7 +172,7 @@ class LogManager:
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
         """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
-        return read_topic_id(self._disk, self._logs[TopicPartition(topic, index)].folder.path, self.notices)
+        return read_topic_id(self._disk, self._logs[TopicPartition(topic, index)].folder.path, self._notice)
 
     def by_directory(self) -> list[tuple[LogDirectory, dict[TopicPartition, Log]]]:
         """Every directory with the logs in it; an offline one has none."""
@@ -197,13 +197,13 @@ class LogManager:
             self._check_is_nowhere(partition)
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
-            raise _name_too_long(name)
+            raise name_too_long(name)
         for directory in sorted(self._online(), key=lambda each: each.partitions):
             try:
                 log = self._create(directory, name, config, wall_ms)
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:
-                    raise _name_too_long(f"{directory.path}/{name}") from None
+                    raise name_too_long(f"{directory.path}/{name}") from None
                 self._fail(directory, error)
                 continue
             self._logs[partition] = log
@@ -228,7 +228,8 @@ class LogManager:
         path = f"{directory.path}/{name}"
         if directory.may_have_had(name):
             self._forget_earlier(directory)
-        self.notices += directory.make_folder(name)
+        for notice in directory.make_folder(name):
+            self._notice(notice)
         return open_log(
             self._disk, path, config, open_files=directory.open_files, random=self._random, wall_ms=wall_ms, clean=False
         )
@@ -281,7 +282,7 @@ class LogManager:
         directory = self.directory_of(log.folder.path)
         _, _, old = log.folder.path.rpartition("/")
         name = folder_name_in_state(partition, state, self._random.token(16).hex())
-        with _Storage(self, directory):
+        with self._storage(directory):
             log.move_to(f"{directory.path}/{name}")
         directory.moved_away(old)
         directory.partitions -= 1
@@ -308,7 +309,7 @@ class LogManager:
             if log is None:
                 continue
             directory = self.directory_of(log.folder.path)
-            with _Storage(self, directory):
+            with self._storage(directory):
                 job = log.truncate_to(offset, wall_ms)
             changed[directory.path] = directory
             if job is not None:
@@ -323,7 +324,7 @@ class LogManager:
         if log is None:
             return
         directory = self.directory_of(log.folder.path)
-        with _Storage(self, directory):
+        with self._storage(directory):
             job = log.truncate_fully(offset, wall_ms, log_start_offset)
             self._disk.sync_dir(log.folder.path)  # or a crash might forget where it starts
         self._delete_later(directory, job, now_ms)
@@ -331,7 +332,7 @@ class LogManager:
 
     def _checkpoint_now(self, directories: Iterable[LogDirectory], *names: str) -> None:
         for directory in directories:
-            with _Storage(self, directory):
+            with self._storage(directory):
                 for name in names:
                     self._write_checkpoint(directory, name)
 
@@ -353,11 +354,12 @@ class LogManager:
         if directory is None or not directory.online:
             return []
         if lacks_descriptors(error):
-            self.notices.append(f"for want of a descriptor: {fault_of(error, path)}")
+            self._notice(f"for want of a descriptor: {fault_of(error, path)}")
             return []
         directory.online = False
-        why = fault_of(error, path) if error.filename else reason_of(error)
-        self.notices.append(f"{directory.path}: goes offline: {why}")
+        reason = f"{directory.path}: goes offline: {fault_of(error, path) if error.filename else reason_of(error)}"
+        self._reasons.append(reason)
+        self._notice(reason)
         gone = list(self._logs_in(directory))
         for partition in gone:
             self._logs.pop(partition).close_files()
@@ -369,11 +371,26 @@ class LogManager:
         self._outdated.pop(directory.path, None)
         directory.release()
         if not self.has_online_directory:
-            self.notices.append("no log directory is left: this broker cannot go on")
+            self._notice("no log directory is left: this broker cannot go on")
+            self._tell(NoLogDirectoryLeft())
         return gone
 
-    def _fail(self, directory: LogDirectory, error: OSError) -> None:
-        self.lost += self.disk_failed(directory.path, error)
+    def _fail(self, directory: LogDirectory, error: OSError) -> list[TopicPartition]:
+        lost = self.disk_failed(directory.path, error)
+        self._tell(LogsLost(lost))
+        return lost
+
+    @contextmanager
+    def _storage(self, directory: LogDirectory) -> Iterator[None]:
+        """A block in which an OSError takes a directory offline and becomes KAFKA_STORAGE_ERROR."""
+        try:
+            yield
+        except OSError as error:
+            self._fail(directory, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, fault_of(error, directory.path)) from error
+
+    def _notice(self, text: str) -> None:
+        self._tell(Notice(text))
 
     @property
     def has_online_directory(self) -> bool:
@@ -391,25 +408,25 @@ class LogManager:
 
     # ---- work for the pool
 
-    def flush(self, topic: str, index: int, *, rolled_only: bool = False) -> None:
-        """Have a log made durable: after an append that asks for it, or (rolled_only) after a roll."""
+    def flush(self, topic: str, index: int) -> list[TopicPartition]:
+        """Have a log made durable, after an append that asks for it. Returns: what is lost if it cannot begin."""
         partition = TopicPartition(topic, index)
         log = self._logs.get(partition)
-        if log is not None:
-            self._flush(partition, log, rolled_only=rolled_only)
+        return [] if log is None else self._flush(partition, log)
 
-    def _flush(self, partition: TopicPartition, log: Log, *, rolled_only: bool = False) -> None:
+    def _flush(self, partition: TopicPartition, log: Log) -> list[TopicPartition]:
         directory = self.directory_of(log.folder.path)
         try:
-            job = log.start_flush(rolled_only=rolled_only)
+            job = log.start_flush()
         except OSError as error:  # it writes the newest entries of indices
-            self._fail(directory, error)
+            lost = self._fail(directory, error)
             if directory.online:
                 self._unbegun.append((partition, log))
                 self.due_ms = 0
-            return
+            return lost
         if job is not None:
             self._jobs.append(Flush(directory, partition, log, job, directory.names))
+        return []
 
     def _flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
@@ -440,7 +457,7 @@ class LogManager:
         elif isinstance(job, Flush):
             job.log.flush_failed(job.job)
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
-            self.notices.append(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
+            self._notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
             return []  # the next start finds what stayed behind
         return [] if error is None else self.disk_failed(job.directory.path, error)
 
@@ -464,7 +481,7 @@ class LogManager:
         is_awaited = log.awaits_flush
         log.flushed(job.job, now_ms)
         if is_awaited and self._logs.get(job.partition) is log:
-            self.durable.append(job.partition)
+            self._tell(LogFlushed(job.partition))
             if log.awaits_flush:  # for what was written meanwhile
                 self._flush(job.partition, log)
 
@@ -544,8 +561,11 @@ class LogManager:
             for directory in self.directories:
                 directory.release()
             raise
+        self._require_a_directory()
+
+    def _require_a_directory(self) -> None:
         if not self.has_online_directory:
-            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
+            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self._reasons)}")
 
     def _take(self, directory: LogDirectory, meta: MetaProperties, cluster_id: str | None, node_id: int) -> None:
         try:
@@ -595,13 +615,13 @@ class LogManager:
         for partition, log in list(self._logs.items()):
             if partition in self._logs:  # a directory that fails takes its others along
                 self._flush_if_wanted(partition, log)
-        if not self.has_online_directory:
-            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self.notices[:-1])}")
+        self._require_a_directory()
         self._timers = Timers(self._config, now_ms)
 
     def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> list[tuple[TopicPartition, Log]]:
         """Count what was loaded as this manager's, but for logs of partitions that other directories have, too."""
-        self.notices += loaded.notices
+        for notice in loaded.notices:
+            self._notice(notice)
         directory.partitions += len(loaded.logs) + len(loaded.futures)
         copies = [(partition, log) for partition, log in loaded.logs.items() if partition in self._logs]
         for partition, log in loaded.logs.items():
@@ -632,7 +652,7 @@ class LogManager:
             self._rename_away(partition, other, "stray")
         except KafkaError:
             other.close_files()
-        self.notices.append(f"{path}: is empty, and there is another copy at {kept.folder.path}: set aside")
+        self._notice(f"{path}: is empty, and there is another copy at {kept.folder.path}: set aside")
 
     def _refuse_copy(self, copy: Log, first: Log) -> None:
         self.abandon()
@@ -673,23 +693,3 @@ class LogManager:
             if directory.path in errors:
                 self._fail(directory, errors[directory.path])
                 directory.release()
-
-
-class _Storage:
-    """A block in which an OSError takes a directory offline and becomes KAFKA_STORAGE_ERROR."""
-
-    def __init__(self, manager: LogManager, directory: LogDirectory) -> None:
-        self._manager = manager
-        self._directory = directory
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            self._manager._fail(self._directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, fault_of(error, self._directory.path)) from error
-
-
-def _name_too_long(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: is too long for the name of a folder")

@@ -20,6 +20,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, cast
 
+from protocol.errors import ErrorCode, KafkaError
+
 MAX_NAME_LENGTH = 255
 """Bytes in a file name that every file system of note takes (NAME_MAX)."""
 
@@ -126,6 +128,11 @@ def topic_name_fault(name: str) -> str | None:
     elif not is_topic_name(name):
         why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None if why is None else f"Topic name is invalid: {why}"
+
+
+def name_too_long(name: str) -> KafkaError:
+    """What is said where the operating system has no room for the name of a partition's folder."""
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: is too long for the name of a folder")
 
 
 def folder_name(topic_partition: tuple[str, int]) -> str:

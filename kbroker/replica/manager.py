@@ -7,11 +7,12 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log import LogConfig
 from kbroker.metadata.cache import INTERNAL_TOPICS
+from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -30,13 +31,16 @@ class ReplicaManager:
     touched: partitions with new records, another high watermark, leader or log start.
     """
 
-    def __init__(self, broker_id: int, logs: LogManager, clock: Clock, configs: Configs) -> None:
+    def __init__(
+        self, broker_id: int, logs: LogManager, clock: Clock, configs: Configs, tell: Callable[[object], None]
+    ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.touched: list[Partition] = []
         self._logs = logs
         self._clock = clock
         self._configs = configs
+        self._tell = tell
 
     # -- looking up
 
@@ -64,8 +68,7 @@ class ReplicaManager:
             raise self.storage_error(partition, error) from error
         self.touched.append(partition)
         if plan.needs_flush:
-            self._logs.flush(partition.topic, partition.index)
-            self.heed_lost()
+            self.went_offline(self._logs.flush(partition.topic, partition.index))
             if partition.log is None:  # it could not even begin
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index} cannot be flushed"
@@ -81,27 +84,21 @@ class ReplicaManager:
             self.went_offline(self._logs.disk_failed(partition.log.folder.path, error))
         return _storage_error(partition, error)
 
-    def heed_lost(self) -> None:
-        """Take note of the partitions that the log manager lost by itself."""
-        if self._logs.lost:
-            lost, self._logs.lost = self._logs.lost, []
-            self.went_offline(lost)
-
     def went_offline(self, lost: Iterable[tuple[str, int]]) -> None:
         """These partitions' directory is offline: their replicas have no log any more."""
         for topic, index in lost:
             partition = self.partitions.get((topic, index))
-            if partition is not None:
+            if partition is not None and partition.log is not None:
                 partition.log = None
                 self.touched.append(partition)
+                self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))
 
-    def became_durable(self, durable: Iterable[tuple[str, int]]) -> None:
-        """Fsyncs that flush.messages asked for have ended: who waits for them is looked at again."""
-        for topic, index in durable:
-            partition = self.partitions.get((topic, index))
-            if partition is not None and partition.log is not None:
-                partition.advance_high_watermark()
-                self.touched.append(partition)
+    def became_durable(self, durable: tuple[str, int]) -> None:
+        """An fsync that flush.messages asked for has ended: who waits for it is looked at again."""
+        partition = self.partitions.get(durable)
+        if partition is not None and partition.log is not None:
+            partition.advance_high_watermark()
+            self.touched.append(partition)
 
     # -- what the controller wants
 
@@ -129,6 +126,7 @@ class ReplicaManager:
         else:
             partition.follow(state, partition.log)
         self.touched.append(partition)
+        self._tell(RoleChanged(partition, state.leader_epoch, partition.is_leader))
 
     def _open(self, partition: Partition, topic_id: bytes, is_new: bool) -> None:
         config = self._configs.topic_config(partition.topic)
@@ -174,6 +172,7 @@ class ReplicaManager:
             partition.is_leader = False
             partition.leader_id = -1
             self.touched.append(partition)
+            self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))
         if delete:
             self._logs.delete(topic, index, now_ms=self._clock.now_ms())
 

@@ -22,19 +22,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.facts import BrokerConfigChanged, FactQueue
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.core import Core
-from kbroker.log import LogConfig
-from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.directory import DirectoryRefusedError, stored_identity
-from kbroker.log.manager import LogManager, open_logs
+from kbroker.log.facts import Notice
+from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.ports import Clock, Disk, MetadataStore, Post, Random
-from kbroker.replica import ReplicaManager
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
@@ -105,6 +104,7 @@ class Node:
         self.endpoints: tuple[Endpoint, ...] = ()
         self._loop = loop
         self._host = host
+        self._world = Surroundings(host.disk, host.clock, host.random)
         self._sockets: dict[str, socket.socket] = {}
         self._choose_identity()
 
@@ -123,11 +123,12 @@ class Node:
     def open(self) -> None:
         """Load the logs, take the ports, begin to join the cluster. Raises: StartupError; then nothing is held."""
         configs = Configs(self.layers)
-        self._logs = self._open_logs(configs)
+        facts = self._facts = FactQueue()
+        self._logs = self._load_logs(facts, configs)
         self._pool = DiskPool(self._loop)
         try:
             self._bind()
-            self._build(configs)
+            self._build(facts, configs)
         except BaseException:
             self._close_sockets()
             self._close_logs()
@@ -176,25 +177,23 @@ class Node:
 
     def _close_logs(self) -> None:
         self._logs.close(run_all=side_by_side)
-        for notice in self._logs.notices:
-            log.warning("%s", notice)
+        for fact in self._facts:
+            if isinstance(fact, Notice):
+                log.warning("%s", fact.text)
 
-    def _open_logs(self, configs: Configs) -> LogManager:
+    def _load_logs(self, facts: FactQueue, configs: Configs) -> LogManager:
         """Take the log directories and load what is in them, the directories side by side."""
-        host = self._host
         try:
-            return open_logs(
-                host.disk,
-                host.random,
+            return load_logs(
+                facts,
+                configs,
                 self.paths,
-                config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
+                self._world,
+                broker_id=self.node_id,
                 cluster_id=self.cluster_id,
-                node_id=self.node_id,
-                config=ManagerConfig.of(self.config)._replace(open_files=host.shares.log_files),
-                now_ms=host.clock.now_ms(),
-                wall_ms=host.clock.wall_ms(),
+                open_files=self._host.shares.log_files,
                 run_all=side_by_side,
-                progress=Loading(host.show_loading),
+                progress=Loading(self._host.show_loading),
             )
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None
@@ -224,7 +223,7 @@ class Node:
             for listener in self.listeners.advertised
         )
 
-    def _build(self, configs: Configs) -> None:
+    def _build(self, facts: FactQueue, configs: Configs) -> None:
         """Put the parts together."""
         host, loop = self._host, self._loop
         clock = host.clock
@@ -232,26 +231,30 @@ class Node:
         def deliver(event: object) -> None:
             self.core.handle(event, clock.now_ms())
             self.server.settle()
-            plane = self.core.broker.plane
-            if plane.config_changed:
-                self.server.limit(_limits(plane.configs.broker, host.shares))
 
         def post(event: object) -> None:
             loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
 
-        replicas = ReplicaManager(self.node_id, self._logs, clock, configs)
         try:
             self._store = host.open_store(
                 f"{self.paths[0]}/{STORE_FILE}", post, lambda again: loop.call_later(STORE_RETRY_S, again)
             )
         except OSError as error:
             raise StartupError(str(error)) from None
-        plane = ControlPlane(
-            self.node_id, configs, replicas, self._store, clock, host.random, self.endpoints, self.cluster_id
+        broker = assemble(
+            facts,
+            configs,
+            self._logs,
+            self._world,
+            self._store,
+            broker_id=self.node_id,
+            cluster_id=self.cluster_id,
+            endpoints=self.endpoints,
+            fetch_regions=host.shares.fetch_regions,
         )
-        broker = Broker(plane, self._logs, replicas, clock, host.random, fetch_regions=host.shares.fetch_regions)
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
 
 
 def _full(path: str) -> str:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kbroker.broker.broker import DiskDone
+from kbroker.broker.facts import JobDone
 from kbroker.config.limits import GATHERED_BYTES
 from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
+    from kbroker.broker.jobs import Errand
     from kbroker.core import Channel, Core
-    from kbroker.log.background import Job
     from kbroker.ports import Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile
@@ -165,7 +165,7 @@ class Server:
         """Whether no work for the disk is under way, and the core knows how all of it ended."""
         return not self._running
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Errand) -> None:
         """Work for the disk, on the pool."""
         self._running += 1
 
@@ -173,7 +173,7 @@ class Server:
             self._running -= 1
             if error is not None and not isinstance(error, OSError):
                 raise error  # to the loop, which reports it: a bug
-            self.core.handle(DiskDone(job, error), self.clock.now_ms())
+            self.core.handle(JobDone(job, error), self.clock.now_ms())
             self.settle()
 
         self._pool.run(job.run, done)

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.facts import FactQueue
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Core
-from kbroker.log.background import ManagerConfig
-from kbroker.log.config import LogConfig
-from kbroker.log.manager import LogManager, open_logs
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
-from kbroker.replica import ReplicaManager
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.store import Ensemble
 
@@ -37,28 +33,24 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
 
     def compose(machine: Machine) -> Core:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
-        random = SimRandom(machine.chance.randrange(1 << 62))
-        logs = _open_logs(machine, configs, random)
-        replicas = ReplicaManager(machine.broker_id, logs, machine.clock, configs)
+        facts = FactQueue()
+        parts = Surroundings(machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)))
+        own_id = machine.broker_id
+        logs = load_logs(facts, configs, configs.broker.log_dirs, parts, broker_id=own_id, cluster_id=CLUSTER_ID)
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
         store = machine.store = ensemble.connect(machine.post)
-        endpoints = (Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),)
-        plane = ControlPlane(machine.broker_id, configs, replicas, store, machine.clock, random, endpoints, CLUSTER_ID)
-        return Core(Broker(plane, logs, replicas, machine.clock, random, strict=True), machine.world.now_ms)
+        broker = assemble(
+            facts,
+            configs,
+            logs,
+            parts,
+            store,
+            broker_id=own_id,
+            cluster_id=CLUSTER_ID,
+            endpoints=(Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),),
+            strict=True,
+        )
+        return Core(broker, machine.world.now_ms)
 
     return compose
-
-
-def _open_logs(machine: Machine, configs: Configs, random: SimRandom) -> LogManager:
-    return open_logs(
-        machine.disk,
-        random,
-        configs.broker.log_dirs,
-        config_of=lambda name: LogConfig.of(configs.topic_config(name), configs.broker),
-        cluster_id=CLUSTER_ID,
-        node_id=machine.broker_id,
-        config=ManagerConfig.of(configs.broker),
-        now_ms=machine.world.now_ms,
-        wall_ms=machine.clock.wall_ms(),
-    )

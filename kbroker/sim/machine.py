@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.broker.broker import DiskDone
+from kbroker.broker.facts import JobDone
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
@@ -20,8 +20,8 @@ from kbroker.sim.world import LocalClock
 
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
+    from kbroker.broker.jobs import Errand
     from kbroker.core import Channel, Core, Request
-    from kbroker.log.background import Job
     from kbroker.ports import Buffer
     from kbroker.sim.net import Net, Wire
     from kbroker.sim.store import SimSession
@@ -305,7 +305,7 @@ class Machine:
         low, high = self.job_ms
         return self.chance.randint(low, high)
 
-    def _run_job(self, job: Job, core: Core) -> None:
+    def _run_job(self, job: Errand, core: Core) -> None:
         if self.core is not core:
             return
         self.moved = True
@@ -319,9 +319,9 @@ class Machine:
             return
         self.world.after(self._job_delay(), self._job_done, job, error, core)
 
-    def _job_done(self, job: Job, error: OSError | None, core: Core) -> None:
+    def _job_done(self, job: Errand, error: OSError | None, core: Core) -> None:
         if self.core is not core:
             return
         self._jobs -= 1
-        self._run(core.handle, DiskDone(job, error), self.world.now_ms)
+        self._run(core.handle, JobDone(job, error), self.world.now_ms)
         self._maybe_stop()

@@ -12,13 +12,19 @@ once: no sweep, no memory kept by what is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.timing.wheel import Timer, TimingWheel
 
 Key = TypeVar("Key", bound=Hashable)
 Operation = TypeVar("Operation")
+
+
+class Touched(NamedTuple):
+    """Something has moved: parked requests under these keys are looked at again."""
+
+    keys: Sequence[Hashable]
 
 
 class Parked(Generic[Key, Operation]):

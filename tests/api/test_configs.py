@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.settings import Dynamic, Setting
 from kbroker.controller.admin import NewTopic
@@ -234,8 +235,7 @@ def test_a_broker_s_setting_is_in_force_at_once() -> None:
     assert change(cluster, BROKER, "1", ("log.retention.ms", SET, "7")) is ErrorCode.NONE
     assert [node.configs.broker.log_retention_ms for node in cluster.nodes.values()] == [7, 604_800_000]
     assert one(cluster, BROKER, "1", "log.retention.ms").config_source == 2
-    assert cluster.nodes[1].plane.config_changed
-    assert not cluster.nodes[1].plane.config_changed
+    assert cluster.nodes[1].told.count(BrokerConfigChanged()) == 1
 
 
 def test_a_setting_of_all_brokers_reaches_all_and_their_topics() -> None:
@@ -291,7 +291,7 @@ def test_every_dynamic_setting_is_in_force_after_a_restart(each: Setting) -> Non
     cluster.restart(1)
     node = cluster.nodes[1]
     assert getattr(node.configs.broker, each.attribute) == each.parse(text)
-    assert node.plane.config_changed
+    assert BrokerConfigChanged() in node.told
 
 
 def test_topics_follow_a_change_that_was_made_while_the_session_was_lost() -> None:

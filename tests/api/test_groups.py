@@ -229,7 +229,7 @@ def test_offsets_of_a_topic_without_an_id_are_shown_by_name_only(world: World, c
     unchecked = commit_request(1, topic="of-the-past")  # as if read from the log of another broker
     groups, now_ms = world.broker.groups, world.clock.now_ms()
     groups.runtime.carry_out(groups.commit_offsets(unchecked, Caller(None, 8), now_ms), now_ms)
-    world.broker.take_replies()
+    world.broker.facts.clear()
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
     by_name, by_id = client.ask(request, 9).groups[0].topics, client.ask(request, 10).groups[0].topics
     assert [topic.name for topic in by_name] == ["t", "of-the-past"]

@@ -6,8 +6,10 @@ import errno
 
 import pytest
 
+from kbroker.broker.facts import JobDone
+from kbroker.broker.jobs import Errand
 from kbroker.config.limits import LONGEST_FSYNC_MS
-from kbroker.log.background import Flush, Job
+from kbroker.log.background import Flush
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -38,14 +40,11 @@ def disk_is_free(world: World) -> None:
     world.settle()
 
 
-def run(world: World, jobs: list[Job]) -> None:
+def run(world: World, errands: list[Errand]) -> None:
     """The disk does these, and nothing that they lead to."""
-    for job in jobs:
-        job.run()
-        world.replicas.went_offline(world.logs.finished(job, None, world.clock.now_ms()))
-    durable, world.logs.durable = world.logs.durable, []
-    world.replicas.became_durable(durable)
-    world.core.expire(world.clock.now_ms())
+    for errand in errands:
+        errand.run()
+        world.core.handle(JobDone(errand, None), world.clock.now_ms())
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -92,7 +91,7 @@ def test_what_comes_while_an_fsync_runs_has_the_next_one_to_itself(world: World,
     jobs = world.broker.take_jobs()
     run(world, jobs)
     after_two = [len(other.look()) for other in others]
-    assert (after_one, [type(job) for job in jobs], after_two) == ([first, 0, 0, 0], [Flush], [1, 1, 1])
+    assert (after_one, [type(each.job) for each in jobs], after_two) == ([first, 0, 0, 0], [Flush], [1, 1, 1])
 
 
 def test_a_count_of_several_makes_only_the_one_that_fills_it_wait(world: World, client: Client) -> None:

@@ -6,15 +6,17 @@ Nothing is random but the seeds, and `settle` runs everything until nobody has a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from kbroker.api.call import LATER, Call
 from kbroker.api.routes import ROUTES, load
 from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.facts import Reply, TopicsUpdated, Touched
 from kbroker.broker.session import Session
 from kbroker.config import BrokerLayers, Given
 from kbroker.controller.events import ControlAnswer
+from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint, LeaderIsr, decode_state, state_path
 from kbroker.ports import StoreEvent
@@ -80,6 +82,11 @@ class Node:
         self.replicas = replicas or Replicas(broker_id)
         self.clock = cluster.clock
         self.random = SimRandom(broker_id)
+        self.facts: deque[object] = deque()
+        self.tell = self.facts.append
+        self.replies: list[Reply] = []
+        self.touched: list[Hashable] = []
+        self.told: list[object] = []  # what is none of the control plane's business
         self.plane = ControlPlane(
             broker_id,
             self.configs,
@@ -88,9 +95,37 @@ class Node:
             cluster.clock,
             self.random,
             (Endpoint("PLAINTEXT", 0, f"host{broker_id}", 9092), Endpoint("INSIDE", 0, f"inside{broker_id}", 9093)),
+            self.tell,
         )
+        self._handlers = self.plane.handlers
         self.is_cut = False  # nobody's requests reach it
         self.inbox: list[Message] = []  # requests it has got from other brokers
+
+    def turn(self) -> bool:
+        """Heed one event of the store, and every fact; whether there was anything."""
+        busy = bool(self.events or self.facts)
+        if self.events:
+            self.facts.append(self.events.popleft())
+        while self.facts:
+            self._heed(self.facts.popleft())
+        return busy
+
+    def heed(self, fact: object) -> None:
+        """What comes from another broker."""
+        self.facts.append(fact)
+        self.turn()
+
+    def _heed(self, fact: object) -> None:
+        if isinstance(fact, Reply):
+            self.replies.append(fact)
+        elif isinstance(fact, Touched):
+            self.touched += fact.keys
+        elif isinstance(fact, TopicsUpdated):
+            self.touched += [TopicKey(topic) for topic in fact.topics]
+        elif type(fact) in self._handlers:
+            self._handlers[type(fact)](fact, self.clock.now_ms())
+        else:
+            self.told.append(fact)
 
 
 class Cluster:
@@ -127,10 +162,8 @@ class Cluster:
         while moved:
             moved = False
             for node in list(self.nodes.values()):
-                while node.events:
-                    node.plane.handle(node.events.popleft(), self.clock.now_ms())
+                while node.turn():
                     moved = True
-                moved |= node.plane.step(self.clock.now_ms())
                 moved |= self._send(node)
 
     def _send(self, node: Node) -> bool:
@@ -144,16 +177,11 @@ class Cluster:
             ticket = object()
             response = other.plane.control_requests.take(request, 7, ticket)
             while response is None:
-                self._turn(other)
-                response = next((each.response for each in other.plane.replies if each.ticket is ticket), None)
-            node.plane.handle(ControlAnswer(target, request, response), self.clock.now_ms())  # type: ignore[arg-type]
+                other.turn()
+                response = next((each.response for each in other.replies if each.ticket is ticket), None)
+            node.heed(ControlAnswer(target, request, response))  # type: ignore[arg-type]
             moved = True
         return moved
-
-    def _turn(self, node: Node) -> None:
-        while node.events:
-            node.plane.handle(node.events.popleft(), self.clock.now_ms())
-        node.plane.step(self.clock.now_ms())
 
     def advance(self, by_ms: int) -> None:
         self.clock.advance(by_ms)
@@ -179,7 +207,7 @@ class Cluster:
             result = route.refuse(request, error.code, error.message)
         if result is LATER:
             self.settle()
-            result = next(each for each in node.plane.replies if each.ticket is call.ticket).response
+            result = next(each for each in node.replies if each.ticket is call.ticket).response
         if not isinstance(result, Message):
             result = self._wait(node, result, settle=wait)
         return type(result).decode(memoryview(result.encode(version)), version)
@@ -189,10 +217,10 @@ class Cluster:
         if not settle:
             expired: Message = waiting.expired(waiting.deadline_ms)
             return expired
-        node.plane.touched.clear()
+        node.touched.clear()
         for _ in range(100):
             self.settle()
-            touched, node.plane.touched[:] = list(node.plane.touched), []
+            touched, node.touched[:] = list(node.touched), []
             if any(key in touched for key in waiting.keys):
                 answer: Message | None = waiting.answer(self.clock.now_ms())
                 if answer is not None:

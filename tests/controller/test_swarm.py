@@ -53,12 +53,12 @@ class Swarm:
     def handle(self) -> None:
         node = self.node()
         if node and node.events:
-            node.plane.handle(node.events.popleft(), 0)
+            node.turn()
 
     def step(self) -> None:
         node = self.node()
-        if node:
-            node.plane.step(0)
+        if node and not node.events:
+            node.turn()
 
     def send(self) -> None:
         """A request of a controller reaches another broker; its answer is there when it has been obeyed."""
@@ -74,10 +74,10 @@ class Swarm:
         response = other.plane.control_requests.take(request, 7, ticket)
         for _ in range(20):
             if response is not None:
-                node.plane.handle(ControlAnswer(target, request, response), 0)  # type: ignore[arg-type]
+                node.heed(ControlAnswer(target, request, response))  # type: ignore[arg-type]
                 return
-            self.cluster._turn(other)
-            response = next((each.response for each in other.plane.replies if each.ticket is ticket), None)
+            other.turn()
+            response = next((each.response for each in other.replies if each.ticket is ticket), None)
 
     def create(self) -> None:
         node = self.node()

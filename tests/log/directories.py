@@ -31,6 +31,7 @@ def open_directory(
         config=ManagerConfig(),
         now_ms=0,
         wall_ms=wall_ms,
+        tell=lambda fact: None,
     )
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import read_text
 from kbroker.log.directory import LoadProgress
+from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from tests.log.worlds import NOW, batch
+
+T = TypeVar("T")
 
 TOPIC_ID = bytes(range(1, 17))
 CONFIG = ManagerConfig(initial_delay_ms=0)
@@ -36,8 +40,19 @@ def start(
         config=manager_config,
         now_ms=0,
         wall_ms=NOW,
+        tell=[].append,
         progress=progress,
     )
+
+
+def told(manager: LogManager, kind: type[T]) -> list[T]:
+    """The facts of one type that a manager of `start` has told."""
+    return [fact for fact in manager._tell.__self__ if isinstance(fact, kind)]  # type: ignore[attr-defined]
+
+
+def notices(manager: LogManager) -> list[str]:
+    """What it had to say."""
+    return [notice.text for notice in told(manager, Notice)]
 
 
 def create(manager: LogManager, topic: str, *indices: int, is_new: bool = True) -> None:

@@ -7,7 +7,7 @@ import pytest
 from kbroker.log import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
-from tests.log.managers import append, names, start
+from tests.log.managers import append, names, notices, start
 from tests.log.worlds import NOW, all_offsets
 
 ONE_BATCH = LogConfig(segment_bytes=100)
@@ -58,7 +58,7 @@ def test_what_lies_behind_a_gap_after_an_unclean_stop_is_kept_aside_and_named(da
         "00000000000000000004.log.after-gap",
     ]
     kept = "00000000000000000004.log.after-gap"
-    assert f"{file_of(4)}: 78 bytes behind lost batches: kept aside as {kept}" in manager.notices
+    assert f"{file_of(4)}: 78 bytes behind lost batches: kept aside as {kept}" in notices(manager)
 
 
 def test_of_an_empty_segment_behind_a_gap_nothing_is_kept() -> None:
@@ -92,7 +92,7 @@ def test_a_gap_after_a_clean_stop_is_said_and_nothing_is_lost_by_it(damage: obje
     damage(disk, 2)  # type: ignore[operator]
     manager = restarted(disk)
     assert offsets(manager) == [0, 1, 3, 4]
-    assert manager.notices == [f"{file_of(3)}: offsets 2 to 2 before it are missing: readers go on behind them"]
+    assert notices(manager) == [f"{file_of(3)}: offsets 2 to 2 before it are missing: readers go on behind them"]
 
 
 def test_a_gap_below_what_is_trusted_after_an_unclean_stop_is_said() -> None:
@@ -100,13 +100,13 @@ def test_a_gap_below_what_is_trusted_after_an_unclean_stop_is_said() -> None:
     filled(disk).close()
     disk.remove("/a/.kafka_cleanshutdown")
     lose(disk, 2)
-    assert f"{file_of(3)}: offsets 2 to 2 before it are missing: readers go on behind them" in restarted(disk).notices
+    assert f"{file_of(3)}: offsets 2 to 2 before it are missing: readers go on behind them" in notices(restarted(disk))
 
 
 def test_a_directory_without_gaps_says_nothing() -> None:
     disk = SimDisk()
     filled(disk).close()
-    assert restarted(disk).notices == []
+    assert notices(restarted(disk)) == []
 
 
 def test_a_log_that_ends_before_its_clean_stop_is_said() -> None:
@@ -114,7 +114,7 @@ def test_a_log_that_ends_before_its_clean_stop_is_said() -> None:
     filled(disk).close()
     empty(disk, 4)
     manager = restarted(disk)
-    assert manager.notices == ["/a/t-0: ends at offset 4, it was durable to 5: what came between is lost"]
+    assert notices(manager) == ["/a/t-0: ends at offset 4, it was durable to 5: what came between is lost"]
 
 
 def test_a_compacted_log_may_have_gaps() -> None:
@@ -122,7 +122,7 @@ def test_a_compacted_log_may_have_gaps() -> None:
     config = ONE_BATCH._replace(compact=True)
     filled(disk, config).close()
     lose(disk, 2)
-    assert restarted(disk, config).notices == []
+    assert notices(restarted(disk, config)) == []
 
 
 def test_nothing_is_read_for_it_after_a_clean_stop() -> None:

@@ -13,12 +13,13 @@ from kbroker.log import LogConfig, Origin
 from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.facts import LogsLost
 from kbroker.log.manager import open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode, KafkaError
-from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, run_jobs, start, text
+from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text, told
 from tests.log.worlds import NOW, all_offsets, batch, marker
 
 # ---- coming up
@@ -119,6 +120,7 @@ def test_directories_are_loaded_by_the_runner_side_by_side() -> None:
         config=CONFIG,
         now_ms=0,
         wall_ms=NOW,
+        tell=lambda fact: None,
         run_all=run_all,
     )
     assert given == [2]
@@ -274,7 +276,7 @@ def test_an_empty_copy_of_a_partition_is_set_aside(first: int, second: int, kept
     assert log is not None
     assert (log.folder.path, log.log_end_offset) == (f"{kept}/t-0", 3 if first or second else 0)
     assert [name[-6:] for name in names(disk, aside) if name.startswith("t-0")] == ["-stray"]
-    assert manager.notices == [f"{aside}/t-0: is empty, and there is another copy at {kept}/t-0: set aside"]
+    assert notices(manager) == [f"{aside}/t-0: is empty, and there is another copy at {kept}/t-0: set aside"]
 
 
 def test_a_partition_that_may_be_in_an_offline_directory_is_not_called_deleted() -> None:
@@ -327,7 +329,7 @@ def test_stored_identities_that_contradict_are_one_line() -> None:
 def test_foreign_things_are_reported_and_left_alone() -> None:
     disk = stored({"/a/lost+found/x": "1", "/a/notes.txt": "2", "/a/__cluster_metadata-0/quorum-state": "3"})
     manager = start(disk)
-    assert manager.notices == [
+    assert notices(manager) == [
         "/a/lost+found: a foreign folder in a log directory, left alone",
         "/a/notes.txt: a foreign file in a log directory, left alone",
     ]
@@ -361,12 +363,12 @@ def test_a_directory_whose_records_cannot_be_read_goes_offline_alone() -> None:
     file.write([b"\x09"], position)
     manager = start(disk, "/a", "/b")
     assert [each.path for each in manager.directories if not each.online] == [directory]
-    assert f"{directory}: goes offline: {folder}: a control record of type UNKNOWN" in manager.notices[0]
+    assert f"{directory}: goes offline: {folder}: a control record of type UNKNOWN" in notices(manager)[0]
 
 
 def test_a_stray_partition_is_reported_and_left_alone() -> None:
     disk = stored({"/a/t-0.0123456789abcdef0123456789abcdef-stray/partition.metadata": "x"})
-    assert "a stray partition of an earlier life, left alone" in start(disk).notices[0]
+    assert "a stray partition of an earlier life, left alone" in notices(start(disk))[0]
 
 
 def test_a_deletion_of_an_earlier_life_is_finished_after_the_delay() -> None:
@@ -389,7 +391,7 @@ def test_a_broken_checkpoint_is_reported_and_ignored() -> None:
     disk.remove("/a/.kafka_cleanshutdown")
     replace_file(disk, "/a", "recovery-point-offset-checkpoint", b"0\n1\nnonsense\n")
     again = start(disk)
-    assert "recovery-point-offset-checkpoint: line 3: expected topic" in again.notices[0]
+    assert "recovery-point-offset-checkpoint: line 3: expected topic" in notices(again)[0]
     log = again.get("t", 0)
     assert log is not None
     assert log.log_end_offset == 3
@@ -404,7 +406,9 @@ def test_a_checkpoint_that_changed_after_a_clean_stop_is_ignored_and_all_is_reco
     replace_file(disk, "/a", "replication-offset-checkpoint", format_offsets({("t", 0): 1}).encode())
     seen: list[LoadProgress] = []
     again = start(disk, progress=seen.append)
-    assert again.notices == ["/a/replication-offset-checkpoint: changed since the last clean stop; the file is ignored"]
+    assert notices(again) == [
+        "/a/replication-offset-checkpoint: changed since the last clean stop; the file is ignored"
+    ]
     assert any(entry.recovering for entry in seen)
 
 
@@ -465,7 +469,7 @@ def test_a_failing_directory_goes_offline_alone() -> None:
     create(manager, "t", 0, 1, 2)
     gone = manager.disk_failed("/a/t-0/00000000000000000000.log", OSError(errno.EIO, "Input/output error"))
     assert gone == [("t", 0), ("t", 2)]
-    assert manager.notices[-1] == "/a: goes offline: Input/output error [EIO]"
+    assert notices(manager)[-1] == "/a: goes offline: Input/output error [EIO]"
     with pytest.raises(KafkaError) as caught:
         manager.get("t", 2)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -534,7 +538,7 @@ def test_a_flush_that_cannot_begin_takes_the_directory_offline() -> None:
     disk.fail("open", ".index", errno.EIO)
     manager.reconfigure("t", 0, LogConfig(flush_messages=1))
     assert [directory.online for directory in manager.directories] == [False, True]
-    assert manager.lost == [("t", 0)]
+    assert told(manager, LogsLost) == [LogsLost([("t", 0)])]
     assert manager.get_or_create("u", 0, None, LogConfig(), is_new=True, wall_ms=NOW).folder.path == "/b/u-0"
 
 
@@ -562,7 +566,7 @@ def test_when_the_last_directory_fails_the_broker_is_told() -> None:
     manager = start(SimDisk())
     manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
     assert not manager.has_online_directory
-    assert manager.notices[-1] == "no log directory is left: this broker cannot go on"
+    assert notices(manager)[-1] == "no log directory is left: this broker cannot go on"
 
 
 # ---- deletion

@@ -12,7 +12,7 @@ from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.manager import LogManager
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import PowerLoss, SimDisk
-from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start, text
+from tests.log.managers import TOPIC_ID, append, create, names, notices, run_jobs, start, text
 from tests.log.worlds import NOW, fetch, offsets_in
 
 # ---- by and by
@@ -244,7 +244,7 @@ def test_a_log_begun_anew_at_its_start_stays_there_whatever_the_power_does() -> 
         disk.restart()
         for _ in range(2):
             manager = start(disk)
-            lost += any("begun anew" in notice for notice in manager.notices)
+            lost += any("begun anew" in notice for notice in notices(manager))
             log = manager.get("t", 0)
             assert log is not None
             assert log.log_start_offset == 7

@@ -10,7 +10,7 @@ from kbroker.log import LogConfig, Origin
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
-from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
+from tests.log.managers import TOPIC_ID, append, create, names, notices, run_jobs, start
 from tests.log.worlds import NOW, all_offsets, batch, marker
 
 
@@ -53,7 +53,7 @@ def test_a_bad_snapshot_is_made_anew_from_the_batches(content: bytes) -> None:
     log = manager.get("t", 0)
     assert log is not None
     assert log.append_as_leader(batch(producer=(9, 0, 2)), 0, NOW).duplicate is not None
-    assert [line for line in manager.notices if line.startswith(f"{SNAPSHOT}: ")] == manager.notices != []
+    assert [line for line in notices(manager) if line.startswith(f"{SNAPSHOT}: ")] == notices(manager) != []
 
 
 @pytest.mark.parametrize("content", [b"\x7f" * 34, b"\0\1" + bytes(32), b"\0\0" + b"\xff" * 32])
@@ -96,7 +96,7 @@ def test_a_folder_with_the_name_of_a_file_of_ours_is_set_aside(name: str) -> Non
     disk.make_dir(f"/a/{name}")
     manager = start(disk)
     short = name.rpartition("/")[2]
-    assert f"/a/{name}: is none of this broker's: set aside as {short}.foreign" in manager.notices
+    assert f"/a/{name}: is none of this broker's: set aside as {short}.foreign" in notices(manager)
     assert offsets(manager) == [0, 1, 2]
     manager.close()
     assert disk.stat("/a/.kafka_cleanshutdown") is not None

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from kbroker.log.producers import Origin
+from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.configs import (
@@ -97,6 +98,27 @@ def test_every_change_of_role_touches_the_partition(world: World) -> None:
     partition = become(world, state(0), is_new=True)
     become(world, state(1, leader=OTHER))
     assert world.replicas.touched == [partition, partition]
+
+
+def roles(world: World) -> list[tuple[int, bool]]:
+    """Leader epoch, and whether this broker leads in it, of every change of role that was told."""
+    return [(fact.leader_epoch, fact.is_leader) for fact in world.broker.facts if isinstance(fact, RoleChanged)]
+
+
+def test_every_change_of_role_is_told(world: World) -> None:
+    become(world, state(0), is_new=True)
+    become(world, state(1, leader=OTHER))
+    become(world, state(2))
+    world.replicas.stop("p", 0, delete=False)
+    assert roles(world) == [(0, True), (1, False), (2, True), (2, False)]
+
+
+def test_a_failed_directory_ends_the_leading_of_its_partitions_once(world: World) -> None:
+    become(world, state(4), is_new=True)
+    world.broker.facts.clear()
+    for _ in range(2):
+        world.replicas.went_offline([("p", 0)])
+    assert roles(world) == [(4, False)]
 
 
 def test_a_stopped_replica_leads_no_more_and_keeps_its_files(world: World) -> None:

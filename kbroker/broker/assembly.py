@@ -1,0 +1,107 @@
+"""The one place where a broker is put together, for a real machine, a simulated one and a test alike.
+
+Whoever composes a broker brings what differs: disk, clock, chance, the metadata store, the addresses. The logs come
+first, since loading them may fail or take long, and the store may live beside them:
+
+    facts = FactQueue()
+    logs = load_logs(facts, configs, paths, Surroundings(disk, clock, random), broker_id=1, cluster_id=None)
+    broker = assemble(facts, configs, logs, surroundings, store, broker_id=1, cluster_id=None, endpoints=...)
+    core = Core(broker, clock.now_ms())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.broker.broker import Broker
+from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.coordinators import GroupsPart, group_coordinator
+from kbroker.broker.fetch_sessions import FetchSessions
+from kbroker.broker.log_care import LogCare
+from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
+from kbroker.log import LogConfig
+from kbroker.log.background import ManagerConfig, one_after_another
+from kbroker.log.manager import open_logs
+from kbroker.replica import ReplicaManager
+
+if TYPE_CHECKING:
+    from kbroker.broker.facts import FactQueue
+    from kbroker.log.background import RunAll
+    from kbroker.log.directory import LoadProgress
+    from kbroker.log.manager import LogManager
+    from kbroker.metadata.configs import Configs
+    from kbroker.metadata.store import Endpoint
+    from kbroker.ports import Clock, Disk, MetadataStore, Random
+
+
+class Surroundings(NamedTuple):
+    """The world as a broker is given it."""
+
+    disk: Disk
+    clock: Clock
+    random: Random
+
+
+def load_logs(
+    facts: FactQueue,
+    configs: Configs,
+    paths: Sequence[str],
+    world: Surroundings,
+    *,
+    broker_id: int,
+    cluster_id: str | None,
+    open_files: int = MOST_LOG_FILES,
+    run_all: RunAll = one_after_another,
+    progress: Callable[[LoadProgress], None] | None = None,
+) -> LogManager:
+    """Take the log directories and load what is in them; waits for the disk. Raises: DirectoryRefusedError, OSError."""
+    return open_logs(
+        world.disk,
+        world.random,
+        paths,
+        config_of=lambda topic: LogConfig.of(configs.topic_config(topic), configs.broker),
+        cluster_id=cluster_id,
+        node_id=broker_id,
+        config=ManagerConfig.of(configs.broker)._replace(open_files=open_files),
+        now_ms=world.clock.now_ms(),
+        wall_ms=world.clock.wall_ms(),
+        tell=facts.append,
+        run_all=run_all,
+        progress=progress,
+    )
+
+
+def assemble(
+    facts: FactQueue,
+    configs: Configs,
+    logs: LogManager,
+    world: Surroundings,
+    store: MetadataStore,
+    *,
+    broker_id: int,
+    cluster_id: str | None,
+    endpoints: tuple[Endpoint, ...],
+    strict: bool = False,
+    fetch_regions: int = MOST_FETCH_REGIONS,
+) -> Broker:
+    """A broker of these. endpoints: as advertised, with the ports that clients connect to."""
+    _, clock, random = world
+    tell, config = facts.append, configs.broker
+    replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
+    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, tell, cluster_id)
+    groups = group_coordinator(config, replicas, clock, random, tell)
+    return Broker(
+        facts,
+        plane,
+        logs,
+        LogCare(logs, replicas, clock),
+        replicas,
+        groups,
+        [GroupsPart(groups, plane.cache)],
+        FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
+        clock,
+        random,
+        strict=strict,
+        fetch_regions=fetch_regions,
+    )

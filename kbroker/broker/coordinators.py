@@ -1,0 +1,98 @@
+"""Coordinators as parts of a broker: which partitions they serve, when they wake, where their answers go.
+
+Between `kbroker.coordinator`, whose runtimes know no broker, and the facts that concern them: who leads a partition of
+their topic, how many there are, partitions of other topics that are gone. One for each coordinator's topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS
+from kbroker.coordinator import Runtime, TopicStore
+from kbroker.groups import GroupCoordinator, group_shards
+from kbroker.replica.facts import RoleChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.broker.facts import Handler, Tell
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator import Happened
+    from kbroker.coordinator import Reply as CoordinatorReply
+    from kbroker.metadata.cache import MetadataCache
+    from kbroker.ports import Clock, Random
+    from kbroker.replica import Partition, ReplicaManager
+
+log = logging.getLogger("kbroker.groups")
+
+
+class CoordinatorPart:
+    """One coordinator. topic: in whose partitions its state is."""
+
+    def __init__(self, runtime: Runtime[Any], cache: MetadataCache) -> None:
+        self.topic = runtime.topic
+        self._runtime = runtime
+        self._cache = cache
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Who leads the partitions of its topic, and how many there are."""
+        return {RoleChanged: self._role_changed, TopicsUpdated: self._count_shards}
+
+    def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
+        if fact.partition.topic == self.topic:
+            self._runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
+
+    def _count_shards(self, fact: TopicsUpdated, now_ms: int) -> None:
+        """The topic decides how its keys are spread, whatever the settings say today."""
+        image = self._cache.topics.get(self.topic)
+        if image is not None and self.topic in fact.topics:
+            self._runtime.resize(len(image.partitions))
+
+    def moved(self, partition: Partition, now_ms: int) -> None:
+        """A partition of its topic has records, or another high watermark."""
+        self._runtime.moved(partition, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Timers, and a slice of what is being loaded."""
+        self._runtime.expire(now_ms)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next."""
+        return self._runtime.next_deadline_ms()
+
+
+class GroupsPart(CoordinatorPart):
+    """The group coordinator, which keeps offsets of other topics as long as these are there."""
+
+    def __init__(self, groups: GroupCoordinator, cache: MetadataCache) -> None:
+        super().__init__(groups.runtime, cache)
+        self._groups = groups
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Those of every coordinator, and deleted partitions."""
+        return {**super().handlers, PartitionsDeleted: self._partitions_deleted}
+
+    def _partitions_deleted(self, fact: PartitionsDeleted, now_ms: int) -> None:
+        self._runtime.carry_out(self._groups.partitions_deleted(fact.partitions, now_ms), now_ms)
+
+
+def group_coordinator(
+    config: BrokerConfig, replicas: ReplicaManager, clock: Clock, random: Random, tell: Tell
+) -> GroupCoordinator:
+    """The one of a broker, over its replicas of __consumer_offsets."""
+    store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
+
+    def answer(reply: CoordinatorReply) -> None:
+        tell(Reply(reply.call, reply.response))
+
+    def happened(event: Happened) -> None:
+        log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
+
+    shards = group_shards(config, random, store)
+    partitions = config.offsets_topic_num_partitions
+    return GroupCoordinator(Runtime(CONSUMER_OFFSETS, partitions, store, shards, answer, happened, clock.now_ms()))

@@ -1,0 +1,59 @@
+"""The logs' part in a broker: their background work falls due, becomes jobs, and ends; what they notice is said.
+
+Between the log manager, which knows no broker, and the rest: its jobs get an owner, directories that were lost reach
+the replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kbroker.broker.jobs import Errand
+from kbroker.log.facts import LogFlushed, LogsLost, Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.broker.facts import Handler
+    from kbroker.broker.jobs import Job
+    from kbroker.log.manager import LogManager
+    from kbroker.ports import Clock
+    from kbroker.replica import ReplicaManager
+
+log = logging.getLogger("kbroker.logs")
+
+
+class LogCare:
+    """Turns the log manager on behalf of time and the pool."""
+
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """What the logs have found out."""
+        return {
+            LogsLost: lambda fact, now_ms: self._replicas.went_offline(fact.partitions),
+            LogFlushed: lambda fact, now_ms: self._replicas.became_durable(fact.partition),
+            Notice: lambda fact, now_ms: log.warning("%s", fact.text),
+        }
+
+    def expire(self, now_ms: int) -> None:
+        """Let what is due become jobs."""
+        if now_ms >= self._logs.due_ms:
+            self._logs.due(now_ms, self._clock.wall_ms())
+
+    def next_deadline_ms(self, now_ms: int) -> int:
+        """When something falls due."""
+        return self._logs.due_ms
+
+    def take_jobs(self) -> list[Errand]:
+        """What the logs want done."""
+        return [Errand(job, self) for job in self._logs.take_jobs()]
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """One of their jobs has ended."""
+        self._replicas.went_offline(self._logs.finished(job, error, now_ms))

@@ -1,0 +1,32 @@
+"""What the logs of a broker find out by themselves, told to the other parts as it happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.log.names import TopicPartition
+
+
+class LogsLost(NamedTuple):
+    """A log directory went offline under the manager's own hands, and these partitions' logs with it."""
+
+    partitions: Sequence[TopicPartition]
+
+
+class LogFlushed(NamedTuple):
+    """An fsync has ended that flush.messages asked for."""
+
+    partition: TopicPartition
+
+
+class Notice(NamedTuple):
+    """A line for the operator."""
+
+    text: str
+
+
+class NoLogDirectoryLeft(NamedTuple):
+    """The last log directory went offline: this broker cannot go on."""

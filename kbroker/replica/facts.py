@@ -1,0 +1,19 @@
+"""What becomes of this broker's replicas, told to whoever's state depends on leading a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kbroker.replica.partition import Partition
+
+
+class RoleChanged(NamedTuple):
+    """A partition that this broker leads, follows or has given up as of now: for coordinators to load or unload.
+
+    is_leader: also told when it was so before, in an older leader epoch. False too when its log directory went offline.
+    """
+
+    partition: Partition
+    leader_epoch: int
+    is_leader: bool
