@@ -5,7 +5,7 @@ ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 1-10, OffsetFetch 1-10, OffsetDel
 these handlers hand requests over, and have the coordinator's runtime carry out what comes back.
 
 Unlike Kafka: OffsetCommit 0 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
-transactions says COORDINATOR_NOT_AVAILABLE, and for share groups INVALID_REQUEST, until there are such coordinators.
+share groups says INVALID_REQUEST, until there is such a coordinator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS, topic_on_demand
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, topic_on_demand
 from kbroker.coordinator import Caller
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
@@ -73,7 +73,7 @@ TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
 
 
 def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    """The broker that leads the partition a group's id hashes to; the topic is made for the first one who asks."""
+    """The broker that leads the partition an id hashes to; the topic is made for the first one who asks."""
     if call.version < BATCHED_SINCE:
         found = _coordinator(request.key, request.key_type, call)
         return FindCoordinatorResponse(
@@ -89,15 +89,18 @@ def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordin
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
-    if key_type == TRANSACTION_KEY:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if key_type != GROUP_KEY:
+    if key_type == GROUP_KEY:
+        topic, partition_of = CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of
+    elif key_type == TRANSACTION_KEY:
+        topic, partition_of = TRANSACTION_STATE, call.broker.transactions.runtime.partition_of
+        call.broker.plane.producer_ids.prepare()  # its InitProducerId comes next
+    else:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
     plane = call.broker.plane
-    if CONSUMER_OFFSETS not in plane.cache.topics:
-        plane.admin.auto_create(topic_on_demand(CONSUMER_OFFSETS, plane.configs.broker))
+    if topic not in plane.cache.topics:
+        plane.admin.auto_create(topic_on_demand(topic, plane.configs.broker))
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    state = plane.cache.partition(CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of(key))
+    state = plane.cache.partition(topic, partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None
     if state is None or node is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

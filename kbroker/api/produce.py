@@ -9,12 +9,16 @@ until it began, so nobody waits for more than two of them.
 
 A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
 
-Unlike Kafka: transactional batches are refused with INVALID_TXN_STATE until there is a transaction coordinator; a
-compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a request over
-1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`). A partition named twice gets
-both batches; Kafka keeps one of them. No records at all (null) are INVALID_RECORD, compression that nobody knows is
-UNSUPPORTED_COMPRESSION_TYPE, and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the first and
-UNKNOWN_SERVER_ERROR to the others. A batch sent again is told its append time only where the log gives such times.
+A transactional batch that begins a transaction here is verified with the transaction's coordinator first (KIP-890),
+unless transaction.partition.verification.enable is off.
+
+Unlike Kafka: a transactional batch without a transactional id costs its own partition's part of the request and not all
+of it; a compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a
+request over 1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`). A partition
+named twice gets both batches; Kafka keeps one of them. No records at all (null) are INVALID_RECORD, compression that
+nobody knows is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the
+first and UNKNOWN_SERVER_ERROR to the others. A batch sent again is told its append time only where the log gives such
+times.
 """
 
 from __future__ import annotations
@@ -23,10 +27,12 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import HANGUP, SILENCE
 from kbroker.api.routes import Route
+from kbroker.api.verification import verify
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
+from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -36,7 +42,15 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records import RecordError
-from protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, MAGIC, MAGIC_AT, TRANSACTIONAL
+from protocol.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
+    unpack_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -46,10 +60,19 @@ if TYPE_CHECKING:
     from protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 TOPIC_IDS_SINCE = 13
+KNOWS_ABORTABLE_SINCE = 11
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
-_SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_attributes` may object to
+_SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_special` looks into
 _CLIENT = Origin.CLIENT  # looked up once
+_ASK_AGAIN = frozenset(  # of a coordinator; old clients only repeat a produce for what they know from produces
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 _SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that any log would take
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -81,7 +104,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                answers.append(_append(call, name, data, request.acks, appended, wall_ms))
+                answers.append(_append(call, name, data, request, appended, wall_ms))
             except KafkaError as error:
                 failed = True
                 answers.append(_failure(data.index, error, _log_start(call, name, data.index), nameable))
@@ -111,7 +134,7 @@ def _append(
     call: Call,
     topic: str | None,
     data: PartitionProduceData,
-    acks: int,
+    request: ProduceRequest,
     appended: list[tuple[Partition, int, PartitionProduceResponse]],
     wall_ms: int,
 ) -> PartitionProduceResponse:
@@ -125,8 +148,9 @@ def _append(
     records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL:
-        _check_attributes(records, call.version)
+    acks = request.acks
+    if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL and records[MAGIC_AT] == MAGIC:
+        _check_special(call, partition, records, request.transactional_id)
     plan = replicas.append(partition, records, acks, _CLIENT, wall_ms)
     log = partition.log
     assert log is not None, partition
@@ -136,17 +160,32 @@ def _append(
     return answer
 
 
-def _check_attributes(records: memoryview, version: int) -> None:
-    """What a batch may be depends on the request that brings it."""
-    if records[MAGIC_AT] != MAGIC:
-        return  # these are no attributes; the log says what is wrong
+def _check_special(call: Call, partition: Partition, records: memoryview, transactional_id: str | None) -> None:
+    """What a batch may be depends on the request that brings it. Raises: KafkaError."""
     attributes = records[LOW_ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator for them"
-        )
-    if version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD:
+    if call.version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE} or newer")
+    if attributes & TRANSACTIONAL and len(records) >= HEADER_SIZE:  # a shorter one is refused by the log
+        _check_transaction(call, partition, records, transactional_id)
+
+
+def _check_transaction(call: Call, partition: Partition, records: memoryview, transactional_id: str | None) -> None:
+    """Whether a batch goes on with its producer's transaction, or begins it here with its coordinator's knowledge.
+
+    A transaction that only the partition knew of would never end (KIP-890).
+    """
+    if transactional_id is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch, and no id of it")
+    header = unpack_header(records, 0)
+    producer, log = Producer(header[9], header[10]), partition.log
+    if log is not None and log.producers.is_in_transaction(*producer):
+        return
+    knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
+    where = partition.topic, partition.index
+    code = verify(call, transactional_id, producer, where, knows_abortable=knows_abortable)
+    if code is not ErrorCode.NONE:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _ASK_AGAIN else code
+        raise KafkaError(code, f"{transactional_id} of {producer} may not write to {where[0]}-{where[1]} now")
 
 
 class AwaitAppends:

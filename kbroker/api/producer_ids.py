@@ -1,10 +1,8 @@
-"""InitProducerId: an id for an idempotent producer.
+"""InitProducerId: an id for an idempotent producer, an id and an epoch for a transactional one.
 
-Served: InitProducerId 0-5, without a transactional id. Ids come from blocks that belong to this broker
-(`producer_blocks.py`); any broker answers. The epoch is always 0: a producer that asks again gets a new id.
-
-Unlike Kafka: a transactional id is answered with COORDINATOR_NOT_AVAILABLE, which producers repeat, until there is a
-transaction coordinator.
+Served: InitProducerId 0-5. Ids come from blocks that belong to this broker (`producer_blocks.py`). Without a
+transactional id any broker answers, and the epoch is always 0: a producer that asks again gets a new id. With one its
+transaction coordinator does (`kbroker.txn`).
 """
 
 from __future__ import annotations
@@ -12,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.coordinator import Caller
+from kbroker.txn import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
@@ -33,11 +34,24 @@ def init_producer_id(request: InitProducerIdRequest, call: Call) -> Result:
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or request.transactional_id == "":
         return _failure(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        limit_ms = plane.configs.broker.transaction_max_timeout_ms
-        is_legal = 0 < request.transaction_timeout_ms <= limit_ms
-        return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_legal else ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return _for_transactions(request, request.transactional_id, call)
     waiting = AwaitId(plane.producer_ids, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
+
+
+def _for_transactions(request: InitProducerIdRequest, name: str, call: Call) -> Result:
+    """The coordinator of the transactional id knows its id and epoch, and fences whoever had them before."""
+    limit_ms = call.broker.plane.configs.broker.transaction_max_timeout_ms
+    if not 0 < request.transaction_timeout_ms <= limit_ms:
+        return _failure(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    asker = None if request.producer_id == NO_ID else Producer(request.producer_id, request.producer_epoch)
+    caller = Caller(call.ticket, call.version)
+    transactions = call.broker.transactions
+    effects = transactions.init(
+        name, asker, request.transaction_timeout_ms, caller, call.now_ms, call.broker.plane.producer_ids.take_now
+    )
+    transactions.runtime.carry_out(effects, call.now_ms)
+    return LATER
 
 
 class AwaitId:

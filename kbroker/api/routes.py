@@ -29,9 +29,11 @@ MODULES = (
     "offsets",
     "produce",
     "producer_ids",
+    "producers",
     "reassignments",
     "security",
     "topics",
+    "transactions",
 )
 
 

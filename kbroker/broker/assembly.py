@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
-from kbroker.broker.coordinators import GroupsPart, group_coordinator
+from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.log_care import LogCare
+from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig, one_after_another
@@ -91,6 +92,9 @@ def assemble(
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, tell, cluster_id)
     groups = group_coordinator(config, replicas, clock, random, tell)
+    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, None, plane.listener)
+    transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
+    markers.done = transactions.have_marked
     return Broker(
         facts,
         plane,
@@ -98,7 +102,9 @@ def assemble(
         LogCare(logs, replicas, clock),
         replicas,
         groups,
-        [GroupsPart(groups, plane.cache)],
+        transactions,
+        markers,
+        [GroupsPart(groups, plane.cache), CoordinatorPart(transactions.runtime, plane.cache)],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.log_care import LogCare
     from kbroker.broker.session import Session
+    from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.config import BrokerConfig
     from kbroker.groups import GroupCoordinator
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
+    from kbroker.txn import TransactionCoordinator
 
 
 class Broker:
@@ -45,6 +47,8 @@ class Broker:
         log_care: LogCare,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        markers: TransactionMarkers,
         coordinators: Sequence[CoordinatorPart],
         fetch_sessions: FetchSessions,
         clock: Clock,
@@ -59,6 +63,8 @@ class Broker:
         self.logs = logs
         self.replicas = replicas
         self.groups = groups
+        self.transactions = transactions
+        self.markers = markers
         self.fetch_sessions = fetch_sessions
         self.clock = clock
         self.random = random
@@ -72,7 +78,7 @@ class Broker:
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, log_care]
+        parts: list[Part] = [plane, *coordinators, markers, log_care]
         for part in parts:
             self.add(part)
 
@@ -108,6 +114,9 @@ class Broker:
                 if coordinator is not None:
                     coordinator.moved(partition, self.clock.now_ms())
                     self.deadline_moved = True
+        if self.markers.uncommitted:
+            for partition in touched:
+                self.markers.moved(partition, self.clock.now_ms())
         return touched
 
     # -- time

@@ -9,24 +9,28 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS
+from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.groups import GroupCoordinator, group_shards
 from kbroker.replica.facts import RoleChanged
+from kbroker.txn import TransactionCoordinator, transaction_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kbroker.broker.facts import Handler, Tell
     from kbroker.config import BrokerConfig
     from kbroker.coordinator import Happened
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.metadata.cache import MetadataCache
+    from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
+    from kbroker.txn import WriteMarkers
 
 log = logging.getLogger("kbroker.groups")
+transactions_log = logging.getLogger("kbroker.transactions")
 
 
 class CoordinatorPart:
@@ -87,12 +91,42 @@ def group_coordinator(
     """The one of a broker, over its replicas of __consumer_offsets."""
     store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
 
-    def answer(reply: CoordinatorReply) -> None:
-        tell(Reply(reply.call, reply.response))
-
     def happened(event: Happened) -> None:
         log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
 
     shards = group_shards(config, random, store)
     partitions = config.offsets_topic_num_partitions
-    return GroupCoordinator(Runtime(CONSUMER_OFFSETS, partitions, store, shards, answer, happened, clock.now_ms()))
+    return GroupCoordinator(
+        Runtime(CONSUMER_OFFSETS, partitions, store, shards, answers(tell), happened, clock.now_ms())
+    )
+
+
+def transaction_coordinator(
+    configs: Configs,
+    replicas: ReplicaManager,
+    clock: Clock,
+    tell: Tell,
+    send_markers: Callable[[WriteMarkers, int], None],
+) -> TransactionCoordinator:
+    """The one of a broker, over its replicas of __transaction_state. send_markers: brings outcomes to partitions."""
+    store = TopicStore(TRANSACTION_STATE, replicas, clock)
+
+    def happened(event: Happened) -> None:
+        transactions_log.info("transactional id %s: %s", event.name, event.what)
+
+    shards = transaction_shards(lambda: configs.broker, store)
+    partitions, now_ms = configs.broker.transaction_state_log_num_partitions, clock.now_ms()
+    return TransactionCoordinator(
+        Runtime(TRANSACTION_STATE, partitions, store, shards, answers(tell), happened, now_ms, send_markers)
+    )
+
+
+def answers(tell: Tell) -> Callable[[CoordinatorReply], None]:
+    """Where a coordinator's replies go: to the core, or into an answer that several make together."""
+
+    def answer(reply: CoordinatorReply) -> None:
+        whole = reply.call.answered(reply.response) if isinstance(reply.call, JointPart) else Reply(*reply)
+        if whole is not None:
+            tell(whole)
+
+    return answer

@@ -56,6 +56,42 @@ class Reply(NamedTuple):
     response: Message
 
 
+class Joint:
+    """An answer that several make together. waiting: how many of them are not there yet."""
+
+    __slots__ = ("_make", "ticket", "waiting")
+
+    def __init__(self, ticket: Ticket, waiting: int, make: Callable[[], Message]) -> None:
+        self.ticket = ticket
+        self.waiting = waiting
+        self._make = make
+
+    def part(self, take: Callable[[Message], None] | None = None) -> JointPart:
+        """The place of one of them, instead of a ticket; take: is given what it says."""
+        return JointPart(self, take)
+
+    def response(self) -> Message:
+        """What all of them make."""
+        return self._make()
+
+
+class JointPart:
+    """The place of one of the answers that a Joint waits for."""
+
+    __slots__ = ("_joint", "_take")
+
+    def __init__(self, joint: Joint, take: Callable[[Message], None] | None) -> None:
+        self._joint = joint
+        self._take = take
+
+    def answered(self, response: Message | None) -> Reply | None:
+        """It is there; returns the whole answer if it was the last."""
+        if self._take is not None and response is not None:
+            self._take(response)
+        self._joint.waiting -= 1
+        return None if self._joint.waiting else Reply(self._joint.ticket, self._joint.response())
+
+
 class TopicsUpdated(NamedTuple):
     """This broker's image of these topics is another one: UpdateMetadata."""
 

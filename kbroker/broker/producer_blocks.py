@@ -16,6 +16,7 @@ from kbroker.broker.facts import Touched
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, decode_producer_id_block, encode_producer_id_block
 from kbroker.ports import Get, SetData
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import Tell
@@ -37,15 +38,26 @@ class ProducerIds:
 
     def take(self) -> int | None:
         """A producer id that nobody has had; None if there is none now: look again when this object is touched."""
-        while self._blocks and not self._blocks[0]:
-            del self._blocks[0]
-        if len(self._blocks) < 2 and sum(map(len, self._blocks)) < CLAIM_BELOW:
-            self._claim()
+        self.prepare()
         if not self._blocks:
             return None
         block = self._blocks[0]
         self._blocks[0] = block[1:]
         return block[0]
+
+    def prepare(self) -> None:
+        """Claim a block if few ids are left: somebody is about to ask for one."""
+        while self._blocks and not self._blocks[0]:
+            del self._blocks[0]
+        if len(self._blocks) < 2 and sum(map(len, self._blocks)) < CLAIM_BELOW:
+            self._claim()
+
+    def take_now(self) -> int:
+        """A producer id. Raises: KafkaError COORDINATOR_LOAD_IN_PROGRESS, upon which producers ask again."""
+        producer_id = self.take()
+        if producer_id is None:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block of producer ids is on its way")
+        return producer_id
 
     def _claim(self) -> None:
         if not self._is_claiming:

@@ -45,7 +45,6 @@ NO_QUOTAS = "there are no quotas yet"
 NO_CONVERSION = "there is no conversion of message formats yet"
 NO_REPLICAS = "there is no replication between brokers yet"
 NO_CLEANER = "there is no log compaction yet"
-NO_TRANSACTIONS = "there are no transactions yet"
 NO_ZOOKEEPER = "there is no cluster on ZooKeeper yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
@@ -341,37 +340,37 @@ class BrokerConfig(Settings):
         600_000, at_least(1), internal=True, doc="How often silent producers are looked for."
     )
     transactional_id_expiration_ms: Int = setting(
-        604_800_000, at_least(1), unused=NO_TRANSACTIONS, doc="How long an unused transactional id is remembered."
+        604_800_000, at_least(1), doc="How long an unused transactional id is remembered."
     )
     transaction_max_timeout_ms: Int = setting(
-        900_000, at_least(1), unused=NO_TRANSACTIONS, doc="Longest timeout that a transaction may ask for."
+        900_000, at_least(1), doc="Longest timeout that a transaction may ask for."
     )
     transaction_partition_verification_enable: Boolean = setting(
         True,
         dynamic=CLUSTER_WIDE,
-        unused=NO_TRANSACTIONS,
         doc="Whether a transactional write is checked with its coordinator first.",
     )
     transaction_state_log_num_partitions: Int = setting(
-        50, at_least(1), unused=NO_TRANSACTIONS, doc="Partitions of __transaction_state when created."
+        50, at_least(1), doc="Partitions of __transaction_state when created."
     )
     transaction_state_log_replication_factor: Short = setting(
-        3, at_least(1), unused=NO_TRANSACTIONS, doc="Replicas of __transaction_state when created."
+        3, at_least(1), doc="Replicas of __transaction_state when created."
     )
-    transaction_state_log_min_isr: Int = setting(
-        2, at_least(1), unused=NO_TRANSACTIONS, doc="min.insync.replicas of __transaction_state."
-    )
+    transaction_state_log_min_isr: Int = setting(2, at_least(1), doc="min.insync.replicas of __transaction_state.")
     transaction_state_log_segment_bytes: Int = setting(
-        104_857_600, at_least(1), unused=NO_TRANSACTIONS, doc="Segment size of __transaction_state."
+        104_857_600, at_least(1), doc="Segment size of __transaction_state."
     )
     transaction_state_log_load_buffer_size: Int = setting(
-        5_242_880, at_least(1), unused=NO_TRANSACTIONS, doc="Bytes of __transaction_state read at a time when loading."
+        5_242_880,
+        at_least(1),
+        unused="loaded in slices of a fixed size",
+        doc="Bytes of __transaction_state read at a time when loading.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Int = setting(
-        10_000, at_least(1), unused=NO_TRANSACTIONS, doc="How often overdue transactions are looked for."
+        10_000, at_least(1), doc="How often overdue transactions are looked for."
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: Int = setting(
-        3_600_000, at_least(1), unused=NO_TRANSACTIONS, doc="How often unused transactional ids are looked for."
+        3_600_000, at_least(1), doc="How often unused transactional ids are looked for."
     )
 
     # --- replication and control

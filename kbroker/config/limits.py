@@ -88,3 +88,6 @@ PEER_BACKOFF_MS, MOST_PEER_BACKOFF_MS = 50, 1_000
 # each of its partitions may have of it. A batch that is larger alone is made whole.
 CONVERTED_BYTES_PER_FETCH = 1 << 20
 CONVERTED_BYTES_PER_PARTITION = 32 << 10
+
+# How long until a marker that could not be written is tried again. In Kafka the sender looks at its queue as often.
+MARKER_RETRY_MS = 100

@@ -3,6 +3,7 @@
 from kbroker.coordinator.effects import (
     Caller,
     CancelTimer,
+    Carry,
     Effect,
     Happened,
     Reply,
@@ -19,6 +20,7 @@ __all__ = [
     "Appended",
     "Caller",
     "CancelTimer",
+    "Carry",
     "Effect",
     "Happened",
     "KeyValue",

@@ -70,6 +70,12 @@ class Written(NamedTuple):
     partition: int
 
 
+class Carry(NamedTuple):
+    """Something that only the coordinator's own surroundings know how to do."""
+
+    what: object
+
+
 class Happened(NamedTuple):
     """A line for the log: what an operator wants to know of a group or a transaction.
 
@@ -81,7 +87,7 @@ class Happened(NamedTuple):
     is_detail: bool = False
 
 
-Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Happened
+Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Carry | Happened
 
 
 class Turn:
@@ -120,6 +126,10 @@ class Turn:
     def cancel_timer(self, kind: str, name: str, member_id: str = "") -> None:
         """Forget one of the shard's timers."""
         self.effects.append(CancelTimer(TimerKey(kind, self.partition, name, member_id)))
+
+    def carry(self, what: object) -> None:
+        """Have the coordinator's own surroundings do something."""
+        self.effects.append(Carry(what))
 
     def happened(self, name: str, what: str, *, is_detail: bool = False) -> None:
         """Tell the log."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kbroker.coordinator.effects import CancelTimer, Effect, Happened, Reply, SetTimer, TimerKey, Written
+from kbroker.coordinator.effects import CancelTimer, Carry, Effect, Happened, Reply, SetTimer, TimerKey, Written
 from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
 from kbroker.coordinator.shard import Shard
@@ -47,7 +47,8 @@ class Runtime(Generic[S]):
     """The shards of one coordinator topic.
 
     make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
-    wants to know. partitions: of the topic; may become known later, with `resize`.
+    wants to know. partitions: of the topic; may become known later, with `resize`. carry: does what an effect carries
+    that only this coordinator knows.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Runtime(Generic[S]):
         answer: Callable[[Reply], None],
         happened: Callable[[Happened], None],
         now_ms: int,
+        carry: Callable[[Any, int], None] | None = None,
     ) -> None:
         self.topic = topic
         self.partitions = partitions
@@ -67,6 +69,7 @@ class Runtime(Generic[S]):
         self._make = make
         self._answer = answer
         self._happened = happened
+        self._carry = carry
         self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
         self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
         self._loading: deque[_Loading[S]] = deque()
@@ -103,9 +106,12 @@ class Runtime(Generic[S]):
                 shard = self.shards.get(effect.partition)
                 if shard is not None:
                     self._tell_committed(shard, now_ms)
-            else:
-                assert isinstance(effect, Happened), effect
+            elif isinstance(effect, Happened):
                 self._happened(effect)
+            else:
+                assert isinstance(effect, Carry), effect
+                assert self._carry is not None, effect
+                self._carry(effect.what, now_ms)
 
     def _tell_committed(self, shard: S, now_ms: int) -> None:
         """Carry out what follows from a shard's records being committed, until nothing does."""
@@ -118,10 +124,14 @@ class Runtime(Generic[S]):
 
     def next_deadline_ms(self) -> int | None:
         """When to call `expire` next; 0 while a partition is being loaded."""
-        return 0 if self._loading else self._timers.next_deadline_ms()
+        if self._loading:
+            return 0
+        return self._timers.next_deadline_ms() if self._timers else None
 
     def expire(self, now_ms: int) -> None:
         """Timers that are due; a slice of what is being loaded."""
+        if not (self._timers or self._loading):
+            return  # as of a coordinator that nobody uses
         while (key := self._timers.pop_due(now_ms)) is not None:
             shard = self.shards.get(key.partition)
             if shard is not None and not shard.loading:
@@ -161,6 +171,18 @@ class Runtime(Generic[S]):
         if shard is not None and not shard.loading:
             shard.advance(high_watermark)
             self._tell_committed(shard, now_ms)
+
+    def marked(
+        self, partition: int, producer_id: int, position: int, high_watermark: int, now_ms: int, *, commit: bool
+    ) -> None:
+        """The marker that ends a producer's transaction has been appended to a partition, at `position`.
+
+        One that is being loaded meets it in the log.
+        """
+        shard = self.shards.get(partition)
+        if shard is not None and not shard.loading:
+            self.advanced(partition, high_watermark, now_ms)
+            shard.replay_marker(producer_id, commit=commit, position=position)
 
     def elected(self, partition: int, epoch: int, now_ms: int) -> None:
         """This broker leads a partition from now on: its records are replayed, then it is served."""

@@ -6,7 +6,8 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
 - A batch whose sequence range is one of the producer's last five was appended before: it is answered, not appended.
 - Otherwise its first sequence must follow the last one (0 follows 2^31-1). An unknown producer may start anywhere.
 - A smaller epoch than the last seen is a zombie's; a larger one starts again at sequence 0.
-- While a producer has an open transaction, all it writes must be transactional.
+- While a producer has an open transaction, all it writes must be transactional. Whether it may begin one here is the
+  question of whoever appends (KIP-890).
 
     .snapshot   0  2  version, 1
                 2  4  CRC-32C of everything behind it
@@ -185,6 +186,11 @@ class Producers:
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {marker.coordinator_epoch}, last seen {entry.coordinator_epoch}",
             )
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has a transaction open here, in this epoch."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.txn_first_offset != NONE and entry.epoch == epoch
 
     # ---- after an append
 

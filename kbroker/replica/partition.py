@@ -142,7 +142,7 @@ class Partition:
 
     def read(self, offset: int, max_bytes: int, isolation: int, *, whole_first_batch: bool) -> Fetched:
         """What a consumer sees from `offset` on. Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER."""
-        log = self._led()
+        log = self.led()
         if isolation == READ_COMMITTED:
             bound = log.last_stable_offset
             return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch, with_aborted=True)
@@ -150,16 +150,16 @@ class Partition:
 
     def readable_end(self, isolation: int) -> int:
         """The offset below which a consumer reads."""
-        log = self._led()
+        log = self.led()
         return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Where a leader epoch, or the largest one below it, ends in this log."""
-        return self._led().last_offset_of_epoch(epoch)
+        return self.led().last_offset_of_epoch(epoch)
 
     def delete_records(self, before: int) -> int:
         """Move the log start offset up; -1 means the high watermark. Returns: the log start offset."""
-        log = self._led()
+        log = self.led()
         offset = log.high_watermark if before == -1 else before
         if offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is negative")
@@ -179,7 +179,8 @@ class Partition:
             f"leader epoch {current_leader_epoch} is new here, we have {self.leader_epoch}",
         )
 
-    def _led(self) -> Log:
+    def led(self) -> Log:
+        """The log, if this is the leader. Raises: KafkaError NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
         if not self.is_leader or self.log is None:
             raise self._not_leader()
         return self.log

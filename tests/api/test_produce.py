@@ -122,11 +122,14 @@ def test_messages_of_the_old_formats_are_no_batch(client: Client) -> None:
     assert produced(client.ask(produce(records=bytes(records)), 9)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_of_a_transaction_is_refused_and_not_written(world: World, client: Client) -> None:
+def test_a_batch_of_a_transaction_without_an_id_is_refused_and_not_written(world: World, client: Client) -> None:
     records = build_batch(
         [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
     )
-    assert produced(client.ask(produce(records=bytes(records)), 9)).error_code == ErrorCode.INVALID_TXN_STATE
+    assert (
+        produced(client.ask(produce(records=bytes(records)), 9)).error_code
+        == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    )
     assert world.partition("t").log.size == 0  # type: ignore[union-attr]
 
 

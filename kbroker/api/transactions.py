@@ -1,0 +1,379 @@
+"""Transactions: producers that add partitions and end them, brokers that verify and mark, tools that look.
+
+Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-4, TxnOffsetCommit 0-4, WriteTxnMarkers 0-1,
+DescribeTransactions 0, ListTransactions 0-1; InitProducerId is in `producer_ids.py`, DescribeProducers in
+`producers.py`. Transactions are `kbroker.txn`; these handlers hand requests over, and have the coordinator's runtime
+carry out what comes back.
+
+Unlike Kafka 4: version 2 of the protocol (KIP-890: EndTxn 5, TxnOffsetCommit 5) is not spoken, and not announced as a
+finalized feature, so that clients go on as with 3.9. Unlike Kafka: whether a partition takes part is verified where
+this broker coordinates the transaction as well; with another coordinator the write is let in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.call import LATER
+from kbroker.api.routes import Route
+from kbroker.api.verification import verify
+from kbroker.broker.facts import Joint
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS
+from kbroker.coordinator import Caller
+from kbroker.groups.effects import commit_error
+from kbroker.txn import Producer
+from kbroker.txn.coordinator import topic_results
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    DescribedTransactionState,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from kbroker.api.call import Call, Result
+    from kbroker.coordinator import Effect
+    from kbroker.replica import Partition
+    from protocol.messages.transactions import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+
+    TopicPartition = tuple[str, int]
+
+BATCHED_SINCE = 4  # AddPartitionsToTxn, from broker to broker
+KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
+KNOWS_LOADING_SINCE = 2  # TxnOffsetCommit
+MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
+
+
+# -- producers
+
+
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Result:
+    """These partitions are about to be written to; answered when that is committed."""
+    if call.version >= BATCHED_SINCE:
+        return _add_for_many(request, call)
+    name = request.v3_and_below_transactional_id
+    partitions = _partitions(request.v3_and_below_topics)
+    unknown = _unknown(partitions, call)
+    if unknown:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topic_results(unknown))
+    if not partitions:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=[])
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    return _run(call, call.broker.transactions.add_partitions(name, producer, partitions, _caller(call), call.now_ms))
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _unknown(partitions: list[TopicPartition], call: Call) -> dict[TopicPartition, ErrorCode]:
+    """Codes for all of them if any does not exist, else none."""
+    cache = call.broker.plane.cache
+    missing = {where for where in partitions if cache.partition(*where) is None}
+    if not missing:
+        return {}
+    none_else = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return {where: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if where in missing else none_else for where in partitions}
+
+
+def _add_for_many(request: AddPartitionsToTxnRequest, call: Call) -> Result:
+    """Of brokers: several transactions, to verify or to add to; answered when the last of them is."""
+    results: list[AddPartitionsToTxnResult] = []
+    joint = Joint(
+        call.ticket,
+        len(request.transactions),
+        lambda: AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=0, results_by_transaction=results),
+    )
+    if not request.transactions:
+        return joint.response()
+    for each in request.transactions:
+        part = AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=[])
+        results.append(part)
+        _add_for_one(each, part, joint, call)
+    return LATER
+
+
+def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnResult, joint: Joint, call: Call) -> None:
+    transactions = call.broker.transactions
+    partitions = _partitions(each.topics)
+    producer = Producer(each.producer_id, each.producer_epoch)
+    codes = _unknown(partitions, call)
+    if not codes and each.verify_only:
+        codes = {where: transactions.verify(each.transactional_id, producer, where) for where in partitions}
+    if codes or not partitions:
+        part.topic_results = topic_results(codes)
+        whole = joint.part().answered(None)
+        if whole is not None:
+            call.broker.tell(whole)
+        return
+
+    def take(response: object) -> None:
+        assert isinstance(response, AddPartitionsToTxnResponse), response
+        part.topic_results = response.results_by_topic_v3_and_below
+
+    caller = Caller(joint.part(take), call.version)
+    _run(call, transactions.add_partitions(each.transactional_id, producer, partitions, caller, call.now_ms))
+
+
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Result:
+    """Offsets of a group are about to be committed: its partition of __consumer_offsets takes part."""
+    partition = CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of(request.group_id)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    name = request.transactional_id
+    return _run(call, call.broker.transactions.add_offsets(name, producer, partition, _caller(call), call.now_ms))
+
+
+def end_txn(request: EndTxnRequest, call: Call) -> Result:
+    """Commit or abort; answered when that is decided, while markers are still on their way."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    ended = call.broker.transactions.end(
+        request.transactional_id, producer, _caller(call), call.now_ms, commit=request.committed
+    )
+    return _run(call, ended)
+
+
+def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
+    """Keep offsets that count if the transaction commits; answered when they are written."""
+    broker = call.broker
+    cache = broker.plane.cache
+    refused: dict[TopicPartition, ErrorCode] = {
+        (topic.name, each.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for topic in request.topics
+        for each in topic.partitions
+        if cache.partition(topic.name, each.partition_index) is None
+    }
+    where = CONSUMER_OFFSETS, broker.groups.runtime.partition_of(request.group_id)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
+    code = verify(call, request.transactional_id, producer, where, knows_abortable=knows_abortable)
+    if code is not ErrorCode.NONE:
+        for topic in request.topics:
+            for each in topic.partitions:
+                refused.setdefault((topic.name, each.partition_index), _for_version(commit_error(code), call.version))
+    effects = broker.groups.commit_offsets_in_transaction(request, _caller(call), call.now_ms, refused)
+    broker.groups.runtime.carry_out(effects, call.now_ms)
+    return LATER
+
+
+def _for_version(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(call.ticket, call.version, call.client_id or "", f"/{call.session.peer_host}")
+
+
+def _run(call: Call, effects: Iterable[Effect]) -> Result:
+    call.broker.transactions.runtime.carry_out(effects, call.now_ms)
+    return LATER
+
+
+# -- brokers
+
+
+def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Result:
+    """Append the outcome of transactions to partitions led here; answered when the high watermark has passed them."""
+    waiting: list[tuple[Partition, int, WritableTxnMarkerPartitionResult]] = []
+    results = []
+    for marker in request.markers:
+        producer = Producer(marker.producer_id, marker.producer_epoch)
+        topics = []
+        for topic in marker.topics:
+            parts = []
+            for index in topic.partition_indexes:
+                part = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
+                parts.append(part)
+                try:
+                    partition, end_offset = call.broker.markers.append(
+                        (topic.name, index),
+                        producer,
+                        marker.coordinator_epoch,
+                        call.now_ms,
+                        commit=marker.transaction_result,
+                    )
+                    waiting.append((partition, end_offset, part))
+                except KafkaError as error:
+                    part.error_code = error.code
+            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=parts))
+        results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+    await_markers = AwaitMarkers(WriteTxnMarkersResponse(markers=results), waiting, call.now_ms + MARKER_PATIENCE_MS)
+    return await_markers.answer(call.now_ms) or await_markers
+
+
+class AwaitMarkers:
+    """A WriteTxnMarkers whose markers are not committed yet."""
+
+    __slots__ = ("_response", "_waiting", "deadline_ms")
+
+    def __init__(
+        self,
+        response: WriteTxnMarkersResponse,
+        waiting: list[tuple[Partition, int, WritableTxnMarkerPartitionResult]],
+        deadline_ms: int,
+    ) -> None:
+        self._response = response
+        self._waiting = waiting
+        self.deadline_ms = deadline_ms
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """The partitions that still wait."""
+        return [partition for partition, _, _ in self._waiting]
+
+    def answer(self, now_ms: int) -> WriteTxnMarkersResponse | None:
+        """Once all markers are committed, or their partitions led elsewhere."""
+        self._waiting = [
+            (partition, end_offset, part)
+            for partition, end_offset, part in self._waiting
+            if not _is_settled(partition, end_offset, part)
+        ]
+        return None if self._waiting else self._response
+
+    def expired(self, now_ms: int) -> WriteTxnMarkersResponse:
+        """What is not committed by now has timed out, and is sent again."""
+        for _, _, part in self._waiting:
+            part.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return self._response
+
+
+def _is_settled(partition: Partition, end_offset: int, part: WritableTxnMarkerPartitionResult) -> bool:
+    if partition.log is None or not partition.is_leader:
+        part.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return True
+    return partition.log.high_watermark >= end_offset
+
+
+# -- tools
+
+
+def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
+    """Transactions in detail, each with its own error."""
+    described = [call.broker.transactions.describe(name) for name in request.transactional_ids]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=described)
+
+
+def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+    """The transactions that this broker coordinates, by state, producer and age if asked for."""
+    return call.broker.transactions.list_transactions(request, call.now_ms)
+
+
+# -- refusals
+
+
+def _refuse_add(request: AddPartitionsToTxnRequest, code: ErrorCode, text: str) -> AddPartitionsToTxnResponse:
+    if request.transactions:
+        results = [
+            AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id,
+                topic_results=topic_results(dict.fromkeys(_partitions(each.topics), code)),
+            )
+            for each in request.transactions
+        ]
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=code, results_by_transaction=results)
+    codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=0, error_code=code, results_by_topic_v3_and_below=topic_results(codes)
+    )
+
+
+def _refuse_offsets(request: AddOffsetsToTxnRequest, code: ErrorCode, text: str) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+
+
+def _refuse_end(request: EndTxnRequest, code: ErrorCode, text: str) -> EndTxnResponse:
+    return EndTxnResponse(throttle_time_ms=0, error_code=code)
+
+
+def _refuse_commit(request: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _refuse_describe(request: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        throttle_time_ms=0,
+        transaction_states=[
+            DescribedTransactionState(
+                error_code=code,
+                transactional_id=name,
+                transaction_state="",
+                transaction_timeout_ms=0,
+                transaction_start_time_ms=0,
+                producer_id=0,
+                producer_epoch=0,
+                topics=[],
+            )
+            for name in request.transactional_ids
+        ],
+    )
+
+
+def _refuse_list(request: ListTransactionsRequest, code: ErrorCode, text: str) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        throttle_time_ms=0, error_code=code, unknown_state_filters=[], transaction_states=[]
+    )
+
+
+ROUTES = (
+    Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add),
+    Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets),
+    Route(26, EndTxnRequest, 0, 4, end_txn, _refuse_end),
+    Route(27, WriteTxnMarkersRequest, 0, 1, write_txn_markers, _refuse_markers),
+    Route(28, TxnOffsetCommitRequest, 0, 4, txn_offset_commit, _refuse_commit),
+    Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),
+    Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list),
+)

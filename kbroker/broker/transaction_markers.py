@@ -1,0 +1,278 @@
+"""The outcome of transactions on its way into their partitions: control batches, appended by each partition's leader.
+
+Two customers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for
+the high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
+their marker at once, the leaders of the others are sent WriteTxnMarkers, on a line of their own (`Peers`). What fails
+for now (no leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has
+no other end. A partition that is gone needs no marker. When all have theirs, the coordinator is told.
+
+Source: TransactionMarkerChannelManager and its completion handler of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.config.limits import MARKER_RETRY_MS
+from kbroker.log import Origin
+from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
+from kbroker.replica.partition import ALL_REPLICAS
+from kbroker.txn import Producer
+from kbroker.txn.state import TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.broker.facts import Handler
+    from kbroker.groups import GroupCoordinator
+    from kbroker.metadata.cache import MetadataCache
+    from kbroker.ports import Clock, Peers
+    from kbroker.replica import Partition, ReplicaManager
+    from kbroker.txn import WriteMarkers
+
+log = logging.getLogger("kbroker.transactions")
+
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
+
+
+LINE = "markers"
+WRITE_TXN_MARKERS_VERSION = 1
+ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
+
+
+class _Sending:
+    """A decided transaction whose markers are on their way.
+
+    left: the partitions without a committed marker; under_way: those of them that have one which is not committed.
+    """
+
+    __slots__ = ("is_given_up", "left", "markers", "under_way")
+
+    def __init__(self, markers: WriteMarkers) -> None:
+        self.markers = markers
+        self.left = set(markers.transaction.partitions)
+        self.under_way: set[TopicPartition] = set()
+        self.is_given_up = False
+
+
+class _Asked(NamedTuple):
+    """The token of a request: for these partitions of a transaction."""
+
+    sending: _Sending
+    partitions: list[TopicPartition]
+
+
+def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
+    raise AssertionError(f"{markers.transaction.name} has all its markers, and there is no coordinator yet")
+
+
+class TransactionMarkers:
+    """Markers on their way. A part of the broker: it hears what becomes of requests, and of time.
+
+    done: told when every partition of a transaction has its marker, with the time. listener: the name of the one where
+    brokers find each other. peers: None where nobody speaks to other brokers; then their partitions wait.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: ReplicaManager,
+        cache: MetadataCache,
+        groups: GroupCoordinator,
+        clock: Clock,
+        peers: Peers | None,
+        listener: str,
+    ) -> None:
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._cache = cache
+        self._groups = groups
+        self._clock = clock
+        self._peers = peers
+        self._listener = listener
+        self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
+        self._retrying: list[_Sending] = []
+        self._retry_ms: int | None = None
+        self.uncommitted: dict[Partition, deque[tuple[int, _Sending, TopicPartition]]] = {}
+
+    # --- of the own coordinator
+
+    def send(self, markers: WriteMarkers, now_ms: int) -> None:
+        """Have every partition of a decided transaction get its marker."""
+        self._go_on(_Sending(markers), now_ms)
+
+    def _go_on(self, sending: _Sending, now_ms: int) -> None:
+        """Mark what can be marked now; what cannot is tried again later."""
+        again = False
+        elsewhere: dict[int, list[TopicPartition]] = {}
+        for where in sorted(sending.left - sending.under_way):
+            state = self._cache.partition(*where)
+            if state is None and TRANSACTION_STATE in self._cache.topics:
+                sending.left.discard(where)  # the partition has been deleted
+            elif state is None or state.leader < 0:
+                again = True  # without a leader, or nothing has been heard of the cluster yet
+            elif state.leader == self._broker_id:
+                again |= not self._mark(sending, where, now_ms)
+            else:
+                elsewhere.setdefault(state.leader, []).append(where)
+        for leader, partitions in elsewhere.items():
+            again |= not self._ask(sending, leader, partitions)
+        if sending.is_given_up:
+            return
+        if not sending.left:
+            self.done(sending.markers, now_ms)
+        elif again and sending not in self._retrying:
+            self._retrying.append(sending)
+            if self._retry_ms is None:
+                self._retry_ms = now_ms + MARKER_RETRY_MS
+
+    def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> bool:
+        """Give one partition its marker; whether nothing is left to do about it but to wait."""
+        transaction, epoch = sending.markers.transaction, sending.markers.coordinator_epoch
+        producer = Producer(transaction.producer_id, transaction.producer_epoch)
+        try:
+            partition, end_offset = self.append(where, producer, epoch, now_ms, commit=transaction.is_commit)
+        except KafkaError as error:
+            return self._refused(sending, where, error)
+        assert partition.log is not None, partition
+        if partition.log.high_watermark >= end_offset:
+            sending.left.discard(where)
+        else:
+            sending.under_way.add(where)
+            self.uncommitted.setdefault(partition, deque()).append((end_offset, sending, where))
+        return True
+
+    def _refused(self, sending: _Sending, where: TopicPartition, error: KafkaError) -> bool:
+        name = sending.markers.transaction.name
+        if error.code in FENCED:
+            log.warning("transaction %s: its markers are not wanted any more: %s", name, error)
+            sending.is_given_up = True
+            return True
+        if error.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            sending.left.discard(where)
+            return True
+        log.info("transaction %s: no marker for %s-%d yet: %s", name, *where, error)
+        return False
+
+    # --- of partitions led elsewhere
+
+    def _ask(self, sending: _Sending, leader: int, partitions: list[TopicPartition]) -> bool:
+        """Send a leader the markers of its partitions; whether that was possible."""
+        broker = self._cache.brokers.get(leader)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if self._peers is None or broker is None or endpoint is None:
+            return False
+        sending.under_way.update(partitions)
+        transaction = sending.markers.transaction
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        marker = WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=transaction.is_commit,
+            topics=[WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+            coordinator_epoch=sending.markers.coordinator_epoch,
+        )
+        address = PeerAddress(endpoint.host, endpoint.port)
+        request, token = WriteTxnMarkersRequest(markers=[marker]), _Asked(sending, partitions)
+        self._peers.send(leader, address, LINE, request, WRITE_TXN_MARKERS_VERSION, token, ANSWER_MS)
+        return True
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """What becomes of requests."""
+        return {PeerAnswer: self._heard, PeerFault: self._heard}
+
+    def _heard(self, event: PeerAnswer | PeerFault, now_ms: int) -> None:
+        asked = event.token
+        if not isinstance(asked, _Asked):
+            return
+        sending = asked.sending
+        sending.under_way.difference_update(asked.partitions)
+        if isinstance(event, PeerAnswer):
+            assert isinstance(event.response, WriteTxnMarkersResponse), event
+            for result in event.response.markers:
+                for topic in result.topics:
+                    for part in topic.partitions:
+                        self._told(sending, (topic.name, part.partition_index), ErrorCode.of(part.error_code))
+        if not sending.left:
+            self._go_on(sending, now_ms)
+        elif not sending.is_given_up and sending not in self._retrying:
+            self._retrying.append(sending)
+            self._retry_ms = self._retry_ms or now_ms + MARKER_RETRY_MS
+
+    def _told(self, sending: _Sending, where: TopicPartition, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            sending.left.discard(where)
+        else:
+            self._refused(sending, where, KafkaError(code, "says its leader"))
+
+    # --- one marker
+
+    def append(
+        self, where: TopicPartition, producer: Producer, coordinator_epoch: int, now_ms: int, *, commit: bool
+    ) -> tuple[Partition, int]:
+        """Append a marker as the partition's leader. Returns: the partition, and where the marker ends.
+
+        It counts when the high watermark has passed it; offsets that were committed in the transaction count then, too.
+        Raises: KafkaError.
+        """
+        partition = self._replicas.find(*where)
+        wall_ms = self._clock.wall_ms()
+        marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        batch = build_marker_batch(
+            marker, producer_id=producer.producer_id, producer_epoch=producer.epoch, timestamp=wall_ms
+        )
+        plan = self._replicas.append(partition, memoryview(batch), ALL_REPLICAS, Origin.COORDINATOR, wall_ms)
+        log = partition.log
+        assert log is not None, partition
+        if partition.topic == CONSUMER_OFFSETS:
+            self._groups.runtime.marked(
+                partition.index, producer.producer_id, plan.first_offset, log.high_watermark, now_ms, commit=commit
+            )
+        return partition, plan.last_offset + 1
+
+    # --- what happens meanwhile
+
+    def moved(self, partition: Partition, now_ms: int) -> None:
+        """A partition has another high watermark, or another leader: to be told while there are `uncommitted` ones."""
+        waiting = self.uncommitted.pop(partition, None)
+        if waiting is None:
+            return
+        log = partition.log if partition.is_leader else None
+        while waiting and (log is None or waiting[0][0] <= log.high_watermark):
+            _, sending, where = waiting.popleft()
+            sending.under_way.discard(where)
+            if log is not None:
+                sending.left.discard(where)
+            if not sending.is_given_up and sending not in self._retrying:
+                self._go_on(sending, now_ms)
+        if waiting:
+            self.uncommitted[partition] = waiting
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call `expire` next."""
+        return self._retry_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Try again what could not be done before."""
+        if self._retry_ms is None or now_ms < self._retry_ms:
+            return
+        self._retry_ms = None
+        retrying, self._retrying = self._retrying, []
+        for sending in retrying:
+            self._go_on(sending, now_ms)

@@ -1,0 +1,83 @@
+"""The records of __transaction_state: one for each transactional id, to bytes and back.
+
+Keys and values begin with an int16 that is the version. Written as Apache Kafka 3.9 with ZooKeeper writes them (key 0,
+value 0), so either broker can load the other's; a key of a newer version is passed by.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.coordinator import KeyValue
+from kbroker.txn.state import EMPTY, STATUS, STATUS_OF, Transaction
+from protocol.message import DecodeError
+from protocol.messages.stored import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_versioned,
+    encode_versioned,
+    version_of,
+)
+
+KEY_VERSION = 0
+VALUE_VERSION = 0
+
+
+class TransactionRecord(NamedTuple):
+    """What is known of a transactional id; None: it is forgotten."""
+
+    name: str
+    transaction: Transaction | None
+
+
+def encode(record: TransactionRecord) -> KeyValue:
+    """A record as it is stored; a value of None is a tombstone."""
+    key = encode_versioned(TransactionLogKey(transactional_id=record.name), KEY_VERSION)
+    return key, None if record.transaction is None else encode_versioned(_value(record.transaction), VALUE_VERSION)
+
+
+def _value(transaction: Transaction) -> TransactionLogValue:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(index)
+    partitions = [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=STATUS_OF[transaction.state],
+        transaction_partitions=None if transaction.state is EMPTY else partitions,
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+    )
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """What a record says; None for a kind that this broker does not know. Raises: DecodeError."""
+    if version_of(key) != KEY_VERSION:
+        return None
+    name = decode_versioned(TransactionLogKey, key).transactional_id
+    if value is None:
+        return TransactionRecord(name, None)
+    read = decode_versioned(TransactionLogValue, value)
+    state = STATUS.get(read.transaction_status)
+    if state is None:
+        raise DecodeError("transaction_status", f"{read.transaction_status} is no state of a transaction")
+    partitions = frozenset(
+        (topic.topic, index) for topic in read.transaction_partitions or () for index in topic.partition_ids
+    )
+    return TransactionRecord(
+        name,
+        Transaction(
+            name,
+            read.producer_id,
+            read.producer_epoch,
+            read.transaction_timeout_ms,
+            state,
+            partitions,
+            read.transaction_start_timestamp_ms,
+            read.transaction_last_update_timestamp_ms,
+            previous_id=read.previous_producer_id,
+        ),
+    )

@@ -1,0 +1,279 @@
+"""The transactions of one partition of __transaction_state: every operation on them, replay, and unloading.
+
+The coordinator (coordinator.py) has already found this shard for the transactional id. An operation asks rules.py for
+what is known next, writes it through its turn, and is answered when that is committed. A decided outcome leaves as
+`WriteMarkers` once it is committed, and again when the partition is loaded; `marked` is told when all partitions have
+their marker. While something of an id is not committed, others are told CONCURRENT_TRANSACTIONS.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kbroker.config import BrokerConfig
+from kbroker.config.limits import MARKER_RETRY_MS
+from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
+from kbroker.coordinator.effects import Call
+from kbroker.txn import records, rules
+from kbroker.txn.records import TransactionRecord
+from kbroker.txn.rules import Producer
+from kbroker.txn.state import PREPARE_ABORT, PREPARED, TopicPartition, Transaction
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import Message
+
+TOMBSTONES_PER_BATCH = 1_000
+"""Those of all ids that are old in one look; more would make a batch larger than a topic takes."""
+
+Answer = Callable[[ErrorCode], Message]
+
+
+class WriteMarkers(NamedTuple):
+    """Effect: have every partition of a decided transaction appended its marker; then call `marked`.
+
+    partition, coordinator_epoch: of __transaction_state, and its leader epoch, by which partitions fence coordinators.
+    """
+
+    partition: int
+    coordinator_epoch: int
+    transaction: Transaction
+
+
+class Decided(NamedTuple):
+    """Something has been written about a transactional id. call: to be answered, None if nobody asked."""
+
+    transaction: Transaction
+    call: Call | None
+    response: Message | None
+    refusal: Answer
+
+
+class TransactionShard(Shard[TransactionRecord]):
+    """Transactions by transactional id."""
+
+    encode = staticmethod(records.encode)
+    decode = staticmethod(records.decode)
+
+    def __init__(self, partition: int, epoch: int, store: Store, config: Callable[[], BrokerConfig]) -> None:
+        super().__init__(partition, epoch, store)
+        self.transactions: dict[str, Transaction] = {}
+        self._config = config
+        self._on_the_way: Counter[str] = Counter()  # what is not committed yet, by id
+
+    # --- operations
+
+    def init(
+        self,
+        turn: Turn,
+        name: str,
+        asker: Producer | None,
+        timeout_ms: int,
+        caller: Caller,
+        new_id: Callable[[], int],
+        answer: Callable[[ErrorCode, int, int], Message],
+    ) -> None:
+        """InitProducerId. answer: makes the response of a code, a producer id and an epoch."""
+        refusal: Answer = lambda code: answer(code, -1, -1)  # noqa: E731
+        try:
+            self._check_settled(name)
+            after = rules.init(name, self.transactions.get(name), asker, timeout_ms, turn.now_ms, new_id)
+        except KafkaError as error:
+            turn.reply(caller.call, refusal(error.code))
+            return
+        if after.state is PREPARE_ABORT:
+            turn.happened(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
+            response = refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
+        self._decide(turn, after, caller.call, response, refusal)
+
+    def add_partitions(
+        self,
+        turn: Turn,
+        name: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        caller: Caller,
+        answer: Answer,
+    ) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn."""
+        try:
+            known = self._known(name, producer)
+            after = rules.add_partitions(known, producer, partitions, turn.now_ms)
+        except KafkaError as error:
+            turn.reply(caller.call, answer(error.code))
+            return
+        if after is None:
+            turn.reply(caller.call, answer(ErrorCode.NONE))
+        else:
+            self._decide(turn, after, caller.call, answer(ErrorCode.NONE), answer)
+
+    def end(self, turn: Turn, name: str, producer: Producer, caller: Caller, answer: Answer, *, commit: bool) -> None:
+        """EndTxn: answered when the outcome is committed; the markers follow by themselves."""
+        try:
+            known = self._known(name, producer)
+            after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
+        except KafkaError as error:
+            turn.reply(caller.call, answer(error.code))
+            return
+        if after is None:
+            turn.reply(caller.call, answer(ErrorCode.NONE))
+        else:
+            self._decide(turn, after, caller.call, answer(ErrorCode.NONE), answer)
+
+    def verify(self, name: str, producer: Producer, partition: TopicPartition) -> None:
+        """Whether a partition takes part. Raises: KafkaError, see rules.verify."""
+        rules.verify(self.transactions.get(name), producer, partition)
+
+    def marked(self, turn: Turn, transaction: Transaction) -> None:
+        """Every partition of a decided transaction has its marker."""
+        known = self.transactions.get(transaction.name)
+        if known is None or known.state not in PREPARED or known.producer_epoch != transaction.producer_epoch:
+            return  # told twice, or by a sender of an earlier leadership
+        after = rules.complete(known, turn.now_ms)
+        code = self._write(turn, after, Decided(after, None, None, _nobody))
+        if code is not ErrorCode.NONE:  # decided all the same; the next leader, or the next look, writes the rest
+            turn.happened(known.name, f"is complete, which could not be written: {code.name}")
+            turn.set_timer("complete", known.name, MARKER_RETRY_MS)
+
+    def _known(self, name: str, producer: Producer) -> Transaction | None:
+        """What is known of an id. Raises: KafkaError CONCURRENT_TRANSACTIONS while that is not committed."""
+        known = self.transactions.get(name)
+        if known is not None and (known.producer_id, known.producer_epoch) == producer:
+            self._check_settled(name)
+        return known
+
+    def _check_settled(self, name: str) -> None:
+        if self._on_the_way[name]:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{name} is being written")
+
+    def _decide(
+        self, turn: Turn, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
+    ) -> None:
+        """Write what is known next; whoever asked is answered when it is committed."""
+        code = self._write(turn, after, Decided(after, call, response, refusal))
+        if code is not ErrorCode.NONE and call is not None:
+            turn.reply(call, refusal(write_error(code)))
+
+    def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
+        code = turn.write([TransactionRecord(after.name, after)], note)
+        if code is ErrorCode.NONE:
+            self._on_the_way[after.name] += 1
+        return code
+
+    # --- time
+
+    def timer(self, turn: Turn, key: TimerKey) -> None:
+        """See Shard.timer."""
+        if key.kind == "overdue":
+            self._abort_overdue(turn)
+        elif key.kind == "expiry":
+            self._forget_old(turn)
+        else:
+            assert key.kind == "complete", key
+            known = self.transactions.get(key.name)
+            if known is not None and known.state in PREPARED:
+                self._have_marked(turn, known)
+
+    def _abort_overdue(self, turn: Turn) -> None:
+        turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
+            if self._on_the_way[known.name]:
+                continue
+            after = rules.fence(known, turn.now_ms)
+            turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
+            self._decide(turn, after, None, None, _nobody)
+
+    def _forget_old(self, turn: Turn) -> None:
+        config = self._config()
+        turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
+        limit_ms = config.transactional_id_expiration_ms
+        old = [
+            each.name
+            for each in self.transactions.values()
+            if rules.is_old(each, turn.now_ms, limit_ms) and not self._on_the_way[each.name]
+        ]
+        for at in range(0, len(old), TOMBSTONES_PER_BATCH):
+            names = old[at : at + TOMBSTONES_PER_BATCH]
+            if turn.write([TransactionRecord(name, None) for name in names], None) is ErrorCode.NONE:
+                for name in names:
+                    turn.happened(name, f"is forgotten: unused for {limit_ms} ms")
+
+    # --- what has been written
+
+    def committed(self, turn: Turn, note: object) -> None:
+        """See Shard.committed."""
+        assert isinstance(note, Decided), note
+        self._settle(note.transaction.name)
+        if note.call is not None and note.response is not None:
+            turn.reply(note.call, note.response)
+        if note.transaction.state in PREPARED:
+            self._have_marked(turn, note.transaction)
+
+    def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
+        """See Shard.abandoned."""
+        assert isinstance(note, Decided), note
+        if note.call is not None:
+            turn.reply(note.call, note.refusal(write_error(code)))
+
+    def passed(self) -> None:
+        """See Shard.passed: nothing is kept apart here but what `_on_the_way` counts."""
+
+    def _settle(self, name: str) -> None:
+        self._on_the_way[name] -= 1
+        if not self._on_the_way[name]:
+            del self._on_the_way[name]
+
+    def _have_marked(self, turn: Turn, transaction: Transaction) -> None:
+        turn.carry(WriteMarkers(self.partition, self.epoch, transaction))
+
+    # --- replay
+
+    def replay(self, record: TransactionRecord, *, position: int, producer_id: int = -1) -> None:
+        """See Shard.replay."""
+        if record.transaction is None:
+            self.transactions.pop(record.name, None)
+        else:
+            self.transactions[record.name] = record.transaction
+
+    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+        """See Shard.replay_marker: nobody writes to this topic in a transaction."""
+
+    def loaded(self, turn: Turn) -> None:
+        """See Shard.loaded. What had been decided is told to the partitions again: they may have heard of it or not."""
+        config = self._config()
+        for known in self.transactions.values():
+            if known.state in PREPARED:
+                self._have_marked(turn, known)
+        turn.set_timer("overdue", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
+
+    def unload(self, turn: Turn) -> None:
+        """See Shard.unload."""
+        turn.cancel_timer("overdue", "")
+        turn.cancel_timer("expiry", "")
+        for known in self.transactions.values():
+            if known.state in PREPARED:
+                turn.cancel_timer("complete", known.name)
+        self.transactions.clear()
+        self._on_the_way.clear()
+
+
+def _nobody(code: ErrorCode) -> Message:
+    raise AssertionError(f"nobody asked, and nobody is told {code.name}")
+
+
+def write_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when its record could not be written. Source: Apache Kafka 3.9, appendTransactionToLog."""
+    return _WRITE_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
