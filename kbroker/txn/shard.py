@@ -81,12 +81,11 @@ class TransactionShard(Shard[TransactionRecord]):
         except KafkaError as error:
             turn.reply(caller.call, refusal(error.code))
             return
-        if after.state is PREPARE_ABORT:
-            turn.happened(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
-            response = refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-        else:
+        if after.state is not PREPARE_ABORT:
             response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
-        self._decide(turn, after, caller.call, response, refusal)
+            self._decide(turn, after, caller.call, response, refusal)
+        elif self._decide(turn, after, caller.call, refusal(ErrorCode.CONCURRENT_TRANSACTIONS), refusal):
+            turn.happened(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
 
     def add_partitions(
         self,
@@ -150,11 +149,12 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def _decide(
         self, turn: Turn, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
-    ) -> None:
-        """Write what is known next; whoever asked is answered when it is committed."""
+    ) -> bool:
+        """Write what is known next; whoever asked is answered when it is committed. Returns: whether it is written."""
         code = self._write(turn, after, Decided(after, call, response, refusal))
         if code is not ErrorCode.NONE and call is not None:
             turn.reply(call, refusal(write_error(code)))
+        return code is ErrorCode.NONE
 
     def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
         code = turn.write([TransactionRecord(after.name, after)], note)
@@ -182,8 +182,8 @@ class TransactionShard(Shard[TransactionRecord]):
             if self._on_the_way[known.name]:
                 continue
             after = rules.fence(known, turn.now_ms)
-            turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
-            self._decide(turn, after, None, None, _nobody)
+            if self._decide(turn, after, None, None, _nobody):
+                turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
     def _forget_old(self, turn: Turn) -> None:
         config = self._config()
