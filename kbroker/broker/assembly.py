@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.control_plane import ControlPlane, inter_broker_listener
 from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.log_care import LogCare
@@ -92,7 +92,9 @@ def assemble(
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, tell, cluster_id)
     groups = group_coordinator(config, replicas, clock, random, tell)
-    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, None, plane.listener)
+    markers = TransactionMarkers(
+        broker_id, replicas, plane.cache, groups, clock, None, inter_broker_listener(configs, endpoints)
+    )
     transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
     markers.done = transactions.have_marked
     return Broker(
