@@ -130,6 +130,7 @@ CLIENTS = (
             "rebalance": "kcat does not tell its assignment",
             "offsets of acknowledgements": "kcat does not tell the offsets of what it produced",
             "timestamps": "kcat cannot set the timestamp of a record",
+            "transactions": "kcat has no calls about transactions",
         },
     ),
     Client(
@@ -227,6 +228,30 @@ class Driver:
         """As `read`, in the background: call what is returned for the records."""
         place = {"topic": topic, "partition": partition, "offset": offset}
         return self._start("read", **place, count=count, wait_ms=wait_ms)
+
+    def transact(
+        self,
+        producer: str,
+        topic: str,
+        values: Sequence[str],
+        *,
+        group: str,
+        source: str,
+        offset: int,
+        commit: bool = True,
+        outcome: bool = True,
+    ) -> None:
+        """One transaction: values into partition 0, and a group's offset of partition 0 of `source`; then its end.
+
+        producer: its transactional id; it is made at the first call. commit: False aborts. outcome: False leaves it
+        open. Raises: ClientError, where the client gives one up that it cannot go on with.
+        """
+        arguments = {"group": group, "source": source, "offset": offset, "commit": commit, "outcome": outcome}
+        self._call("transact", producer=producer, topic=topic, values=list(values), **arguments)
+
+    def read_committed(self, topic: str, count: int, wait_ms: int = 20_000) -> list[str]:
+        """Values of partition 0 from its beginning, as a consumer with isolation level read_committed gets them."""
+        return [str(value) for value in self._call("read_committed", topic=topic, count=count, wait_ms=wait_ms)]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset there is, and the next there will be."""

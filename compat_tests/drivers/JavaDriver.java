@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -100,6 +101,8 @@ public class JavaDriver {
             case "delete_topic": return admin.deleteTopics(List.of(topic)).all().get();
             case "produce": return produce(topic, given);
             case "read": return read(place, given.get("offset").asLong(), count, wait);
+            case "transact": return transact(topic, given);
+            case "read_committed": return readCommitted(topic, count, wait);
             case "bounds": return List.of(offset(place, OffsetSpec.earliest()), offset(place, OffsetSpec.latest()));
             case "offset_at": return offsetAt(place, given.get("timestamp").asLong());
             case "delete_records": return deleteRecords(place, given.get("before").asLong());
@@ -169,6 +172,43 @@ public class JavaDriver {
             consumer.assign(List.of(place));
             consumer.seek(place, offset);
             return poll(consumer, count, wait);
+        }
+    }
+
+    Object transact(String topic, JsonNode given) {
+        String name = given.get("producer").asText();
+        KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(name, key -> {
+            Properties settings = new Properties();
+            settings.put("bootstrap.servers", address);
+            settings.put("transactional.id", name);
+            KafkaProducer<byte[], byte[]> made =
+                new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+            made.initTransactions();
+            return made;
+        });
+        producer.beginTransaction();
+        for (JsonNode value : given.get("values")) producer.send(new ProducerRecord<>(topic, 0, null, data(value)));
+        producer.flush();
+        TopicPartition source = new TopicPartition(given.get("source").asText(), 0);
+        producer.sendOffsetsToTransaction(
+            Map.of(source, new OffsetAndMetadata(given.get("offset").asLong())),
+            new ConsumerGroupMetadata(given.get("group").asText()));
+        if (!given.get("outcome").asBoolean()) return null;
+        if (given.get("commit").asBoolean()) producer.commitTransaction();
+        else producer.abortTransaction();
+        return null;
+    }
+
+    Object readCommitted(String topic, int count, long wait) {
+        Properties settings = new Properties();
+        settings.put("isolation.level", "read_committed");
+        TopicPartition place = new TopicPartition(topic, 0);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {
+            consumer.assign(List.of(place));
+            consumer.seek(place, 0);
+            List<Object> values = new ArrayList<>();
+            for (Object record : (List<?>) poll(consumer, count, wait)) values.add(((Map<?, ?>) record).get("value"));
+            return values;
         }
     }
 

@@ -108,6 +108,38 @@ class Operations:
             consumer.seek(at, offset)
             return await self._poll(consumer, count, wait_ms)
 
+    async def transact(
+        self,
+        producer: str,
+        topic: str,
+        values: list[str],
+        group: str,
+        source: str,
+        offset: int,
+        commit: bool,
+        outcome: bool,
+    ) -> None:
+        if producer not in self.producers:
+            self.producers[producer] = AIOKafkaProducer(bootstrap_servers=ADDRESS, transactional_id=producer)
+            await self.producers[producer].start()
+        sender = self.producers[producer]
+        await sender.begin_transaction()
+        for value in values:
+            await sender.send_and_wait(topic, value=data(value), partition=0)
+        await sender.send_offsets_to_transaction({TopicPartition(source, 0): offset}, group)
+        if outcome and commit:
+            await sender.commit_transaction()
+        elif outcome:
+            await sender.abort_transaction()
+
+    async def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
+        at = TopicPartition(topic, 0)
+        settings = {"enable_auto_commit": False, "isolation_level": "read_committed"}
+        async with AIOKafkaConsumer(bootstrap_servers=ADDRESS, **settings) as consumer:
+            consumer.assign([at])
+            consumer.seek(at, 0)
+            return [record["value"] for record in await self._poll(consumer, count, wait_ms)]
+
     async def bounds(self, topic: str, partition: int) -> list[int]:
         at = TopicPartition(topic, partition)
         async with AIOKafkaConsumer(bootstrap_servers=ADDRESS) as consumer:

@@ -110,6 +110,43 @@ class Operations:
         finally:
             consumer.close()
 
+    def transact(
+        self,
+        producer: str,
+        topic: str,
+        values: list[str],
+        group: str,
+        source: str,
+        offset: int,
+        commit: bool,
+        outcome: bool,
+    ) -> None:
+        if producer not in self.producers:
+            self.producers[producer] = Producer(SERVERS | {"transactional.id": producer})
+            self.producers[producer].init_transactions(WAIT_S)
+        sender = self.producers[producer]
+        sender.begin_transaction()
+        for value in values:
+            sender.produce(topic, value=data(value), partition=0)
+        sender.flush(WAIT_S)
+        member = self._consumer(group)
+        sender.send_offsets_to_transaction(
+            [TopicPartition(source, 0, offset)], member.consumer_group_metadata(), WAIT_S
+        )
+        member.close()
+        if outcome and commit:
+            sender.commit_transaction(WAIT_S)
+        elif outcome:
+            sender.abort_transaction(WAIT_S)
+
+    def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
+        consumer = self._consumer("reader", **{"isolation.level": "read_committed"})
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            return [record["value"] for record in self._poll(consumer, count, wait_ms)]
+        finally:
+            consumer.close()
+
     def bounds(self, topic: str, partition: int) -> list[int]:
         consumer = self._consumer("reader")
         try:

@@ -15,6 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.structs import OffsetAndMetadata
 
 ADDRESS = sys.argv[1]
 NEWER = int(kafka.__version__.split(".")[0]) >= 3
@@ -106,6 +107,42 @@ class Operations:
             consumer.assign([at])
             consumer.seek(at, offset)
             return self._poll(consumer, count, wait_ms)
+        finally:
+            consumer.close()
+
+    def transact(
+        self,
+        producer: str,
+        topic: str,
+        values: list[str],
+        group: str,
+        source: str,
+        offset: int,
+        commit: bool,
+        outcome: bool,
+    ) -> None:
+        if producer not in self.producers:
+            self.producers[producer] = KafkaProducer(bootstrap_servers=ADDRESS, transactional_id=producer)
+            self.producers[producer].init_transactions()
+        sender = self.producers[producer]
+        sender.begin_transaction()
+        for value in values:
+            sender.send(topic, value=data(value), partition=0)
+        sender.flush()
+        at = {TopicPartition(source, 0): OffsetAndMetadata(offset, "", -1)}
+        sender.send_offsets_to_transaction(at, group)
+        if outcome and commit:
+            sender.commit_transaction()
+        elif outcome:
+            sender.abort_transaction()
+
+    def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
+        consumer = KafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False, isolation_level="read_committed")
+        try:
+            at = TopicPartition(topic, 0)
+            consumer.assign([at])
+            consumer.seek(at, 0)
+            return [record["value"] for record in self._poll(consumer, count, wait_ms)]
         finally:
             consumer.close()
 

@@ -121,6 +121,20 @@ const operations = {
       await state.consumer.disconnect()
     }
   },
+  transact: async ({ producer: name, topic, values, group, source, offset, commit, outcome }) => {
+    if (!producers.has(name)) {
+      const made = kafka.producer({ transactionalId: name, idempotent: true, maxInFlightRequests: 1, retry: { retries: 5 } })
+      await made.connect()
+      producers.set(name, made)
+    }
+    const transaction = await producers.get(name).transaction()
+    await transaction.send({ topic, messages: values.map(value => ({ value: data(value), partition: 0 })) })
+    const topics = [{ topic: source, partitions: [{ partition: 0, offset: String(offset) }] }]
+    await transaction.sendOffsets({ consumerGroupId: group, topics })
+    if (outcome) await (commit ? transaction.commit() : transaction.abort())
+  },
+  read_committed: async ({ topic, count, wait_ms: waitMs }) => // kafkajs reads so unless told otherwise
+    (await operations.read({ topic, partition: 0, offset: 0, count, wait_ms: waitMs })).map(record => record.value),
   bounds: async ({ topic, partition }) => {
     const found = (await admin.fetchTopicOffsets(topic)).find(one => one.partition === partition)
     return [Number(found.low), Number(found.high)]
