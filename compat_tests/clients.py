@@ -240,14 +240,15 @@ class Driver:
         offset: int,
         commit: bool = True,
         outcome: bool = True,
+        name: str | None = None,
     ) -> None:
         """One transaction: values into partition 0, and a group's offset of partition 0 of `source`; then its end.
 
-        producer: its transactional id; it is made at the first call. commit: False aborts. outcome: False leaves it
-        open. Raises: ClientError, where the client gives one up that it cannot go on with.
+        producer: one by this name is made at the first call. name: its transactional id, if another. commit: False
+        aborts. outcome: False leaves it open. Raises: ClientError, if the client cannot go on.
         """
         arguments = {"group": group, "source": source, "offset": offset, "commit": commit, "outcome": outcome}
-        self._call("transact", producer=producer, topic=topic, values=list(values), **arguments)
+        self._call("transact", producer=producer, name=name or producer, topic=topic, values=list(values), **arguments)
 
     def read_committed(self, topic: str, count: int, wait_ms: int = 20_000) -> list[str]:
         """Values of partition 0 from its beginning, as a consumer with isolation level read_committed gets them."""

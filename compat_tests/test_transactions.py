@@ -56,7 +56,7 @@ def test_former_holder_of_an_id_is_fenced(client: Driver, reference: Driver, top
     client.client.needs("transactions")
     source = make(reference, topic)
     client.transact(name, topic, ["mine"], group=name, source=source, offset=1)
-    reference.transact(name, topic, ["theirs"], group=name, source=source, offset=2)
+    reference.transact(f"{name}-next", topic, ["theirs"], group=name, source=source, offset=2, name=name)
     with pytest.raises(ClientError):
         client.transact(name, topic, ["late"], group=name, source=source, offset=9)
     assert reference.read_committed(topic, 3, wait_ms=2000) == ["mine", "theirs"]

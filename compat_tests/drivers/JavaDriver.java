@@ -176,8 +176,8 @@ public class JavaDriver {
     }
 
     Object transact(String topic, JsonNode given) {
-        String name = given.get("producer").asText();
-        KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(name, key -> {
+        String name = given.get("name").asText();
+        KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(given.get("producer").asText(), key -> {
             Properties settings = new Properties();
             settings.put("bootstrap.servers", address);
             settings.put("transactional.id", name);

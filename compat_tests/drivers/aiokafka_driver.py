@@ -111,6 +111,7 @@ class Operations:
     async def transact(
         self,
         producer: str,
+        name: str,
         topic: str,
         values: list[str],
         group: str,
@@ -120,7 +121,7 @@ class Operations:
         outcome: bool,
     ) -> None:
         if producer not in self.producers:
-            self.producers[producer] = AIOKafkaProducer(bootstrap_servers=ADDRESS, transactional_id=producer)
+            self.producers[producer] = AIOKafkaProducer(bootstrap_servers=ADDRESS, transactional_id=name)
             await self.producers[producer].start()
         sender = self.producers[producer]
         await sender.begin_transaction()

@@ -113,6 +113,7 @@ class Operations:
     def transact(
         self,
         producer: str,
+        name: str,
         topic: str,
         values: list[str],
         group: str,
@@ -122,7 +123,7 @@ class Operations:
         outcome: bool,
     ) -> None:
         if producer not in self.producers:
-            self.producers[producer] = Producer(SERVERS | {"transactional.id": producer})
+            self.producers[producer] = Producer(SERVERS | {"transactional.id": name})
             self.producers[producer].init_transactions(WAIT_S)
         sender = self.producers[producer]
         sender.begin_transaction()

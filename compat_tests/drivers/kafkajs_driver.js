@@ -121,13 +121,13 @@ const operations = {
       await state.consumer.disconnect()
     }
   },
-  transact: async ({ producer: name, topic, values, group, source, offset, commit, outcome }) => {
-    if (!producers.has(name)) {
+  transact: async ({ producer: key, name, topic, values, group, source, offset, commit, outcome }) => {
+    if (!producers.has(key)) {
       const made = kafka.producer({ transactionalId: name, idempotent: true, maxInFlightRequests: 1, retry: { retries: 5 } })
       await made.connect()
-      producers.set(name, made)
+      producers.set(key, made)
     }
-    const transaction = await producers.get(name).transaction()
+    const transaction = await producers.get(key).transaction()
     await transaction.send({ topic, messages: values.map(value => ({ value: data(value), partition: 0 })) })
     const topics = [{ topic: source, partitions: [{ partition: 0, offset: String(offset) }] }]
     await transaction.sendOffsets({ consumerGroupId: group, topics })
