@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Summary = dict[str, Any]
 Session = Any  # a SparkSession: Spark is loaded when a job is run, and its name belongs to the pipeline
-_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
+_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas", "matplotlib")
 
 
 @click.group("pipeline", context_settings={"help_option_names": ["-h", "--help"]})
@@ -111,7 +111,7 @@ def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) 
 
         rest = {name: given[name] for name in ("keys", "rate", "rekey", "partitions", "codec", "state")}
         since, until = _time(given["since"]), _time(given["until"])
-        names = {each.partition("=")[0]: each.partition("=")[2] or each for each in renamed}
+        names = _renamed(renamed)
         target = _source(bootstrap, given["options"])
         return jobs.replay(spark, target, folder, topics=names or None, since=since, until=until, **rest)
 
@@ -131,12 +131,93 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import audit as jobs
 
-        names = {each.partition("=")[0]: each.partition("=")[2] or each for each in _names(topics)}
+        names = _renamed(_names(topics))
         sides = (_side(left, given["options"]), _side(right, given["options"]))
         rest = {"allow_gaps": given["allow_gaps"], "ignore_timestamps": given["ignore_timestamps"]}
         return jobs.audit(spark, sides[0], sides[1], names, **rest)
 
     return _run(job, given, "comparing")
+
+
+@pipeline.command()
+@click.option("--from", "source", required=True, metavar="HOST:PORT")
+@click.option("--to", "target", required=True, metavar="HOST:PORT")
+@click.option("--topics", required=True, metavar="A[=B],C", help="Which; B is what A is called at the target.")
+@click.option("--groups", default="", metavar="G,H|*", help="Consumer groups whose offsets are translated; * for all.")
+@click.option("--until", type=click.Choice(["now"]), help="Stop at what is there now; otherwise go on until Ctrl-C.")
+@click.option("--state", help="A folder for this mirror alone; kbroker-mirror/FROM--TO if not given.")
+@click.option("--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@_gaps
+@_shared
+def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> int:
+    """Topics, and groups' offsets, from one Kafka cluster to another; goes on where it stopped."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import mirror as jobs
+
+        state = given["state"] or f"kbroker-mirror/{source}--{target}".replace(":", "_")
+        ends = (_source(source, given["options"]), _source(target, given["options"]))
+        rest = {"codec": given["codec"], "allow_gaps": given["allow_gaps"], "on_progress": say}
+        rest |= {"groups": _names(groups), "until_now": given["until"] == "now"}
+        return jobs.mirror(spark, ends[0], ends[1], _renamed(_names(topics)), state, **rest)
+
+    return _run(job, given, "mirroring")
+
+
+@pipeline.command()
+@_bootstrap
+@_topics
+@click.option(
+    "--report", required=True, type=click.Path(dir_okay=False), help="The page to write; plots lie beside it."
+)
+@_gaps
+@_shared
+def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
+    """Rates, sizes, skew, balance, lateness, lag and compressibility of topics, as a page with plots."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import profile as jobs
+        from kbroker.pipeline.report import write_report
+
+        tables = jobs.profile(
+            spark, _source(bootstrap, given["options"]), _names(topics), allow_gaps=given["allow_gaps"]
+        )
+        return write_report(tables, report, bootstrap)
+
+    return _run(job, given, "profiling")
+
+
+@pipeline.command("compact-check")
+@click.option("--from", "side", required=True, metavar="HOST:PORT|DIR", help="A cluster, an archive, a log directory.")
+@_topics
+@click.option("--retention-ms", "retentions", type=int, multiple=True, help="Try this one; 1, 7 and 30 days if none.")
+@_gaps
+@_shared
+def compact_check(side: str, topics: str, retentions: tuple[int, ...], **given: Any) -> int:
+    """What compaction, codecs, record formats and retention would save. Nothing is changed."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import compact_check as jobs
+
+        rest = {"retentions_ms": retentions or jobs.RETENTIONS_MS, "allow_gaps": given["allow_gaps"]}
+        return jobs.compact_check(spark, _side(side, given["options"]), _names(topics), **rest)
+
+    return _run(job, given, "trying")
+
+
+@pipeline.command()
+@click.option("--from", "folder", required=True, help="A log directory; no broker may be writing to it.")
+@click.option("--to", "target", required=True, help="The folder for the converted one.")
+@_shared
+def convert(folder: str, target: str, **given: Any) -> int:
+    """Log directories with messages of formats v0 and v1, rewritten as v2."""
+
+    def job(spark: Session, say: Callable[[str], None]) -> Summary:
+        from kbroker.pipeline import convert as jobs
+
+        return jobs.convert(spark, folder, target)
+
+    return _run(job, given, "converting")
 
 
 # ---- what all jobs share
@@ -257,6 +338,11 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
 
 def _names(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _renamed(names: Sequence[str]) -> dict[str, str]:
+    """A[=B] as A -> B."""
+    return {each.partition("=")[0]: each.partition("=")[2] or each for each in names}
 
 
 def _time(text: str | None) -> int | None:

@@ -8,3 +8,17 @@
 - `kafka`: topics through Spark's own connector. `wire`: a small client of the protocol. `columns`: log bytes and Arrow.
 - `session`, `jars`, `storage`, `errors`: what the jobs stand on.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("kbroker")` known to a session."""
+    from kbroker.pipeline.source import register as known
+
+    known(spark)

@@ -1,14 +1,15 @@
 """`audit`: whether two sides hold the same records in the same order, and which offsets differ if not.
 
-A side is a cluster or an archive. First each partition's facts: count, offsets, gaps, duplicates, and a checksum over
-its records in order (key, value, headers, timestamp; not the offset, for a copy of a compacted or transactional topic
-has no gaps). Partitions whose facts differ are then compared record by record: what is on one side alone, what has
-changed where it lies, what has changed its place.
+A side is a cluster, an archive or a log directory. First each partition's facts: count, offsets, gaps, duplicates, and
+a checksum over its records in order (key, value, headers, timestamp; not the offset, for a copy of a compacted or
+transactional topic has no gaps). Partitions whose facts differ are then compared record by record: what is on one side
+alone, what has changed where it lies, what has changed its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -16,6 +17,7 @@ from pyspark.sql import functions as f
 
 from kbroker.pipeline import archive, kafka
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.source import register
 from kbroker.pipeline.wire import Cluster
 
 Summary = dict[str, Any]
@@ -39,9 +41,10 @@ def audit(
     """
     names = dict(topics)
     sides = [
-        digest(_records(spark, left, list(names), allow_gaps), timestamps=not ignore_timestamps),
+        digest(records_of_side(spark, left, list(names), allow_gaps), timestamps=not ignore_timestamps),
         digest(
-            _renamed(_records(spark, right, list(names.values()), allow_gaps), names), timestamps=not ignore_timestamps
+            _renamed(records_of_side(spark, right, list(names.values()), allow_gaps), names),
+            timestamps=not ignore_timestamps,
         ),
     ]
     found = [{(row.topic, row.partition): row.asDict() for row in facts(side).collect()} for side in sides]
@@ -64,9 +67,16 @@ def audit(
     }
 
 
-def _records(spark: SparkSession, side: Source | str, topics: Sequence[str], allow_gaps: bool) -> DataFrame:
+def records_of_side(spark: SparkSession, side: Source | str, topics: Sequence[str], allow_gaps: bool) -> DataFrame:
+    """The records of a cluster's topics, an archive, or a log directory: committed ones. Raises PipelineError."""
     if isinstance(side, str):
-        return archive.read(spark, side, topics)
+        if not any(Path(side).glob("*-*/*.log")):
+            return archive.read(spark, side, topics)
+        register(spark)
+        reader = spark.read.format("kbroker").option("includeHeaders", "true")
+        if topics:
+            reader = reader.option("subscribe", ",".join(topics))
+        return reader.option("kafka.isolation.level", "read_committed").load(side).select(*kafka.COLUMNS)
     with Cluster(side.settings) as cluster:
         spans = cluster.ends(kafka.existing(cluster, topics, side.bootstrap), committed=True)
     return kafka.read(spark, side, spans, allow_gaps=allow_gaps)

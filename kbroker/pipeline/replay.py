@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from kbroker.pipeline import archive
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster, Place
@@ -159,21 +160,6 @@ def _placed(batch: pa.RecordBatch, partitions: Mapping[str, int]) -> pa.Array:
     absent = keys.is_null().to_numpy(zero_copy_only=False)
     hashed = hashes[keys.indices.fill_null(0).to_numpy()]
     return pa.array(np.where(absent, offsets, hashed) % counts, pa.int64()).cast(pa.int32())
-
-
-def murmur2(data: bytes) -> int:
-    """The 32 bits by which Kafka's default partitioner chooses: MurmurHash2 with seed 0x9747b28c (KIP-480)."""
-    mask, multiplier, size = 0xFFFFFFFF, 0x5BD1E995, len(data)
-    value = (0x9747B28C ^ size) & mask
-    whole = size & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
-        word = (word ^ word >> 24) * multiplier & mask
-        value = (value * multiplier & mask) ^ word
-    if whole < size:
-        value = (value ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
-    value = (value ^ value >> 13) * multiplier & mask
-    return value ^ value >> 15
 
 
 def _sizes(records: DataFrame) -> DataFrame:

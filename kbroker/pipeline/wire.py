@@ -24,6 +24,7 @@ from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
+from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -46,7 +47,7 @@ PATIENCE_S = 60.0
 IN_FLIGHT = 4
 """Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
 FETCH_BYTES = 8 << 20
-_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 18: 0, 19: 4, 22: 1}
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 18: 0, 19: 4, 22: 1, 32: 1}
 """The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
 
 Place = tuple[str, int]
@@ -217,6 +218,15 @@ class Cluster:
                 result.error_code, f"topic {topic} cannot be made ({result.error_message or 'no reason'})"
             )
         self._repeat(lambda: self.look([topic]), [topic])
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """The settings that a topic has of its own."""
+        asked = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
+        answer = self._connections[-1].ask(DescribeConfigsRequest(resources=[asked])).results[0]
+        if answer.error_code:
+            raise AnswerError(answer.error_code, f"settings of {topic}")
+        of_topic = 1  # config_source: set for this topic
+        return {each.name: each.value for each in answer.configs if each.config_source == of_topic and each.value}
 
     def _at_controller(self, request: Message) -> Any:
         answer = self._connections[-1].ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.pipeline import archive, audit, replay
 from kbroker.pipeline.errors import PipelineError, explain
+from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
@@ -122,7 +123,7 @@ def test_a_replay_by_time_and_key(spark: Any, source: Source, cluster: Cluster, 
 
 
 def test_re_keyed_records_lie_where_kafkas_producer_puts_them(spark: Any, source: Source) -> None:
-    assert [replay.murmur2(each) for each in (b"21", b"foobar", b"a-little-bit-long-string")] == [
+    assert [murmur2(each) for each in (b"21", b"foobar", b"a-little-bit-long-string")] == [
         (-973932308) & 0xFFFFFFFF,
         (-790332482) & 0xFFFFFFFF,
         (-985981536) & 0xFFFFFFFF,
@@ -130,7 +131,7 @@ def test_re_keyed_records_lie_where_kafkas_producer_puts_them(spark: Any, source
     rows = [("t", 0, index, T0, b"k%d" % (index % 5), None) for index in range(20)]
     placed = replay.by_key(frame(spark, rows), {"t": 4}).select("partition", "key", "offset").collect()
     assert {row.key: row.partition for row in placed} == {
-        key: (replay.murmur2(key) & 0x7FFFFFFF) % 4 for key in (b"k0", b"k1", b"k2", b"k3", b"k4")
+        key: (murmur2(key) & 0x7FFFFFFF) % 4 for key in (b"k0", b"k1", b"k2", b"k3", b"k4")
     }
 
 

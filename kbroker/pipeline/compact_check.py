@@ -1,0 +1,97 @@
+"""`compact-check`: what compaction, another codec, another record format or a shorter retention would save.
+
+Simulated on what there is: nothing is changed. Works on a cluster's topics, an archive or a log directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import audit, profile
+from kbroker.pipeline.kafka import Source
+
+Summary = dict[str, Any]
+DAY_MS = 86_400_000
+RETENTIONS_MS = (DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
+SAMPLED = 10
+"""Codecs and formats are tried on one batch of so many: what they save depends on the kind of records."""
+
+
+def compact_check(
+    spark: SparkSession,
+    side: Source | str,
+    topics: Sequence[str],
+    *,
+    retentions_ms: Sequence[int] = RETENTIONS_MS,
+    allow_gaps: bool = False,
+) -> Summary:
+    """What each change would leave of each topic. retentions_ms: which are tried. Raises PipelineError."""
+    records = audit.records_of_side(spark, side, topics, allow_gaps)
+    rows = profile.slim(records).persist()
+    now = rows.groupBy("topic").agg(f.count("*").alias("records"), f.sum(profile.record_bytes()).alias("bytes"))
+    whole = {row.topic: row for row in now.collect()}
+    parts = [compacted(rows), *(retained(rows, each) for each in retentions_ms)]
+    found: dict[str, Any] = {
+        topic: {"records": row.records, "bytes": row.bytes, "changes": []} for topic, row in sorted(whole.items())
+    }
+    for row in _union(parts).orderBy("topic", "change").collect():
+        saved = 100 - 100 * row.bytes / max(1, whole[row.topic].bytes)
+        found[row.topic]["changes"].append(
+            {"change": row.change, "records": row.records, "bytes": row.bytes, "saves": f"{saved:.1f} %"}
+        )
+    for row in packed(records).orderBy("topic", "change").collect():
+        saved = 100 - 100 * row.after / max(1, row.before)
+        found[row.topic]["changes"].append(
+            {"change": row.change, "saves": f"{saved:.1f} %", "of_bytes_tried": row.before}
+        )
+    rows.unpersist()
+    return {"job": "compact-check", "topics": found}
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole
+
+
+# ---- DataFrame -> DataFrame
+
+
+def compacted(rows: DataFrame) -> DataFrame:
+    """What `cleanup.policy=compact` leaves in the end: the last record of each key in a partition, and no tombstones.
+
+    rows: as from profile.slim. A record without a key, which a compacted topic refuses, would stay.
+    """
+    newest = Window.partitionBy("topic", "partition", "key_hash").orderBy(f.desc("offset"))
+    ranked = rows.withColumn("_rank", f.row_number().over(newest))
+    kept = ranked.where(f.col("key").isNull() | ((f.col("_rank") == 1) & f.col("value_bytes").isNotNull()))
+    return _counted(kept, "cleanup.policy=compact")
+
+
+def retained(rows: DataFrame, retention_ms: int) -> DataFrame:
+    """What is no older than so many ms, beside the newest record of its topic."""
+    newest = f.max("timestamp").over(Window.partitionBy("topic"))
+    age = f.unix_millis("_newest") - f.unix_millis("timestamp")
+    kept = rows.withColumn("_newest", newest).where(age <= retention_ms)
+    return _counted(kept, f"retention.ms={retention_ms}")
+
+
+def _counted(rows: DataFrame, change: str) -> DataFrame:
+    return rows.groupBy("topic", f.lit(change).alias("change")).agg(
+        f.count("*").alias("records"), f.sum(profile.record_bytes()).alias("bytes")
+    )
+
+
+def packed(records: DataFrame) -> DataFrame:
+    """Bytes before and after with each codec and in each old format, of one batch in SAMPLED."""
+    found = profile.compression(records, SAMPLED).where(f.col("codec") != "none")
+    is_format = f.col("codec").isin("v0", "v1")
+    change = f.when(is_format, f.concat(f.lit("format "), "codec")).otherwise(
+        f.concat(f.lit("compression.type="), "codec")
+    )
+    return found.select("topic", change.alias("change"), "before", "after")

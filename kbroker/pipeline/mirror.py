@@ -1,0 +1,228 @@
+"""`mirror`: topics from one Kafka cluster to another, either of them any Kafka; and groups' offsets with them.
+
+Works in chunks. A chunk is decided (spans of source offsets, where the target's partitions end, a producer id), written
+into the state, carried out, and closed; one that was cut off is carried out again as it was decided, and by its
+sequence numbers each record is at the target once. Which source offset became which target offset is kept as Parquet
+beside the state: rows of runs, `source_offset` to `target_offset` for so many `records`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import kafka
+from kbroker.pipeline.columns import Producer
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.replay import renamed_topics
+from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
+from kbroker.pipeline.write import WRITTEN, Task, written
+
+Summary = dict[str, Any]
+CHUNK = 2_000_000
+"""Records of a partition in a chunk, at most: what is read again, not written again, after a stop."""
+STATE, MAP = "mirror.json", "map"
+PAUSE_S = 2.0
+
+
+def mirror(
+    spark: SparkSession,
+    source: Source,
+    target: Source,
+    topics: Mapping[str, str],
+    state: str,
+    *,
+    groups: Sequence[str] = (),
+    until_now: bool = True,
+    codec: str = "none",
+    allow_gaps: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Summary:
+    """Mirror what there is, or (until_now=False) that and all that comes, until interrupted.
+
+    topics: name at the source -> name at the target. state: a folder for this mirror alone. groups: whose committed
+    offsets are translated, ("*",) for all. Raises PipelineError.
+    """
+    store = Storage(spark, state)
+    names = dict(topics)
+    copied = 0
+    translated: dict[str, Any] = {}
+    with Cluster(source.settings) as here, Cluster(target.settings) as there:
+        kafka.existing(here, list(names), source.bootstrap)
+        _make_topics(here, there, names)
+        known = _begin(store, source, target, names)
+        while True:
+            moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
+            copied += moved
+            on_progress(f"{copied:,} records")
+            if groups and (moved or not translated):
+                translated = _move_groups(spark, store, here, there, names, groups)
+            if not moved and (until_now or threading.Event().wait(PAUSE_S)):
+                break
+    return {
+        "job": "mirror",
+        "from": source.bootstrap,
+        "to": target.bootstrap,
+        "records": copied,
+        "chunks": known["chunks"],
+        "groups": translated,
+    }
+
+
+def offsets_map(spark: SparkSession, state: str) -> DataFrame:
+    """What became of which offset: columns of write.WRITTEN; the topic is the target's name."""
+    store = Storage(spark, state)
+    if not store.names(MAP):
+        return spark.createDataFrame([], WRITTEN)
+    return spark.read.schema(WRITTEN).parquet(*(store.path(f"{MAP}/{name}") for name in store.names(MAP)))
+
+
+# ---- DataFrame -> DataFrame
+
+
+def translated_offsets(committed: DataFrame, runs: DataFrame) -> DataFrame:
+    """Offsets that groups have committed at the source (group, topic, partition, committed) as the target's: `target`.
+
+    An offset inside a run moves with it; one in a gap goes to the record behind the gap; one before all that was
+    mirrored to the first record. Groups of partitions of which nothing was mirrored have no row.
+    """
+    runs = runs.select("topic", "partition", "source_offset", "target_offset", "records")
+    pairs = committed.join(runs, ["topic", "partition"])
+    before = f.col("source_offset") <= f.col("committed")
+    step = f.least(f.col("committed") - f.col("source_offset"), f.col("records"))
+    return (
+        pairs.groupBy("group", "topic", "partition", "committed")
+        .agg(
+            f.max_by(f.col("target_offset") + step, f.when(before, f.col("source_offset"))).alias("_inside"),
+            f.min("target_offset").alias("_first"),
+        )
+        .select("group", "topic", "partition", "committed", f.coalesce("_inside", "_first").alias("target"))
+    )
+
+
+# ---- chunks
+
+
+def _begin(store: Storage, source: Source, target: Source, names: Mapping[str, str]) -> dict[str, Any]:
+    """The state, of a mirror from and to these places; made if there is none."""
+    wanted = {"from": source.bootstrap, "to": target.bootstrap}
+    if not store.exists(STATE):
+        known: dict[str, Any] = {**wanted, "chunks": 0, "next": [], "open": None}
+        store.write_json(STATE, known)
+        return known
+    known = dict(store.read_json(STATE))
+    if {name: known[name] for name in wanted} != wanted:
+        raise PipelineError(
+            f"{store.root} is the state of a mirror from {known['from']} to {known['to']}: give another --state"
+        )
+    return known
+
+
+def _chunk(
+    spark: SparkSession,
+    store: Storage,
+    known: dict[str, Any],
+    here: Cluster,
+    there: Cluster,
+    ends: tuple[Source, Source],
+    names: Mapping[str, str],
+    codec: str,
+    allow_gaps: bool,
+) -> int:
+    """Carry out the open chunk, or a new one; how many records it wrote."""
+    if known["open"] is None:
+        known["open"] = _decide(known, here, there, names)
+        if known["open"] is None:
+            return 0
+        store.write_json(STATE, known)
+    chunk = known["open"]
+    spans = {(topic, index): PartitionEnd(start, end) for topic, index, start, end in chunk["spans"]}
+    bases = {(topic, index): base for topic, index, base in chunk["bases"]}
+    rows = kafka.read(spark, ends[0], spans, allow_gaps=allow_gaps)
+    task = Task(ends[1].settings, Producer(*chunk["producer"]), bases, None, codec)
+    done = written(renamed_topics(rows, names), task)
+    place = f"{MAP}/chunk-{known['chunks']:010}"
+    done.write.mode("overwrite").parquet(store.path(place))
+    appended = spark.read.schema(WRITTEN).parquet(store.path(place)).agg(f.sum("appended")).first()
+    positions = {(topic, index): offset for topic, index, offset in known["next"]}
+    positions |= {place: span.end for place, span in spans.items()}
+    known["next"] = [[*place, offset] for place, offset in sorted(positions.items())]
+    known["open"], known["chunks"] = None, known["chunks"] + 1
+    store.write_json(STATE, known)
+    return int((appended and appended[0]) or 0)
+
+
+def _decide(known: dict[str, Any], here: Cluster, there: Cluster, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The next chunk; None if the source has nothing new."""
+    positions: dict[Place, int] = {(topic, index): offset for topic, index, offset in known["next"]}
+    spans: list[tuple[str, int, int, int]] = []
+    for place, end in sorted(here.ends(names, committed=True).items()):
+        start = positions.get(place, end.start)
+        if start < end.end:
+            spans.append((*place, start, min(end.end, start + CHUNK)))
+    if not spans:
+        return None
+    ends = there.ends(sorted({names[topic] for topic, *_ in spans}))
+    wanted = {(names[topic], index) for topic, index, *_ in spans}
+    bases = [[*place, end.end] for place, end in sorted(ends.items()) if place in wanted]
+    return {"spans": spans, "bases": bases, "producer": list(there.producer())}
+
+
+def _make_topics(here: Cluster, there: Cluster, names: Mapping[str, str]) -> None:
+    """Topics that the target lacks, with the partitions and the settings of the source's."""
+    for old, new in names.items():
+        needed = here.partitions(old)
+        if not there.has(new):
+            there.create(new, needed, here.configs(old))
+        elif there.partitions(new) < needed:
+            raise PipelineError(
+                f"{new} has {there.partitions(new)} partitions at the target and {old} {needed} at the source: add some"
+            )
+
+
+# ---- groups
+
+
+def _move_groups(
+    spark: SparkSession,
+    store: Storage,
+    here: Cluster,
+    there: Cluster,
+    names: Mapping[str, str],
+    groups: Sequence[str],
+) -> dict[str, Any]:
+    """Commit at the target what the groups have committed at the source; by group, what came of it."""
+    wanted = here.groups() if tuple(groups) == ("*",) else list(groups)
+    rows = [
+        (group, names[topic], index, offset)
+        for group in wanted
+        for (topic, index), offset in here.committed(group).items()
+        if topic in names
+    ]
+    committed = spark.createDataFrame(rows, "group string, topic string, partition int, committed bigint")
+    found: dict[str, dict[Place, int]] = {}
+    for row in translated_offsets(committed, offsets_map(spark, store.root)).collect():
+        found.setdefault(row.group, {})[row.topic, row.partition] = row.target
+    said = {}
+    for group in wanted:
+        said[group] = _commit(there, group, found.get(group, {}))
+    return said
+
+
+def _commit(there: Cluster, group: str, offsets: Mapping[Place, int]) -> str:
+    """Never backwards: a group that has begun to read at the target goes on there."""
+    has = there.committed(group)
+    ahead = {place: offset for place, offset in offsets.items() if offset > has.get(place, -1)}
+    if not ahead:
+        return "nothing new"
+    try:
+        there.commit(group, ahead)
+    except AnswerError as error:
+        return f"left alone, for it has members at the target ({error.code.name})"
+    return f"{len(ahead)} partitions"

@@ -1,0 +1,200 @@
+"""`profile`: what is in topics, in numbers: rates, sizes, keys, balance, lateness, consumers' lag, compressibility.
+
+Each table is a DataFrame made from a DataFrame of records; `report.py` draws them. Values are read once: what is asked
+of a record afterwards is a row of small columns (`slim`), kept by Spark while the tables are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from kbroker.pipeline import kafka
+from kbroker.pipeline.columns import batches_of, records_of
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.wire import Cluster, Place
+from protocol.records.compression import codec_named, codec_names
+from protocol.records.content import build_batch
+
+Summary = dict[str, Any]
+BUCKETS = 120
+"""Points of a plot over time, about."""
+STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 604_800)
+TOP_KEYS = 50
+SAMPLE = 5_000
+"""Records of a partition whose compressibility is tried, from its end."""
+BATCH_BYTES = 16_384
+"""A producer's batch.size, as shipped."""
+OLD_OVERHEAD = {0: 26, 1: 34}
+"""Bytes of a message of formats v0 and v1 beyond its key and value: offset, size and header."""
+LATE_S = (1, 60, 600, 3600, 86_400)
+TABLES = ("partitions", "over_time", "sizes", "keys", "lateness", "compression", "lag")
+
+
+def profile(
+    spark: SparkSession, source: Source, topics: Sequence[str], *, allow_gaps: bool = False
+) -> dict[str, DataFrame]:
+    """The tables of topics, by name, as TABLES has them. Raises PipelineError."""
+    with Cluster(source.settings) as cluster:
+        spans = cluster.ends(kafka.existing(cluster, topics, source.bootstrap), committed=True)
+        lags = _lags(cluster, {place: span.end for place, span in spans.items()})
+    if not any(span.end > span.start for span in spans.values()):
+        raise PipelineError(f"{', '.join(sorted({topic for topic, _ in spans}))}: no records, nothing to profile")
+    rows = slim(kafka.read(spark, source, spans, allow_gaps=allow_gaps)).persist(StorageLevel.MEMORY_AND_DISK)
+    tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
+    bounds = rows.agg(f.min("timestamp").alias("first"), f.max("timestamp").alias("last")).first()
+    assert bounds is not None
+    seconds = (bounds["last"] - bounds["first"]).total_seconds()
+    return {
+        "partitions": partitions(rows),
+        "over_time": over_time(rows, step_for(seconds)),
+        "sizes": sizes(rows),
+        "keys": keys(rows),
+        "lateness": lateness(rows),
+        "compression": compression(kafka.read(spark, source, tail, allow_gaps=allow_gaps)).where(
+            f.col("codec").isin(codec_names())
+        ),
+        "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
+    }
+
+
+def _lags(cluster: Cluster, ends: dict[Place, int]) -> list[tuple[str, str, int, int, int]]:
+    return [
+        (group, *place, offset, ends[place] - offset)
+        for group in cluster.groups()
+        for place, offset in cluster.committed(group).items()
+        if place in ends
+    ]
+
+
+def step_for(seconds: float) -> int:
+    """Seconds of a bucket, for about BUCKETS of them."""
+    return next((step for step in STEPS_S if seconds / step <= BUCKETS), STEPS_S[-1])
+
+
+# ---- DataFrame -> DataFrame
+
+
+def slim(records: DataFrame) -> DataFrame:
+    """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key."""
+    header_bytes = f.aggregate(
+        "headers",
+        f.lit(0),
+        lambda so_far, each: so_far + f.octet_length(each["key"]) + f.coalesce(f.octet_length(each["value"]), f.lit(0)),
+    )
+    return records.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        f.substring("key", 1, 64).alias("key"),
+        f.md5("key").alias("key_hash"),
+        f.coalesce(f.octet_length("key"), f.lit(0)).alias("key_bytes"),
+        f.octet_length("value").alias("value_bytes"),
+        f.coalesce(header_bytes, f.lit(0)).alias("header_bytes"),
+    )
+
+
+def record_bytes() -> Any:
+    """Of a row of `slim`: bytes of key, value and headers."""
+    return f.col("key_bytes") + f.coalesce("value_bytes", f.lit(0)) + f.col("header_bytes")
+
+
+def partitions(rows: DataFrame) -> DataFrame:
+    """A row for each partition: records, bytes, offsets, times, nulls, sizes."""
+    return rows.groupBy("topic", "partition").agg(
+        f.count("*").alias("records"),
+        f.sum(record_bytes()).alias("bytes"),
+        f.min("offset").alias("first_offset"),
+        f.max("offset").alias("last_offset"),
+        f.min("timestamp").alias("first_time"),
+        f.max("timestamp").alias("last_time"),
+        f.count_if(f.col("key").isNull()).alias("null_keys"),
+        f.count_if(f.col("value_bytes").isNull()).alias("null_values"),
+        f.count_if(f.col("header_bytes") > 0).alias("with_headers"),
+        f.percentile_approx("value_bytes", [0.5, 0.9, 0.99, 1.0]).alias("value_bytes_p50_p90_p99_max"),
+    )
+
+
+def over_time(rows: DataFrame, step_s: int) -> DataFrame:
+    """Records and bytes a second, by topic and time (`time`: where a step begins, by the records' own timestamps)."""
+    seconds = f.floor(f.unix_millis("timestamp") / (1000 * step_s)) * step_s
+    return rows.groupBy("topic", f.timestamp_seconds(seconds).alias("time")).agg(
+        (f.count("*") / step_s).alias("records_per_s"), (f.sum(record_bytes()) / step_s).alias("bytes_per_s")
+    )
+
+
+def sizes(rows: DataFrame) -> DataFrame:
+    """How many records have values of up to `up_to` bytes, by powers of two; -1 for nulls."""
+    size = f.col("value_bytes")
+    power = (
+        f.when(size.isNull(), -1).when(size == 0, 0).otherwise(f.pow(f.lit(2.0), f.ceil(f.log2(size))).cast("bigint"))
+    )
+    return rows.groupBy("topic", power.cast("bigint").alias("up_to")).agg(f.count("*").alias("records"))
+
+
+def keys(rows: DataFrame) -> DataFrame:
+    """The most frequent keys of each topic: rank, key as text, records, share; and how many keys there are, about."""
+    counts = rows.groupBy("topic", "key").agg(f.count("*").alias("records"))
+    of_topic = Window.partitionBy("topic")
+    ranked = counts.where(f.col("key").isNotNull()).select(
+        "topic",
+        f.decode("key", "ISO-8859-1").alias("key"),
+        "records",
+        f.row_number().over(of_topic.orderBy(f.desc("records"), "key")).alias("rank"),
+        (f.col("records") / f.sum("records").over(of_topic)).alias("share"),
+        f.count("*").over(of_topic).alias("distinct_keys"),
+    )
+    return ranked.where(f.col("rank") <= TOP_KEYS)
+
+
+def lateness(rows: DataFrame) -> DataFrame:
+    """How many records lie behind the latest timestamp before them in their partition, by how much at most (seconds;
+    0: not at all, -1: by more than all of LATE_S), and the worst of each."""
+    before = Window.partitionBy("topic", "partition").orderBy("offset")
+    latest = f.max("timestamp").over(before.rowsBetween(Window.unboundedPreceding, -1))
+    late_ms = f.greatest(f.unix_millis(latest) - f.unix_millis("timestamp"), f.lit(0))
+    step = f.when(f.coalesce("late_ms", f.lit(0)) == 0, 0)
+    for seconds in LATE_S:
+        step = step.when(f.col("late_ms") <= 1000 * seconds, seconds)
+    by_step = rows.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
+    return by_step.groupBy("topic", "up_to_s").agg(f.count("*").alias("records"), f.max("late_ms").alias("worst_ms"))
+
+
+def compression(records: DataFrame, every: int = 1) -> DataFrame:
+    """What each codec makes of the records in batches of batch.size: bytes before and after, by topic.
+
+    every: try one batch of so many. Beside the codecs there are `v0` and `v1`: the same records in the old formats,
+    uncompressed, which have no headers.
+    """
+    names = codec_names()
+
+    def compress(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            topics = batch.column("topic").dictionary_encode()
+            for code, topic in enumerate(topics.dictionary.to_pylist()):
+                rows = batch.filter(pc.equal(topics.indices, code))
+                runs = list(batches_of(records_of(rows), BATCH_BYTES))[::every]
+                plain = sum(len(build_batch(run)) for run in runs)
+                sizes = {
+                    name: sum(len(build_batch(run, codec_id=codec_named(name).codec_id)) for run in runs)
+                    for name in names
+                }
+                for magic, more in OLD_OVERHEAD.items():
+                    sizes[f"v{magic}"] = sum(
+                        len(each.key or b"") + len(each.value or b"") + more for run in runs for each in run
+                    )
+                count = len(sizes)
+                yield pa.RecordBatch.from_pydict(
+                    {"topic": [topic] * count, "codec": [*sizes], "before": [plain] * count, "after": [*sizes.values()]}
+                )
+
+    found = records.mapInArrow(compress, "topic string, codec string, before bigint, after bigint")
+    return found.groupBy("topic", "codec").agg(f.sum("before").alias("before"), f.sum("after").alias("after"))

@@ -1,0 +1,176 @@
+"""Log directories read straight from disk: which segment files a read needs, and each of them as Arrow.
+
+Called by the data source on the driver (`plan`) and by its tasks (`rows`), one a segment. Reads beside a running
+broker: whatever is whole is taken, nothing is written, no lock is asked for. Offsets and times that a query asks for
+lead through the index files to the first position worth reading.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kbroker.log.aborted import parse_aborted
+from kbroker.log.checkpoints import parse_offsets
+from kbroker.log.names import parse_folder_name, parse_segment_file_name
+from kbroker.pipeline.columns import Span, decoded
+from kbroker.pipeline.errors import PipelineError
+from protocol.records import RecordError
+
+LAST_OFFSET = 2**63 - 1
+CHUNK_BYTES = 64 << 20
+_OFFSET_ENTRY = np.dtype([("relative", ">u4"), ("position", ">u4")])
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">u4")])
+
+
+class Wanted(NamedTuple):
+    """Which records a query asks for; all of them if nothing else is said. end: not with it. since: ms."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    start: int = 0
+    end: int = LAST_OFFSET
+    since: int | None = None
+
+
+class Segment(NamedTuple):
+    """One task: a .log file from a position on, and the records of it that are wanted."""
+
+    path: str
+    span: Span
+    position: int
+    aborted: tuple[tuple[int, int], ...] | None
+
+
+def plan(folder: str, wanted: Wanted, *, committed: bool) -> list[Segment]:
+    """The segments that hold what is wanted, of a log directory or of one partition's folder.
+
+    committed: leave out the records of aborted transactions. Raises PipelineError if the folder is none.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise PipelineError(f"{folder}: there is no such folder")
+    own = parse_folder_name(root.name)
+    places = [root] if own is not None and any(root.glob("*.log")) else sorted(root.iterdir())
+    base = root.parent if places == [root] else root
+    starts = _log_starts(base)
+    segments = []
+    for place in places:
+        found = parse_folder_name(place.name) if place.is_dir() else None
+        if found is None or found.state != "live":
+            continue
+        topic, partition = found.topic_partition
+        if wanted.topics is not None and topic not in wanted.topics:
+            continue
+        if wanted.partitions is not None and partition not in wanted.partitions:
+            continue
+        from_start = wanted._replace(start=max(wanted.start, starts.get((topic, partition), 0)))
+        segments += _of_partition(place, topic, partition, from_start, committed)
+    return segments
+
+
+def _log_starts(root: Path) -> dict[tuple[str, int], int]:
+    """Where logs begin although their first segment holds more: after DeleteRecords."""
+    path = root / "log-start-offset-checkpoint"
+    if not path.exists():
+        return {}
+    return {(place.topic, place.partition): offset for place, offset in parse_offsets(path.read_text()).items()}
+
+
+def _of_partition(place: Path, topic: str, partition: int, wanted: Wanted, committed: bool) -> list[Segment]:
+    bases = sorted(
+        found.base_offset
+        for path in place.glob("*.log")
+        if (found := parse_segment_file_name(path.name)) is not None and found.state == "live"
+    )
+    gone = _aborted(place, bases) if committed else ()
+    segments = []
+    for base, after in zip(bases, [*bases[1:], LAST_OFFSET], strict=True):
+        if after <= wanted.start or base >= wanted.end:
+            continue
+        span = Span(topic, partition, max(base, wanted.start), min(after, wanted.end))
+        start = span.start
+        if wanted.since is not None:
+            later = _offset_at(place, base, wanted.since)
+            if later is None and after != LAST_OFFSET:
+                continue  # nothing in this segment is so young
+            start = max(start, later or 0)
+        position = _position_of(place, base, start)
+        if os.path.getsize(place / f"{base:020}.log") <= position:
+            continue
+        mine = tuple((producer, first) for producer, first, last in gone if first < span.end and last >= start)
+        path = str(place / f"{base:020}.log")
+        segments.append(Segment(path, span._replace(start=start), position, mine if committed else None))
+    return segments
+
+
+def _aborted(place: Path, bases: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(producer_id, first_offset, last_offset) of every aborted transaction of the partition."""
+    found = []
+    for base in bases:
+        path = place / f"{base:020}.txnindex"
+        if path.exists():
+            found += [
+                (each.producer_id, each.first_offset, each.last_offset) for each in parse_aborted(path.read_bytes())
+            ]
+    return found
+
+
+def _entries(path: Path, kind: np.dtype) -> np.ndarray:
+    """The entries of an index file, without the zeros behind them that a writer has laid out; none if it is missing."""
+    if not path.exists():
+        return np.empty(0, kind)
+    content = path.read_bytes()
+    entries = np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
+    used = np.flatnonzero((entries["relative"] > 0) | (entries[kind.names[0]] > 0))
+    return entries[: int(used[-1]) + 1] if len(used) else entries[:0]
+
+
+def _position_of(place: Path, base: int, offset: int) -> int:
+    """A position at or before the batch that holds the offset."""
+    entries = _entries(place / f"{base:020}.index", _OFFSET_ENTRY)
+    slot = int(np.searchsorted(entries["relative"].astype(np.int64), offset - base, side="right")) - 1
+    return int(entries["position"][slot]) if slot >= 0 else 0
+
+
+def _offset_at(place: Path, base: int, since: int) -> int | None:
+    """An offset before which nothing is as young as `since`; None if nothing in the segment is, as the index has it."""
+    entries = _entries(place / f"{base:020}.timeindex", _TIME_ENTRY)
+    older = int(np.searchsorted(entries["timestamp"].astype(np.int64), since, side="left"))
+    if len(entries) and older == len(entries):
+        return None
+    return base + int(entries["relative"][older - 1]) + 1 if older else base
+
+
+def rows(segment: Segment, *, headers: bool) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a segment. Raises PipelineError, naming the file, where it is damaged."""
+    with open(segment.path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= segment.position:
+            return
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+            view = memoryview(mapped)
+            try:
+                yield from _decoded(view[segment.position :], segment, headers)
+            finally:
+                view.release()
+
+
+def _decoded(data: memoryview, segment: Segment, headers: bool) -> Iterator[pa.RecordBatch]:
+    aborted = None if segment.aborted is None else lambda: segment.aborted or ()
+    try:
+        yield from decoded([data], segment.span, headers=headers, aborted=aborted)
+    except RecordError as error:
+        position = segment.position + error.position
+        raise PipelineError(
+            f"{segment.path}: position {position}: {error}: `kbroker verify-log` says more; a broker "
+            "that starts after an unclean stop mends it"
+        ) from None
+    finally:
+        data.release()

@@ -1,0 +1,494 @@
+"""`spark.read.format("kbroker")`: topics as tables without any jar, over the wire or straight from log directories.
+
+Columns and options are those of Spark's Kafka source: kafka.bootstrap.servers, subscribe, subscribePattern, assign,
+startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
+endingOffsetsByTimestamp, startingOffsetsByTimestampStrategy, minPartitions, maxOffsetsPerTrigger, failOnDataLoss,
+includeHeaders, kafka.isolation.level; for writing, topic. With a path (`.load(DIR)`) or the option `segments`, a
+broker's log directory is read instead, one task a segment; conditions on topic, partition, offset and timestamp choose
+files and positions.
+
+Unlike Spark's connector: conditions on offsets reach the wire too; a written `timestamp` column is kept; security is
+PLAINTEXT and SSL; the groups of `groupIdPrefix` and `kafka.group.id` do not exist, since nothing is ever committed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from kbroker.pipeline import segments
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, decoded, encoded, records_of
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.hashing import murmur2
+from kbroker.pipeline.wire import EARLIEST, LATEST, AnswerError, Cluster, PartitionEnd, Place, Settings, chunks
+from protocol.errors import ErrorCode
+from protocol.records.compression import codec_named
+
+BATCH_BYTES = 500_000
+_KNOWN = {
+    name.lower(): name
+    for name in [
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "startingOffsets",
+        "endingOffsets",
+        "startingTimestamp",
+        "endingTimestamp",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "minPartitions",
+        "maxOffsetsPerTrigger",
+        "failOnDataLoss",
+        "includeHeaders",
+        "topic",
+        "segments",
+        "path",
+    ]
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kbroker")` known to a session."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(KbrokerSource)
+
+
+class KbrokerSource(DataSource):
+    """What Spark asks for readers and writers."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in format(...)."""
+        return "kbroker"
+
+    @property
+    def _given(self) -> Options:
+        return Options(self.options)
+
+    def schema(self) -> str:
+        """Columns of Spark's Kafka source."""
+        return f"{DDL}, {HEADERS_DDL}" if self._given.flag("includeHeaders") else DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Of a batch."""
+        given = self._given
+        return SegmentReader(given) if given.folder else WireReader(given)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Of a stream."""
+        given = self._given
+        if given.folder:
+            raise PipelineError("log directories are read in batches: give kafka.bootstrap.servers to stream")
+        return WireStream(given)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        """Of a batch."""
+        return WireWriter(self._given, schema.names)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Of a stream."""
+        return WireStreamWriter(self._given, schema.names)
+
+
+class Options:
+    """The options of a read or write, as Spark's Kafka source has them. Names do not mind case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        unknown = [name for name in self._given if name not in _KNOWN and not name.startswith("kafka.")]
+        if unknown:
+            raise PipelineError(f"format kbroker has no option {unknown[0]!r}; it has {', '.join(_KNOWN.values())}")
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """An option's text."""
+        return self._given.get(name.lower(), default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An option that is true or false."""
+        return (self.get(name) or str(default)).lower() == "true"
+
+    def number(self, name: str) -> int | None:
+        """An option that is a number. Raises PipelineError."""
+        text = self.get(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d+", text):
+            raise PipelineError(f"option {name}: {text!r} is no number")
+        return int(text)
+
+    def parsed(self, name: str, default: str) -> Any:
+        """An option that is a word or JSON. Raises PipelineError."""
+        text = self.get(name) or default
+        if not text.lstrip().startswith("{"):
+            return text.lower()
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise PipelineError(f"option {name}: {text!r} is no JSON") from None
+
+    @property
+    def folder(self) -> str | None:
+        """A log directory to read."""
+        return self.get("segments") or self.get("path")
+
+    @property
+    def settings(self) -> Settings:
+        """Where the cluster is. Raises PipelineError."""
+        bootstrap = self.get("kafka.bootstrap.servers")
+        if not bootstrap:
+            raise PipelineError("option kafka.bootstrap.servers is needed, or a log directory as path")
+        return Settings.of(
+            bootstrap, {name[6:]: value for name, value in self._given.items() if name.startswith("kafka.")}
+        )
+
+    @property
+    def committed(self) -> bool:
+        """Whether aborted and open transactions are left out."""
+        return self.get("kafka.isolation.level") == "read_committed"
+
+    def places(self, cluster: Cluster) -> list[Place]:
+        """Topics and partitions to read. Raises PipelineError."""
+        chosen = [name for name in ("assign", "subscribe", "subscribePattern") if self.get(name)]
+        if len(chosen) != 1:
+            raise PipelineError("one of the options assign, subscribe, subscribePattern is needed")
+        if chosen == ["assign"]:
+            return [(topic, index) for topic, found in self.parsed("assign", "").items() for index in found]
+        if chosen == ["subscribe"]:
+            topics = [each.strip() for each in (self.get("subscribe") or "").split(",")]
+        else:
+            pattern = re.compile(self.get("subscribePattern") or "")
+            topics = [each for each in cluster.topics() if pattern.fullmatch(each)]
+        return [(topic, index) for topic in topics for index in range(cluster.partitions(topic))]
+
+    def boundary(self, cluster: Cluster, places: Sequence[Place], which: str, default: str) -> dict[Place, int]:
+        """Offsets where reading starts or ends. which: `starting` or `ending`."""
+        moment = self.get(f"{which}Timestamp")
+        by_time = self.parsed(f"{which}OffsetsByTimestamp", "{}")
+        if moment is not None:
+            by_time = _nested(dict.fromkeys(places, int(moment)))
+        if by_time:
+            return self._by_time(cluster, places, by_time, which)
+        offsets = self.parsed(f"{which}Offsets", default)
+        if isinstance(offsets, str):
+            if offsets not in ("earliest", "latest"):
+                raise PipelineError(f"option {which}Offsets: {offsets!r} is not earliest, latest or JSON")
+            code = EARLIEST if offsets == "earliest" else LATEST
+            return cluster.offsets(places, code, committed=self.committed)
+        return {place: self._one(cluster, place, offsets, which) for place in places}
+
+    def _one(self, cluster: Cluster, place: Place, offsets: Any, which: str) -> int:
+        try:
+            offset = int(offsets[place[0]][str(place[1])])
+        except KeyError:
+            raise PipelineError(f"option {which}Offsets says nothing of {place[0]}-{place[1]}") from None
+        return cluster.offsets([place], offset, committed=self.committed)[place] if offset < 0 else offset
+
+    def _by_time(self, cluster: Cluster, places: Sequence[Place], times: Any, which: str) -> dict[Place, int]:
+        found = {}
+        for place in places:
+            moment = int(times[place[0]][str(place[1])])
+            offset = cluster.offsets([place], moment)[place]
+            if offset < 0:
+                if which == "starting" and self.get("startingOffsetsByTimestampStrategy", "error") == "error":
+                    raise PipelineError(
+                        f"{place[0]}-{place[1]} has no record from {moment} on; startingOffsetsByTimestampStrategy="
+                        "latest begins at its end then"
+                    )
+                offset = cluster.offsets([place], LATEST, committed=self.committed)[place]
+            found[place] = offset
+        return found
+
+
+def _nested(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark writes them: topic -> partition -> offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(index)] = offset
+    return found
+
+
+def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
+    return {(topic, int(index)): offset for topic, found in offsets.items() for index, offset in found.items()}
+
+
+# ---- reading over the wire
+
+
+@dataclass
+class WirePart(InputPartition):
+    """One task of a read: a span of one partition."""
+
+    span: Span
+
+
+def _parts(spans: Mapping[Place, PartitionEnd], least: int | None) -> list[WirePart]:
+    """A task a partition, or more of about the same size. least: minPartitions."""
+    total = sum(max(0, span.end - span.start) for span in spans.values())
+    parts = []
+    for place, (start, end) in sorted(spans.items()):
+        count = max(1, round((least or 0) * (end - start) / total)) if total and least and least > len(spans) else 1
+        edges = [start + (end - start) * index // count for index in range(count + 1)]
+        parts += [WirePart(Span(*place, a, b)) for a, b in pairwise(edges) if b > a]
+    return parts
+
+
+def _fetched(given: Options, span: Span) -> Iterator[pa.RecordBatch]:
+    headers, committed = given.flag("includeHeaders"), given.committed
+    with Cluster(given.settings) as cluster:
+        place = (span.topic, span.partition)
+        aborted: list[tuple[int, int]] = []
+
+        def data(start: int) -> Iterator[memoryview]:
+            for chunk, gone in chunks(cluster, place, start, span.end, committed=committed):
+                aborted[:] = gone
+                yield chunk
+
+        start = span.start
+        while True:
+            try:
+                ask: Callable[[], Sequence[tuple[int, int]]] | None = (lambda: aborted) if committed else None
+                yield from decoded(data(start), span._replace(start=start), headers=headers, aborted=ask)
+                return
+            except AnswerError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or given.flag("failOnDataLoss", True):
+                    raise PipelineError(
+                        f"{error}: aged out or deleted before it was read; failOnDataLoss=false goes "
+                        "on with what is there"
+                    ) from error
+                first = cluster.offsets([place], EARLIEST)[place]
+                if first <= start:
+                    return
+                start = first
+
+
+class WireReader(DataSourceReader):
+    """A batch over the wire."""
+
+    def __init__(self, given: Options) -> None:
+        self._given = given
+        self._wanted = segments.Wanted()
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Remember what of the conditions narrows the offsets; Spark checks all of them again."""
+        self._wanted = wanted_of(filters)
+        yield from filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Spans that are read, each by a task."""
+        given, wanted = self._given, self._wanted
+        with Cluster(given.settings) as cluster:
+            places = [
+                place
+                for place in given.places(cluster)
+                if (wanted.topics is None or place[0] in wanted.topics)
+                and (wanted.partitions is None or place[1] in wanted.partitions)
+            ]
+            start = given.boundary(cluster, places, "starting", "earliest")
+            end = given.boundary(cluster, places, "ending", "latest")
+        spans = {place: PartitionEnd(max(start[place], wanted.start), min(end[place], wanted.end)) for place in places}
+        return _parts(spans, given.number("minPartitions"))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        assert isinstance(partition, WirePart)
+        return _fetched(self._given, partition.span)
+
+
+class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream over the wire. An offset is topic -> partition -> next offset, as Spark's Kafka source writes it."""
+
+    def __init__(self, given: Options) -> None:
+        self._given = given
+        self._end: dict[Place, int] | None = None
+
+    def _latest(self) -> dict[Place, int]:
+        with Cluster(self._given.settings) as cluster:
+            return cluster.offsets(self._given.places(cluster), LATEST, committed=self._given.committed)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new stream starts."""
+        with Cluster(self._given.settings) as cluster:
+            places = self._given.places(cluster)
+            return _nested(self._given.boundary(cluster, places, "starting", "latest"))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read no further than what is there now."""
+        self._end = self._latest()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends: what is there, at most maxOffsetsPerTrigger records further."""
+        ends = self._latest() if self._end is None else self._end
+        most = self._given.number("maxOffsetsPerTrigger")
+        begun = _flat(start or {})
+        if most is not None:
+            new = {place: max(0, end - begun.get(place, 0)) for place, end in ends.items()}
+            total = sum(new.values())
+            if total > most:
+                ends = {place: begun.get(place, 0) + -(-new[place] * most // total) for place in ends}
+        return _nested({**begun, **{place: max(end, begun.get(place, 0)) for place, end in ends.items()}})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Spans of a batch; a partition that is new is read from its beginning."""
+        begun, ends = _flat(start), _flat(end)
+        missing = [place for place in ends if place not in begun]
+        if missing:
+            with Cluster(self._given.settings) as cluster:
+                begun |= cluster.offsets(missing, EARLIEST)
+        spans = {place: PartitionEnd(begun[place], offset) for place, offset in ends.items()}
+        return _parts(spans, self._given.number("minPartitions"))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        assert isinstance(partition, WirePart)
+        return _fetched(self._given, partition.span)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: Spark's checkpoint knows."""
+
+    def stop(self) -> None:
+        """Nothing is open between batches."""
+
+
+# ---- reading log directories
+
+
+@dataclass
+class SegmentPart(InputPartition):
+    """One task: a segment."""
+
+    segment: segments.Segment
+
+
+class SegmentReader(DataSourceReader):
+    """Log directories, a task a segment."""
+
+    def __init__(self, given: Options) -> None:
+        self._given = given
+        self._wanted = segments.Wanted()
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802
+        """Remember what the conditions say of topics, partitions, offsets and times; Spark checks all of them again."""
+        self._wanted = wanted_of(filters)
+        yield from filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The segments with what is wanted, large ones first."""
+        given, wanted = self._given, self._wanted
+        named = given.get("subscribe")
+        if named:
+            topics = frozenset(each.strip() for each in named.split(","))
+            wanted = wanted._replace(topics=topics if wanted.topics is None else topics & wanted.topics)
+        found = segments.plan(given.folder or "", wanted, committed=given.committed)
+        return [SegmentPart(each) for each in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment."""
+        assert isinstance(partition, SegmentPart)
+        return segments.rows(partition.segment, headers=self._given.flag("includeHeaders"))
+
+
+def wanted_of(filters: Sequence[Any]) -> segments.Wanted:
+    """What conditions on topic, partition, offset and timestamp leave of a topic; other conditions leave all."""
+    wanted = segments.Wanted()
+    for each in filters:
+        name, kind = ".".join(getattr(each, "attribute", ())), type(each).__name__
+        value: Any = getattr(each, "value", None)
+        if kind == "EqualTo" and name == "topic":
+            wanted = wanted._replace(topics=frozenset([value]))
+        elif kind == "In" and name == "topic":
+            wanted = wanted._replace(topics=frozenset(value))
+        elif kind == "EqualTo" and name == "partition":
+            wanted = wanted._replace(partitions=frozenset([value]))
+        elif kind == "In" and name == "partition":
+            wanted = wanted._replace(partitions=frozenset(value))
+        elif name == "offset" and kind in (
+            "EqualTo",
+            "GreaterThan",
+            "GreaterThanOrEqual",
+            "LessThan",
+            "LessThanOrEqual",
+        ):
+            wanted = _narrowed(wanted, kind, int(value))
+        elif name == "timestamp" and kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
+            since = int(np.floor(value.timestamp() * 1000))
+            wanted = wanted._replace(since=since if wanted.since is None else max(since, wanted.since))
+    return wanted
+
+
+def _narrowed(wanted: segments.Wanted, kind: str, offset: int) -> segments.Wanted:
+    if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
+        wanted = wanted._replace(start=max(wanted.start, offset + (kind == "GreaterThan")))
+    if kind in ("EqualTo", "LessThan", "LessThanOrEqual"):
+        wanted = wanted._replace(end=min(wanted.end, offset + (kind != "LessThan")))
+    return wanted
+
+
+# ---- writing
+
+
+class _Writing:
+    """Appends rows: by their topic and partition columns, else to the option's topic and by key."""
+
+    def __init__(self, given: Options, names: Sequence[str]) -> None:
+        self._settings, self._topic = given.settings, given.get("topic")
+        self._codec = codec_named(given.get("kafka.compression.type", "none") or "none").codec_id
+        if "value" not in names:
+            raise PipelineError("a column `value` is needed")
+        if self._topic is None and "topic" not in names:
+            raise PipelineError("the option topic or a column `topic` is needed")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write a task's rows; all are acknowledged when it returns. A task that is repeated writes them again."""
+        sequences: dict[Place, int] = {}
+        with Cluster(self._settings) as cluster:
+            producer = cluster.producer()
+            for turn, rows in enumerate(iterator):
+                for place, records in self._placed(rows, cluster, turn):
+                    for run in batches_of(records, BATCH_BYTES):
+                        sequence = sequences.get(place, 0)
+                        batch = encoded(run, codec_id=self._codec, producer=producer, sequence=sequence)
+                        cluster.append(place, [batch])
+                        sequences[place] = sequence + len(run)
+        return WriterCommitMessage()
+
+    def _placed(self, rows: pa.RecordBatch, cluster: Cluster, turn: int) -> Iterator[tuple[Place, list[Any]]]:
+        count, names = rows.num_rows, rows.schema.names
+        records = records_of(rows)
+        topics = [self._topic] * count if self._topic is not None else rows.column("topic").to_pylist()
+        chosen = rows.column("partition").to_pylist() if "partition" in names else [None] * count
+        found: dict[Place, list[Any]] = {}
+        for record, topic, partition in zip(records, topics, chosen, strict=True):
+            if partition is None:
+                counts = cluster.partitions(topic)
+                partition = (turn if record.key is None else murmur2(record.key) & 0x7FFFFFFF) % counts
+            place = found.setdefault((topic, partition), [])
+            place.append(record._replace(offset=len(place)))
+        yield from found.items()
+
+
+class WireWriter(_Writing, DataSourceArrowWriter):
+    """A batch."""
+
+
+class WireStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """A stream: at least once, as Spark's Kafka sink is."""

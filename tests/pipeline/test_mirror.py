@@ -1,0 +1,82 @@
+"""Mirroring between two clusters: records once, whatever was cut off; groups' offsets with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.pipeline import audit, mirror
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.wire import Cluster
+from kbroker.pipeline.write import WRITTEN
+from tests.pipeline.given import fill, records
+from tests.processes import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    """A second cluster."""
+    with BrokerProcess(tmp_path_factory.mktemp("target")) as process:
+        yield Source(f"127.0.0.1:{process.port}")
+
+
+def test_a_mirror_goes_on_and_takes_groups_with_it(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(300), records(200, 2)])
+    cluster.commit(f"g-{topic}", {(topic, 0): 120, (topic, 1): 200})
+    state = str(tmp_path / "state")
+    first = mirror.mirror(spark, source, target, {topic: topic}, state, groups=[f"g-{topic}"])
+    fill(cluster, topic, [records(50, 3)])
+    second = mirror.mirror(spark, source, target, {topic: topic}, state, groups=["*"])
+    assert (first["records"], second["records"]) == (500, 50)
+    assert audit.audit(spark, source, target, {topic: topic})["equal"]
+    with Cluster(target.settings) as there:
+        assert there.committed(f"g-{topic}") == {(topic, 0): 120, (topic, 1): 200}
+        assert there.configs(topic)["retention.ms"] == "-1"
+
+
+def test_a_chunk_that_was_cut_off_is_written_once(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(300)])
+    store = Storage(spark, str(tmp_path / "state"))
+    with Cluster(target.settings) as there:
+        mirror._make_topics(cluster, there, {topic: topic})
+        known = mirror._begin(store, source, target, {topic: topic})
+        known["open"] = mirror._decide(known, cluster, there, {topic: topic})
+        store.write_json(mirror.STATE, known)
+        mirror._chunk(spark, store, known, cluster, there, (source, target), {topic: topic}, "none", False)
+    known["open"], known["next"], known["chunks"] = {"spans": [[topic, 0, 0, 300]], "bases": [[topic, 0, 0]]}, [], 0
+    with Cluster(target.settings) as there:
+        known["open"]["producer"] = list(there.producer())
+    store.write_json(mirror.STATE, known)  # as if it had ended before it was closed
+    assert mirror.mirror(spark, source, target, {topic: topic}, store.root)["records"] == 0
+    assert audit.audit(spark, source, target, {topic: topic})["equal"]
+
+
+def test_a_state_is_for_one_pair_of_clusters(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(10)])
+    mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"))
+    with pytest.raises(PipelineError, match="give another --state"):
+        mirror.mirror(spark, source, source, {topic: topic}, str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"),
+    [(0, 100), (10, 100), (12, 102), (15, 105), (18, 105), (20, 105), (24, 109), (25, 110), (99, 110)],
+)
+def test_a_committed_offset_moves_with_its_run(spark: Any, committed: int, expected: int) -> None:
+    rows = [("t", 0, 10, 100, 5, 5), ("t", 0, 20, 105, 5, 5)]
+    groups = spark.createDataFrame(
+        [("g", "t", 0, committed)], "group string, topic string, partition int, committed bigint"
+    )
+    found = mirror.translated_offsets(groups, spark.createDataFrame(rows, WRITTEN)).collect()
+    assert [row.target for row in found] == [expected]

@@ -1,0 +1,159 @@
+"""`format("kbroker")`: the columns and options of Spark's Kafka source, over the wire and from log directories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.pipeline import audit, register, segments
+from kbroker.pipeline.errors import explain
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.wire import Cluster
+from tests.pipeline.given import KEEP, T0, fill, records
+
+
+@pytest.fixture(autouse=True)
+def _known(spark: Any) -> None:
+    register(spark)
+
+
+def wire(spark: Any, source: Source, topic: str, **options: str) -> Any:
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    return reader.option("subscribe", topic).options(**options).load()
+
+
+def connector(spark: Any, source: Source, topic: str, **options: str) -> Any:
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", source.bootstrap)
+    return reader.option("subscribe", topic).options(**options).load()
+
+
+def rows(frame: Any) -> list[Any]:
+    return sorted(((*row,) for row in frame.drop("headers").collect()), key=lambda row: (row[3], row[4]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "startingOffsets": json.dumps({"TOPIC": {"0": 5, "1": -2}}),
+            "endingOffsets": json.dumps({"TOPIC": {"0": 40, "1": -1}}),
+        },
+        {"startingTimestamp": str(T0 + 100_000)},
+        {"startingTimestamp": str(T0), "endingTimestamp": str(T0 + 60_000)},
+    ],
+)
+def test_it_reads_what_the_connector_reads(
+    spark: Any, source: Source, cluster: Cluster, topic: str, options: dict[str, str]
+) -> None:
+    fill(cluster, topic, [records(300), records(200, 2)], codec_id=4)
+    mine = {name: text.replace("TOPIC", topic) for name, text in options.items()}
+    assert rows(wire(spark, source, topic, **mine)) == rows(connector(spark, source, topic, **mine))
+
+
+def test_headers_and_more_tasks_than_partitions(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, [records(300)])
+    ours = wire(spark, source, topic, includeHeaders="true", minPartitions="4")
+    facts = [
+        audit.facts(audit.digest(frame)).collect()
+        for frame in (ours, connector(spark, source, topic, includeHeaders="true"))
+    ]
+    assert facts[0] == facts[1]
+    assert ours.rdd.getNumPartitions() == 4
+
+
+def test_a_log_directory_holds_what_the_broker_serves(
+    spark: Any, source: Source, cluster: Cluster, broker: Any, topic: str
+) -> None:
+    cluster.create(topic, 2, {**KEEP, "segment.bytes": "5000"})
+    for seed in range(3):
+        fill(cluster, topic, [records(300, seed), records(200, seed)], codec_id=seed)
+    folder = broker.log_path.parent / "data"
+    disk = spark.read.format("kbroker").load(str(folder)).where(f"topic = '{topic}'")
+    assert rows(disk) == rows(wire(spark, source, topic))
+    assert disk.rdd.getNumPartitions() > 2  # a task a segment, of this topic's alone
+
+
+def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any, topic: str) -> None:
+    cluster.create(topic, 1, {**KEEP, "segment.bytes": "5000", "index.interval.bytes": "100"})
+    for seed in range(10):
+        fill(cluster, topic, [records(100, seed)])
+    folder = str(broker.log_path.parent / "data" / f"{topic}-0")
+    everything = segments.plan(folder, segments.Wanted(), committed=False)
+    end = segments.plan(folder, segments.Wanted(start=950), committed=False)
+    middle = segments.plan(folder, segments.Wanted(start=450, end=460), committed=False)
+    assert len(everything) > 5
+    assert (len(end), len(middle)) == (1, 1)
+    found = [batch for each in middle for batch in segments.rows(each, headers=False)]
+    assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(450, 460))
+    young = segments.plan(folder, segments.Wanted(since=T0 + 10**9), committed=False)
+    assert len(young) == 1  # the active segment, whose index does not say so yet
+
+
+def test_deleted_records_are_not_read_from_disk(tmp_path: Path) -> None:
+    from protocol.records.content import build_batch
+
+    place = tmp_path / "t-0"
+    place.mkdir()
+    (place / f"{0:020}.log").write_bytes(build_batch(records(20)))
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 15\n")
+    planned = segments.plan(str(tmp_path), segments.Wanted(), committed=False)
+    offsets = [
+        row for each in planned for batch in segments.rows(each, headers=False) for row in batch["offset"].to_pylist()
+    ]
+    assert offsets == [15, 16, 17, 18, 19]
+
+
+def test_written_rows_keep_their_timestamps_and_their_keys_choose_partitions(
+    spark: Any, source: Source, cluster: Cluster, topic: str
+) -> None:
+    fill(cluster, topic, [records(300)])
+    cluster.create(f"{topic}-out", 3, KEEP)
+    columns = wire(spark, source, topic, includeHeaders="true").select("key", "value", "timestamp", "headers")
+    writer = columns.write.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    writer.option("topic", f"{topic}-out").mode("append").save()
+    theirs = connector(spark, source, f"{topic}-out")
+    assert theirs.groupBy("key").agg({"partition": "count"}).count() == columns.select("key").distinct().count()
+    keys = theirs.where("key is not null").select("key", "partition").distinct()
+    assert keys.count() == keys.select("key").distinct().count()
+    pair = ["key", "value", "timestamp"]
+    assert theirs.select(pair).exceptAll(columns.select(pair)).count() == 0
+
+
+def test_a_stream_reads_in_steps_and_goes_on_from_its_checkpoint(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(300), records(300)])
+    counts: list[int] = []
+
+    def run() -> None:
+        reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+        stream = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+        frame = stream.option("maxOffsetsPerTrigger", "400").load()
+        writer = frame.writeStream.foreachBatch(lambda batch, number: counts.append(batch.count()))
+        writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    fill(cluster, topic, [records(10), []])
+    run()
+    assert counts == [400, 200, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"subscribe": "nobody"}, "topic nobody"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
+        ({"subscribe": "a", "assign": "{}"}, "one of the options assign, subscribe, subscribePattern"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL"),
+    ],
+)
+def test_a_bad_option_is_one_line(spark: Any, source: Source, options: dict[str, str], line: str) -> None:
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        reader.options(**options).load().count()
+    assert line in explain(caught.value)
+    assert "\n" not in explain(caught.value)
