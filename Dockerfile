@@ -7,13 +7,13 @@
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /source
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY protocol protocol
 COPY kbroker kbroker
 # The same path in both stages: a virtual environment cannot be moved. Without pip, for nobody installs anything later.
 RUN python -m venv --without-pip /opt/kbroker \
- && pip --python /opt/kbroker/bin/python install --no-cache-dir --disable-pip-version-check . \
- && /opt/kbroker/bin/python -I -c "from protocol.records import walker_kind as k; assert k() == 'compiled', k()" \
+ && pip --python /opt/kbroker/bin/python install --no-cache-dir --disable-pip-version-check -c constraints.txt . \
+ && /opt/kbroker/bin/python -I -c "from kbroker.protocol.records import walker_kind as k; assert k() == 'compiled', k()" \
  && /opt/kbroker/bin/python -I -m compileall -q /opt/kbroker/lib
 
 FROM python:3.12-slim

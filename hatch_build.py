@@ -1,13 +1,18 @@
-"""Build hook: compiles the loops over records in protocol/records into extensions beside them, in every installation.
+"""Build hook: lays a wheel out, and compiles the loops over records in protocol/records into extensions beside them.
 
 Called by hatchling (pyproject.toml, [tool.hatch.build.targets.wheel.hooks.custom]); by hand, `python hatch_build.py`
-does the same in a checkout. Never fails an installation: without a C compiler, or with KBROKER_PURE=1 set,
-it says so in one line and the same file runs interpreted (`protocol.records.walker_kind()` tells which).
+compiles in a checkout. Never fails an installation for want of a C compiler: without one, or with KBROKER_PURE=1 set,
+it says so in one line and the same files run interpreted (`protocol.records.walker_kind()` tells which).
+
+An editable install finds everything in the tree. In a wheel, `protocol` is `kbroker.protocol`, and every import of it
+says so: a package of so common a name at the top of site-packages would sooner or later meet another one
+(docs/decisions/0021-protocol-in-a-wheel.md).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,53 +25,82 @@ try:
 except ImportError:  # by hand
     BuildHookInterface = object  # type: ignore[assignment, misc]
 
-PACKAGE = Path("protocol", "records")
+RECORDS = "records"  # the part of the package `protocol` that has loops
 MODULES = ("_walker", "_converter")
+IMPORT = re.compile(r"^(\s*(?:from|import) )protocol(?=[.\s])", re.MULTILINE)
+NOT_SHIPPED = shutil.ignore_patterns("*.so", "__pycache__")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
-    """Compile, and tell hatchling that the wheel now belongs to one Python and one platform."""
+    """Lay out, compile, and tell hatchling that the wheel now belongs to one Python and one platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Run before the wheel is put together; an editable install finds the extension in the tree itself."""
-        del version
-        extensions = compile_loops(Path(self.root))
-        if extensions:
+        root = Path(self.root)
+        if version == "editable":
+            package, name = root / "protocol", "protocol"
+        else:
+            self._scratch = tempfile.TemporaryDirectory(prefix="kbroker-wheel-")
+            lay_out(root, Path(self._scratch.name))
+            build_data["force_include"][f"{self._scratch.name}/kbroker"] = "kbroker"
+            package, name = Path(self._scratch.name, "kbroker", "protocol"), "kbroker.protocol"
+        if compile_loops(package, name):
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            build_data["artifacts"] += [extension.relative_to(self.root).as_posix() for extension in extensions]
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Run when the wheel is there."""
+        del build_data, artifact_path
+        if version != "editable":
+            self._scratch.cleanup()
 
 
-def compile_loops(root: Path) -> list[Path]:
-    """Compile the loops of the tree at `root` in place; the extensions' paths, none if they stay interpreted."""
+def lay_out(root: Path, wheel: Path) -> None:
+    """Copy the packages of the tree at `root` as a wheel has them: `protocol` within kbroker, imported from there."""
+    shutil.copytree(root / "kbroker", wheel / "kbroker", ignore=NOT_SHIPPED)
+    shutil.copytree(root / "protocol", wheel / "kbroker" / "protocol", ignore=NOT_SHIPPED)
+    for path in wheel.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(IMPORT.sub(r"\1kbroker.protocol", text), encoding="utf-8")
+
+
+def compile_loops(package: Path, name: str) -> list[Path]:
+    """Compile the loops of the package `protocol` in place; the extensions' paths, none if they stay interpreted.
+
+    package: its folder. name: under which it is imported.
+    """
     for module in MODULES:
-        for stale in (root / PACKAGE).glob(f"{module}.*.so"):
+        for stale in (package / RECORDS).glob(f"{module}.*.so"):
             stale.unlink()  # never an extension older than its source
     if os.environ.get("KBROKER_PURE"):
         return _interpreted("KBROKER_PURE is set")
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            return [Path(shutil.copy2(built, root / PACKAGE)) for built in _build_extensions(root, Path(scratch))]
+            built = _build_extensions(package, name, Path(scratch))
+            return [Path(shutil.copy2(extension, package / RECORDS)) for extension in built]
     except (Exception, SystemExit) as error:  # setuptools ends the process where it finds no compiler
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return _interpreted(reason[-1])
 
 
-def _build_extensions(root: Path, scratch: Path) -> list[Path]:
+def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    shutil.copytree(root / PACKAGE, scratch / PACKAGE, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (scratch / "protocol" / "__init__.py").touch()
+    names = name.split(".")
+    folder = scratch.joinpath(*names, RECORDS)
+    shutil.copytree(package / RECORDS, folder, ignore=NOT_SHIPPED)
+    for depth in range(1, len(names) + 1):
+        scratch.joinpath(*names[:depth], "__init__.py").touch()
     extensions = []
     for module in MODULES:
-        source = scratch / PACKAGE / f"{module}.py"
+        source = folder / f"{module}.py"
         hashed = source_hash(source.read_bytes())
         with source.open("a") as file:  # protocol/records/_built.py refuses the extension of any other source
             file.write(f"\nSOURCE_HASH = {hashed!r}\n")
-        name = ".".join((*PACKAGE.parts, module))
-        extensions.append(Extension(name, [str(source)], extra_compile_args=["-O3", "-g0", "-w"]))
+        where = ".".join((*names, RECORDS, module))
+        extensions.append(Extension(where, [str(source)], extra_compile_args=["-O3", "-g0", "-w"]))
     modules = cythonize(extensions, quiet=True, build_dir=str(scratch / "c"))
     command = build_ext(Distribution({"name": "walker", "ext_modules": modules}))
     command.build_lib, command.build_temp = str(scratch / "lib"), str(scratch / "o")
@@ -98,5 +132,5 @@ def _interpreted(reason: str) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for compiled in compile_loops(Path(__file__).parent):
+    for compiled in compile_loops(Path(__file__).parent / "protocol", "protocol"):
         print(f"compiled {compiled}")

@@ -106,7 +106,7 @@ class Api:
         return 1 if self.is_flexible(version) and self.key != API_VERSIONS else 0
 
     def _class(self, suffix: str) -> type[Message]:
-        found: type[Message] = getattr(import_module(f"protocol.messages.{self.module}"), self.name + suffix)
+        found: type[Message] = getattr(import_module(f"{__package__}.messages.{self.module}"), self.name + suffix)
         return found
 
     def __repr__(self) -> str:

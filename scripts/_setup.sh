@@ -28,10 +28,16 @@ make_venv() {
   fi || fail "$python cannot make a virtual environment: install python3-venv (Debian, Ubuntu: apt-get install python3-venv), or pip 22.3 or newer"
 }
 
+# A dot every other second, for a person who waits.
+show_life() {
+  [ -t 2 ] || return 0
+  while sleep 2; do printf . >&2; done
+}
+
 setup_venv() {
-  local extras stamp wanted python
+  local extras stamp wanted python life installed
   extras=$(IFS=,; echo "$*")
-  wanted=$(cat pyproject.toml hatch_build.py protocol/records/_walker.py protocol/records/_converter.py | cksum)
+  wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py | cksum)
   for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev; do  # dev has all that others need, but Spark
     [ "$stamp" != .venv/.installed-dev ] || [[ ",$extras," != *,pipeline,* ]] || continue
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
@@ -43,8 +49,14 @@ setup_venv() {
     python=$(find_python)
     make_venv "$python"
   fi
-  say "installing kbroker${extras:+ with $extras} into .venv ..."
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" ||
+  say "installing kbroker${extras:+ with $extras} into .venv: a minute or so, once"
+  ( set +e; show_life ) & life=$!
+  installed=0
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".${extras:+[$extras]}" ||
+    installed=$?
+  kill "$life" 2>/dev/null; wait "$life" 2>/dev/null || true
+  [ ! -t 2 ] || echo >&2
+  [ "$installed" = 0 ] ||
     fail "pip could not install what kbroker needs; its reason is above. Run $0 again once that is mended"
   .venv/bin/python -c 'import sys; from protocol.records import walker_kind as k; sys.exit(k() != "compiled")' ||
     say "no C compiler found: strict checks of records run interpreted, correct but slower"

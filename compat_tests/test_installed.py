@@ -1,0 +1,120 @@
+"""A wheel, installed as a user installs it: beside a package that is called `protocol` too, at both ends of the ranges.
+
+Every other test runs in the tree, where `protocol` is a package of its own; this one asks what is shipped. It builds
+the wheel once, installs it into virtual environments with the lowest and with the exact versions of what it depends on,
+and runs the commands from a folder that has a `protocol` as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SECTION = "7 Installed from a wheel"
+pytestmark = [pytest.mark.quick, pytest.mark.timeout(600)]
+
+CODECS = """
+from kbroker.protocol.records import Record, walker_kind
+from kbroker.protocol.records.content import build_batch, parse_set
+
+for codec_id in range(5):
+    records = [Record(at, 0, b"k", b"v" * 1000, ()) for at in range(100)]
+    ((header, found),) = parse_set(bytes(build_batch(records, codec_id=codec_id)))
+    assert found == records, codec_id
+print(walker_kind())
+"""
+
+
+def requirements() -> list[str]:
+    """Of a user, as pyproject.toml has them."""
+    declared: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return declared
+
+
+def lowest() -> str:
+    """Constraints for the lower end of each range."""
+    return "\n".join(each.replace(">=", "==").split(",")[0] for each in requirements())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is shipped."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True)
+    (built,) = folder.glob("kbroker-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module", params=["lowest", "exact"])
+def place(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a virtual environment, `env`, and two packages called `protocol`: in it, and beside kbroker."""
+    folder = tmp_path_factory.mktemp(request.param)
+    constraints = ROOT / "constraints.txt"
+    if request.param == "lowest":
+        constraints = folder / "constraints.txt"
+        constraints.write_text(lowest())
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True)
+    python = folder / "env" / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--constraint", str(constraints), str(wheel)], check=True)
+    (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
+    for where in (folder, packages):
+        (where / "protocol").mkdir()
+        (where / "protocol" / "__init__.py").write_text("raise ImportError('this is somebody else')")
+    return folder
+
+
+def run(place: Path, *command: str) -> str:
+    """What a command of the installation prints, run in the folder."""
+    program, *arguments = command
+    done = subprocess.run(
+        [str(place / "env" / "bin" / program), *arguments], cwd=place, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_called_protocol_is_put_at_the_top(wheel: Path) -> None:
+    """The wheel has one package, kbroker"""
+    listed = subprocess.run([sys.executable, "-m", "zipfile", "--list", str(wheel)], capture_output=True, text=True)
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"kbroker"}
+
+
+def test_every_codec_works(place: Path) -> None:
+    """All codecs write what they read, at both ends of the ranges of what it depends on"""
+    assert run(place, "python", "-c", CODECS) in ("compiled\n", "interpreted\n")
+
+
+def test_the_tools_work(place: Path) -> None:
+    """The commands run, also as `python -m kbroker`"""
+    assert "dump-log" in run(place, "kbroker", "--help")
+    assert run(place, "python", "-m", "kbroker", "--version").startswith("kbroker, version ")
+    completes = subprocess.run(
+        [str(place / "env" / "bin" / "kbroker")],
+        env={**os.environ, "_KBROKER_COMPLETE": "bash_source"},
+        capture_output=True,
+        text=True,
+    )
+    assert "complete -o nosort -F _kbroker_completion kbroker" in completes.stdout
+
+
+def test_a_broker_starts(place: Path) -> None:
+    """`kbroker start` is ready, serves and stops"""
+    settings = ["listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=data"]
+    overrides = [word for each in settings for word in ("--override", each)]
+    command = [str(place / "env" / "bin" / "kbroker"), "start", "--log-format", "json", *overrides]
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        banner = json.loads(broker.stdout.readline())
+        broker.terminate()
+    assert (banner["message"].split()[-1], broker.returncode) == ("ready", 0)
+    assert run(place, "kbroker", "verify-log", "data").endswith("nothing wrong\n")
