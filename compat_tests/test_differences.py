@@ -1,14 +1,15 @@
 """Apache's broker and ours are asked the same, right and wrong, and must answer the same.
 
 Stories are played to kbroker and to Apache Kafka 3.9.1, whose coordinator of classic groups is ours too. Compared is
-all that a client is told, but for what each broker makes up (ids, counted as they come) and what it says in words. What
-differs on purpose stands at the heads of kbroker/api/*.py and in docs/groups.md, and is in no story.
+all that a client is told, but for what each broker makes up (ids, counted as they come), and what it says in words only
+where scripts look for the words. What differs on purpose stands at the heads of kbroker/api/*.py and in docs/groups.md,
+and is in no story.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
 from protocol.apis import BY_KEY
 from protocol.message import Message, Struct
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -50,7 +58,21 @@ from protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.security import DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest
+from protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.records import Record
 from protocol.records.batch import write_crc
 from protocol.records.content import build_batch
@@ -60,8 +82,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetch
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 MADE_UP = {"member_id", "leader", "session_id", "producer_id", "topic_id"}
-NOT_COMPARED = {
-    "error_message",
+WORDS = {"error_message"}
+NOT_COMPARED = WORDS | {
     "batch_index_error_message",
     "throttle_time_ms",
     "aborted_transactions",  # none: null or empty
@@ -78,10 +100,12 @@ class Told:
         self.answers: list[str] = []
         self._connection = connection
         self._numbers: dict[tuple[str, Any], int] = {}
+        self._not_compared = NOT_COMPARED
 
-    def ask(self, request: Message, version: int) -> Any:
-        """The answer, also kept."""
+    def ask(self, request: Message, version: int, *, in_words: bool = False) -> Any:
+        """The answer, also kept. in_words: with what it says in words."""
         answer = self.ask_aside(request, version)
+        self._not_compared = NOT_COMPARED - WORDS if in_words else NOT_COMPARED
         self.answers.append(f"{type(request).__name__} {version}: {self._plain('', answer)}")
         return answer
 
@@ -93,11 +117,13 @@ class Told:
 
     def _plain(self, name: str, value: Any) -> Any:
         if isinstance(value, Struct):
-            kept = [field.name for field in fields(type(value)) if field.name not in NOT_COMPARED]
+            kept = [field.name for field in fields(type(value)) if field.name not in self._not_compared]
             return {each: self._plain(each, getattr(value, each)) for each in kept}
         if isinstance(value, list):
             plain = [self._plain(name, each) for each in value]
-            return sorted(plain, key=str) if name == "partitions" else plain  # Kafka's hash tables shuffle them
+            return (
+                sorted(plain, key=str) if name in ("partitions", "configs") else plain
+            )  # Kafka's hash tables shuffle them
         value = bytes(value) if isinstance(value, memoryview) else value
         if name in MADE_UP and value not in ("", 0, -1):
             return self._numbers.setdefault((name, value), len(self._numbers))
@@ -167,6 +193,71 @@ def fetch_in_sessions(told: Told) -> None:
     told.ask(fetching(0, 0, session=(session, 7)), 12)
 
 
+def administer(told: Told) -> None:
+    """Topics made, grown and deleted, settings changed, partitions sent elsewhere: rightly, and wrongly."""
+    topic(told, "t", partitions=2)
+    for name in ("t", "", ".", "a b", "x" * 250, "n"):
+        told.ask(making(name), 5, in_words=True)
+    for partitions, factor in ((0, 1), (-2, 1), (1, 0), (1, 3), (1, -3)):
+        told.ask(making("n", partitions, factor), 5, in_words=True)
+    for wish in ([(0, [1, 1])], [(0, [1]), (2, [1])], [(0, [])], [(0, [1]), (0, [1])]):
+        told.ask(making("n", -1, -1, assignments=wish), 5, in_words=True)
+    told.ask(making("n", assignments=[(0, [1])]), 5)
+    for value in ("soon", "-5", None):
+        told.ask(making("n", configs={"retention.ms": value}), 5)
+    told.ask(making("n", configs={"no.such": "1"}), 5)
+    told.ask(making("n", times=2), 5, in_words=True)
+    for count in (1, 0, -1, 2):
+        told.ask(growing("t", count), 3, in_words=True)
+    for replicas in ([], [[9]], [[1, 1]]):
+        told.ask(growing("t", 3, replicas), 3, in_words=True)
+    told.ask(growing("nope", 3), 3)
+    for names in (["nope"], ["a b"]):
+        told.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=5000), 5, in_words=True)
+    change_settings(told)
+    for wished, index, brokers in (
+        ("t", 0, [1]),
+        ("t", 0, None),
+        ("t", 9, [1]),
+        ("nope", 0, [1]),
+        ("t", 0, []),
+        ("t", 0, [1, 1]),
+        ("t", 0, [1, 9]),
+    ):
+        part = ReassignablePartition(partition_index=index, replicas=brokers)
+        wanted = [ReassignableTopic(name=wished, partitions=[part])]
+        told.ask(AlterPartitionReassignmentsRequest(topics=wanted), 0, in_words=True)
+    told.ask(ListPartitionReassignmentsRequest(topics=None), 0)
+    told.ask(DescribeAclsRequest(**ANY_RULE), 2, in_words=True)
+    told.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY_RULE)]), 2, in_words=True)
+
+
+def change_settings(told: Told) -> None:
+    """One setting after the other, of a topic, of the broker and of all; then what has become of them."""
+    for kind, name in ((TOPIC, "t"), (TOPIC, "nope"), (TOPIC, "a b"), (TOPIC, ""), (BROKER, "1"), (BROKER, "")):
+        for key, value in (
+            ("sasl.kerberos.min.time.before.relogin", "1000"),
+            ("remote.fetch.max.wait.ms", "7"),
+            ("no.such.key", "1"),
+            ("retention.ms", "9"),
+            ("cleanup.policy", "delete"),
+        ):
+            is_elsewhere = name == "nope" and key not in ("retention.ms", "cleanup.policy")  # looked at in other orders
+            is_for_one = kind == BROKER and not name and key.startswith("sasl.")  # refused with another code
+            if not is_elsewhere and not is_for_one:
+                told.ask(setting(kind, name, key, value), 1)
+    for operation, value in ((SET, None), (DELETE, "5"), (APPEND, "5")):
+        told.ask(setting(TOPIC, "t", "retention.ms", value, operation), 1)
+    for kind, name, keys in (
+        (TOPIC, "t", ["retention.ms", "segment.ms", "flush.ms", "segment.jitter.ms", "min.insync.replicas"]),
+        (BROKER, "1", ["no.such.key", "sasl.kerberos.min.time.before.relogin", "remote.fetch.max.wait.ms"]),
+        (BROKER, "", ["no.such.key", "remote.fetch.max.wait.ms"]),
+    ):
+        for key in keys:
+            wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+            told.ask(DescribeConfigsRequest(resources=[wanted], include_synonyms=True), 4)
+
+
 def live_in_a_group(told: Told) -> None:
     """A dynamic member and a static one, each alone in its group, with every call out of turn."""
     topic(told, "t")
@@ -214,7 +305,7 @@ def call_out_of_turn(told: Told, group: str, generation: int, member: str, insta
     told.ask(DescribeGroupsRequest(groups=[group], include_authorized_operations=True), 4)
 
 
-@pytest.mark.parametrize("story", [produce_and_look_up, fetch_in_sessions, live_in_a_group])
+@pytest.mark.parametrize("story", [produce_and_look_up, fetch_in_sessions, administer, live_in_a_group])
 def test_both_brokers_answer_the_same(story: Callable[[Told], None], tmp_path: Path) -> None:
     answers = []
     for choice in ("kbroker", "apache-3.9.1"):
@@ -241,6 +332,53 @@ HEADERS = [  # position, form and value of what is wrong, or only odd, in a batc
     (57, ">i", 0),
     (57, ">i", 3),
 ]
+
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND = 0, 1, 2
+ANY_RULE: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
+def making(
+    name: str,
+    partitions: int = 1,
+    factor: int = 1,
+    *,
+    assignments: Sequence[tuple[int, list[int]]] = (),
+    configs: Mapping[str, str | None] | None = None,
+    times: int = 1,
+) -> CreateTopicsRequest:
+    """A topic that is only tried."""
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[CreatableReplicaAssignment(partition_index=at, broker_ids=ids) for at, ids in assignments],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    return CreateTopicsRequest(topics=[wanted] * times, timeout_ms=20_000, validate_only=True)
+
+
+def growing(name: str, count: int, replicas: Sequence[list[int]] | None = None) -> CreatePartitionsRequest:
+    """More partitions, only tried."""
+    chosen = None if replicas is None else [CreatePartitionsAssignment(broker_ids=each) for each in replicas]
+    wanted = CreatePartitionsTopic(name=name, count=count, assignments=chosen)
+    return CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000, validate_only=True)
+
+
+def setting(kind: int, name: str, key: str, value: str | None, operation: int = SET) -> IncrementalAlterConfigsRequest:
+    """One change of one resource."""
+    change = IncrementalAlterableConfig(name=key, config_operation=operation, value=value)
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
 
 
 def topic(told: Told, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:

@@ -81,7 +81,7 @@ def _check_wish(
     if wish.partition_index not in partitions:
         raise KafkaError(unknown, f"Unable to find partition {topic}:{wish.partition_index}.")
     if wish.replicas is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
     _check_replicas(wish.replicas, plane)
     if tuple(wish.replicas) != partitions[wish.partition_index].replicas:
         text = "Replicas cannot be moved to other brokers: this broker does not replicate yet."

@@ -128,8 +128,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     plane = call.broker.plane
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "")
-    names = [topic.name for topic in request.topics]
-    times = Counter(names)
+    times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     wanted: list[NewTopic] = []
     for topic in request.topics:
@@ -141,7 +140,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
 
     def answer_with(shown: set[str]) -> CreateTopicsResponse:
         results = []
-        for name in names:
+        for name in times:
             made = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
                 made = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
@@ -271,9 +270,10 @@ def _resolved(topic: DeleteTopicState, plane: ControlPlane) -> tuple[str | None,
 
 
 def _unknown(name: str | None, topic_id: bytes) -> KafkaError:
+    """In the words that scripts know."""
     if name is None and topic_id != ZERO_UUID:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:

@@ -236,7 +236,8 @@ def describe_all_brokers(layers: BrokerLayers) -> list[Entry]:
     for key, text in layers.dynamic_default.items():
         each = BrokerConfig.KEYS.get(key)
         if each is None:
-            entries.append(_foreign_entry(key, [(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, layers.dynamic_default)]))
+            shown_for_all = _foreign_entry(key, [(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, layers.dynamic_default)])
+            entries.append(shown_for_all._replace(synonyms=shown_for_all.synonyms[:1]))
             continue
         shown = each.shown(each.parse(text))
         synonyms = (Synonym(key, shown, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)

@@ -339,6 +339,12 @@ def test_a_key_of_a_part_that_is_not_here_shows_what_was_set_and_that_it_has_no_
     assert found.documentation.endswith("Has no effect here: there is no TLS, SASL or access control yet.")
 
 
+def test_what_is_set_for_all_shows_no_default_beside_it() -> None:
+    layers = BrokerLayers(dynamic_default={"remote.fetch.max.wait.ms": "7"})
+    (found,) = describe_all_brokers(layers)
+    assert found.synonyms == (Synonym("remote.fetch.max.wait.ms", "7", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),)
+
+
 def test_a_listeners_own_setting_shows_under_its_whole_name() -> None:
     layers = BrokerLayers(
         dynamic_broker={"listener.name.a.max.connections": "7", "listener.name.a.ssl.key.password": "p"}
