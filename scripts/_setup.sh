@@ -54,7 +54,8 @@ setup_venv() {
   installed=0
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".${extras:+[$extras]}" ||
     installed=$?
-  kill "$life" 2>/dev/null; wait "$life" 2>/dev/null || true
+  kill "$life" 2>/dev/null || true  # it is over where there is no terminal
+  wait "$life" 2>/dev/null || true
   [ ! -t 2 ] || echo >&2
   [ "$installed" = 0 ] ||
     fail "pip could not install what kbroker needs; its reason is above. Run $0 again once that is mended"
