@@ -1,0 +1,162 @@
+"""Markers on their way: to other brokers, to partitions that cannot take them yet, and until they are committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.broker.transaction_markers import TransactionMarkers
+from kbroker.config.limits import MARKER_RETRY_MS
+from kbroker.metadata.cache import TopicImage
+from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.txn import Transaction, WriteMarkers
+from kbroker.txn.state import PREPARE_COMMIT
+from protocol.errors import ErrorCode
+from protocol.messages.control import UpdateMetadataPartitionState
+from protocol.messages.transactions import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tests.world import World
+
+HERE, THERE = ("t", 0), ("t", 1)
+
+
+class Peers:
+    """Takes requests down and answers none."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, WriteTxnMarkersRequest, object]] = []
+
+    def send(
+        self, broker_id: int, address: Any, purpose: str, request: Any, version: int, token: object, timeout_ms: int
+    ) -> None:
+        self.sent.append((broker_id, request, token))
+
+
+class Stage:
+    """A broker with partition 0 of a topic; partition 1 is led by broker 2, as far as the image says."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.create("t", partitions=2)
+        broker = self.world.broker
+        cache = broker.plane.cache
+        cache.brokers[2] = cache.brokers[1]
+        cache.topics["__transaction_state"] = TopicImage("__transaction_state")
+        self.state: UpdateMetadataPartitionState = cache.topics["t"].partitions[1]
+        self.state.leader = 2
+        self.peers = Peers()
+        listener = next(iter(cache.brokers[1].endpoints)).listener
+        self.markers = TransactionMarkers(
+            1,
+            broker.replicas,
+            cache,
+            broker.groups,
+            self.world.clock,
+            self.peers,  # type: ignore[arg-type]
+            listener,
+        )
+        self.done: list[str] = []
+        self.markers.done = lambda markers, _now_ms: self.done.append(markers.transaction.name)
+
+    def send(self, *partitions: tuple[str, int]) -> None:
+        transaction = Transaction("pay", 7, 0, 1000, PREPARE_COMMIT, frozenset(partitions), 0, 0)
+        self.markers.send(WriteMarkers(0, 3, transaction), 0)
+
+    def answer(self, code: ErrorCode) -> None:
+        part = WritableTxnMarkerPartitionResult(partition_index=1, error_code=code)
+        topic = WritableTxnMarkerTopicResult(name="t", partitions=[part])
+        response = WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=7, topics=[topic])])
+        self.hear(PeerAnswer(self.peers.sent[-1][2], response))
+
+    def hear(self, event: PeerAnswer | PeerFault) -> None:
+        self.markers.handlers[type(event)](event, 0)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_leader_elsewhere_is_sent_the_marker_of_its_partitions_alone(stage: Stage) -> None:
+    stage.send(HERE, THERE)
+    ((broker_id, request, _),) = stage.peers.sent
+    (marker,) = request.markers
+    assert (broker_id, marker.coordinator_epoch, marker.transaction_result) == (2, 3, True)
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", [1])]
+
+
+def test_transaction_is_done_when_the_other_leader_says_so(stage: Stage) -> None:
+    stage.send(HERE, THERE)
+    before = list(stage.done)
+    stage.answer(ErrorCode.NONE)
+    assert (before, stage.done) == ([], ["pay"])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT])
+def test_marker_that_a_leader_cannot_take_is_sent_again_after_a_while(stage: Stage, code: ErrorCode) -> None:
+    stage.send(THERE)
+    stage.answer(code)
+    assert (len(stage.peers.sent), stage.markers.next_deadline_ms(0)) == (1, MARKER_RETRY_MS)
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert (len(stage.peers.sent), stage.done) == (2, [])
+
+
+def test_request_without_an_answer_is_sent_again(stage: Stage) -> None:
+    stage.send(THERE)
+    stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert len(stage.peers.sent) == 2
+
+
+def test_fenced_coordinator_gives_up(stage: Stage) -> None:
+    stage.send(THERE)
+    stage.answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert (len(stage.peers.sent), stage.done) == (1, [])
+
+
+def test_partition_without_a_leader_waits_for_one(stage: Stage) -> None:
+    stage.state.leader = -1
+    stage.send(THERE)
+    before = len(stage.peers.sent)
+    stage.state.leader = 2
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert (before, len(stage.peers.sent)) == (0, 1)
+
+
+def test_partition_that_is_gone_needs_no_marker(stage: Stage) -> None:
+    stage.send(("gone", 0))
+    assert stage.done == ["pay"]
+
+
+def test_nothing_counts_as_gone_before_anything_was_heard_of_the_cluster(stage: Stage) -> None:
+    del stage.world.broker.plane.cache.topics["__transaction_state"]
+    stage.send(("gone", 0))
+    assert (stage.done, stage.markers.next_deadline_ms(0)) == ([], MARKER_RETRY_MS)
+
+
+def test_marker_counts_when_the_high_watermark_has_passed_it(stage: Stage) -> None:
+    partition = stage.world.partition("t", 0)
+    partition.isr = (1, 2)
+    stage.send(HERE)
+    before = list(stage.done)
+    partition.isr = (1,)
+    partition.advance_high_watermark()
+    stage.markers.moved(partition, 0)
+    assert (before, stage.done, stage.markers.uncommitted) == ([], ["pay"], {})
+
+
+def test_marker_that_a_lost_leadership_leaves_in_doubt_is_sent_to_the_next_leader(stage: Stage) -> None:
+    partition = stage.world.partition("t", 0)
+    partition.isr = (1, 2)
+    stage.send(HERE)
+    partition.is_leader = False
+    stage.world.broker.plane.cache.topics["t"].partitions[0].leader = 2
+    stage.markers.moved(partition, 0)
+    assert ([broker_id for broker_id, _, _ in stage.peers.sent], stage.done) == ([2], [])
