@@ -359,8 +359,11 @@ class MetadataStore(Protocol):
 # -- other brokers
 
 
-CONTROL, FETCHER, COORDINATOR = "control", "fetcher", "coordinator"
-"""Purposes of lines; further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on."""
+CONTROL, TO_CONTROLLER, FETCHER, COORDINATOR = "control", "to-controller", "fetcher", "coordinator"
+"""Purposes of lines: what a controller says, what it is asked, replication, what coordinators say.
+
+Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
+"""
 
 
 class PeerAddress(NamedTuple):

@@ -30,6 +30,7 @@ from protocol.apis import BY_KEY
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.peers import Nobody
 
 BROKER = 1
 CLUSTER = "c29tZS1jbHVzdGVyLWlkIQ"
@@ -68,6 +69,7 @@ class World:
             self.logs,
             surroundings,
             self._store,
+            Nobody(),
             broker_id=BROKER,
             cluster_id=CLUSTER,
             endpoints=(Endpoint("PLAINTEXT", 0, "localhost", 9092),),

@@ -6,7 +6,7 @@ sides agree (`auto.create.topics.enable`, allow_auto_topic_creation).
 
 Unlike Kafka: the answer to a Metadata that creates topics waits for their leaders, AUTO_CREATE_WAIT_MS at most; only
 then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that a client's first send need not wait out its
-retry backoff. A broker that is not the controller answers LEADER_NOT_AVAILABLE as well. More topics at once than one
+retry backoff. A broker that is not the controller has that one make the topics. More topics at once than one
 CreateTopics may make are POLICY_VIOLATION, and none is created. REBOOTSTRAP_REQUIRED is never sent, no broker is ever
 fenced, and no replica is an eligible leader out of sync: all three belong to a metadata quorum.
 Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all there are, as in
@@ -108,9 +108,6 @@ def _refuse_ids(request: MetadataRequest, version: int) -> None:
 def _create(request: MetadataRequest, call: Call, names: list[str], missing: list[str]) -> Result:
     """Start the creation of missing topics, and answer when their leaders are known."""
     plane = call.broker.plane
-    if not plane.controller.is_active:
-        codes = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
-        return _answer(request, call, names, [], codes)
     legal = [name for name in missing if topic_name_fault(name) is None]
     if len(legal) > NEW_PARTITIONS_PER_REQUEST:
         return _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION))

@@ -5,7 +5,7 @@ first, since loading them may fail or take long, and the store may live beside t
 
     facts = FactQueue()
     logs = load_logs(facts, configs, paths, Surroundings(disk, clock, random), broker_id=1, cluster_id=None)
-    broker = assemble(facts, configs, logs, surroundings, store, broker_id=1, cluster_id=None, endpoints=...)
+    broker = assemble(facts, configs, logs, surroundings, store, peers, broker_id=1, cluster_id=None, endpoints=...)
     core = Core(broker, clock.now_ms())
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.broker.broker import Broker
-from kbroker.broker.control_plane import ControlPlane, inter_broker_listener
+from kbroker.broker.control_plane import ControlPlane
+from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.log_care import LogCare
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.store import Endpoint
-    from kbroker.ports import Clock, Disk, MetadataStore, Random
+    from kbroker.ports import Clock, Disk, MetadataStore, Peers, Random
 
 
 class Surroundings(NamedTuple):
@@ -79,6 +80,7 @@ def assemble(
     logs: LogManager,
     world: Surroundings,
     store: MetadataStore,
+    peers: Peers,
     *,
     broker_id: int,
     cluster_id: str | None,
@@ -90,14 +92,12 @@ def assemble(
     _, clock, random = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
-    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, tell, cluster_id)
+    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, tell, cluster_id)
     groups = group_coordinator(config, replicas, clock, random, tell)
-    markers = TransactionMarkers(
-        broker_id, replicas, plane.cache, groups, clock, None, inter_broker_listener(configs, endpoints)
-    )
+    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener)
     transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
     markers.done = transactions.have_marked
-    return Broker(
+    broker = Broker(
         facts,
         plane,
         logs,
@@ -113,3 +113,5 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
+    broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
+    return broker

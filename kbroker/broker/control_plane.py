@@ -34,25 +34,38 @@ from kbroker.metadata.store import (
     encode_uuid,
 )
 from kbroker.metadata.tree import ancestors
-from kbroker.ports import Create, Exists, Get, NodeChanged, SessionExpired, SessionStarted, StoreAnswer, StoreFault
+from kbroker.ports import (
+    Create,
+    Exists,
+    Get,
+    NodeChanged,
+    PeerAnswer,
+    PeerFault,
+    SessionExpired,
+    SessionStarted,
+    StoreAnswer,
+    StoreFault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbroker.broker.facts import Handler, Tell
     from kbroker.metadata.configs import Configs
-    from kbroker.ports import Clock, MetadataStore, Random
+    from kbroker.ports import Clock, MetadataStore, Peers, Random
     from kbroker.replica import ReplicaManager
 
 log = logging.getLogger("kbroker.cluster")
 
 NO_SESSION = 0
+NOBODY = -1
 
 
 class ControlPlane:
     """The parts: `cache`, `configs`, `controller`, `admin`, `control_requests`, `producer_ids`.
 
-    cluster_id: None until it is known. fatal: why the broker cannot go on in this cluster; whoever runs it stops.
+    cluster_id: None until it is known. listener: over which brokers speak to each other. fatal: why the broker cannot
+    go on in this cluster; whoever runs it stops.
     """
 
     def __init__(
@@ -64,6 +77,7 @@ class ControlPlane:
         clock: Clock,
         random: Random,
         endpoints: tuple[Endpoint, ...],
+        peers: Peers,
         tell: Tell,
         cluster_id: str | None = None,
     ) -> None:
@@ -74,16 +88,17 @@ class ControlPlane:
         self.fatal = ""
         self.cache = MetadataCache()
         self._store = store
+        self._peers = peers
         self._clock = clock
         self._random = random
         self._endpoints = endpoints
         self._session = NO_SESSION
         self._joining_in = NO_SESSION
         self._tell = tell
-        self._steps = Steps(store)
-        listener = inter_broker_listener(configs, endpoints)
+        self._steps = Steps(store, peers)
+        listener = self.listener = inter_broker_listener(configs, endpoints)
         self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener, tell)
-        self.admin = Admin(self._steps, self.cache, configs, self.controller, random, tell)
+        self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
         self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps, tell)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
         self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, tell)
@@ -92,6 +107,15 @@ class ControlPlane:
     def ready(self) -> bool:
         """Whether this broker is registered and has been told of the cluster, itself included."""
         return self.broker_id in self.cache.brokers and self.control_requests.broker_epoch >= 0
+
+    @property
+    def open_to_brokers(self) -> bool:
+        """Whether connections are to be taken: the controller, where it is another broker, comes by one.
+
+        Where it is this one, or nobody yet, it is better that clients wait until there is something to tell them.
+        """
+        is_another = self.controller.active_id not in (NOBODY, self.broker_id)
+        return self.ready or (is_another and self.control_requests.broker_epoch >= 0)
 
     @property
     def outbox_brokers(self) -> list[int]:
@@ -106,6 +130,8 @@ class ControlPlane:
         """Events of the store, and what the controller says and is told."""
         return {
             StoreAnswer: lambda fact, now_ms: self._steps.answer(fact),
+            PeerAnswer: lambda fact, now_ms: self._steps.heard(fact),
+            PeerFault: lambda fact, now_ms: self._steps.heard(fact),
             NodeChanged: self._node_changed,
             SessionStarted: self._session_started,
             SessionExpired: self._session_expired,
@@ -115,7 +141,7 @@ class ControlPlane:
         }
 
     def _session_started(self, fact: SessionStarted, now_ms: int) -> None:
-        self._session = fact.session
+        self._session = self._steps.session = fact.session
         self._join(fact.session)
 
     def _session_expired(self, fact: SessionExpired, now_ms: int) -> None:
@@ -138,6 +164,7 @@ class ControlPlane:
 
     def close(self) -> None:
         """Leave the cluster: the session ends, and the registration with it."""
+        self._peers.close()
         self._store.close()
 
     # -- what the own controller says
@@ -219,6 +246,7 @@ class ControlPlane:
             log.error("%s", self.fatal)
             return
         self.cluster_id = there
+        self._peers.join(there)
 
     def _node_changed(self, change: NodeChanged, now_ms: int) -> None:
         if (

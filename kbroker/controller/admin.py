@@ -24,7 +24,7 @@ from kbroker.controller.term import ControllerMovedError, Term, fault_of
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
 from kbroker.metadata.store import (
     CONFIG_CHANGES,
     DELETE_TOPICS,
@@ -40,16 +40,35 @@ from kbroker.metadata.store import (
     encode_topic,
     topic_path,
 )
-from kbroker.ports import Children, Create, Exists, Get, Multi, Outcome, Random, SetData, StoreFault
+from kbroker.ports import (
+    TO_CONTROLLER,
+    Children,
+    Create,
+    Exists,
+    Get,
+    Multi,
+    Outcome,
+    PeerAddress,
+    Random,
+    SetData,
+    StoreFault,
+)
 from kbroker.timing import Touched
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 log = logging.getLogger("kbroker.admin")
 
 T = TypeVar("T")
 
 CHANGE_ATTEMPTS = 10
+CREATE_TOPICS_VERSION = 7  # the first that tells the topic's id
 FROM_BROKER = -1  # partitions and replication factor of a topic that leaves them to the broker
 
 
@@ -114,8 +133,11 @@ class Admin:
         configs: Configs,
         controller: Controller,
         random: Random,
+        listener: str,
         tell: Callable[[Touched], None],
     ) -> None:
+        """listener: over which brokers speak to each other."""
+        self._listener = listener
         self._steps = steps
         self._cache = cache
         self._configs = configs
@@ -132,10 +154,12 @@ class Admin:
         return self._start(self._create(topics, validate_only))
 
     def auto_create(self, topic: NewTopic) -> Pending[Made]:
-        """Make a topic because somebody asked for it; once, however many ask."""
+        """Make a topic because somebody asked for it; once, however many ask. The controller does, if it is another."""
         pending = self._auto.get(topic.name)
         if pending is None:
-            pending = self._auto[topic.name] = self._start(self._create_for_use(topic))
+            pending = self._start(self._create_for_use(topic))
+            if not pending.is_over:
+                self._auto[topic.name] = pending
         return pending
 
     def delete(self, topics: Sequence[str]) -> Pending[Deleted]:
@@ -172,6 +196,8 @@ class Admin:
                 pending.error = error
             elif isinstance(error, ControllerMovedError):
                 pending.error = KafkaError(ErrorCode.NOT_CONTROLLER)
+            elif isinstance(error, PeerFaultError):
+                pending.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the controller did not answer: {error}")
             elif isinstance(error, SessionLostError):
                 pending.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store's session ended meanwhile")
             else:
@@ -191,9 +217,36 @@ class Admin:
 
     def _create_for_use(self, topic: NewTopic) -> Procedure[Made]:
         try:
+            if self._controller.term is None:
+                return (yield from self._have_created(topic))
             return (yield from self._create([topic], validate_only=False))
         finally:
-            del self._auto[topic.name]
+            self._auto.pop(topic.name, None)  # it is not there yet if this ended without waiting
+
+    def _have_created(self, topic: NewTopic) -> Procedure[Made]:
+        """Ask the controller to make a topic, as a client would."""
+        controller_id = self._controller.active_id
+        broker = self._cache.brokers.get(controller_id)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if endpoint is None or controller_id == self._controller.broker_id:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        patience_ms = self._configs.broker.request_timeout_ms
+        request = CreateTopicsRequest(topics=[_creatable(topic)], timeout_ms=patience_ms)
+        address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
+        response: CreateTopicsResponse = yield from ask(
+            Ask(
+                controller_id,
+                address,
+                TO_CONTROLLER,
+                request,
+                version=CREATE_TOPICS_VERSION,
+                timeout_ms=2 * patience_ms,
+            )
+        )
+        (result,) = response.topics
+        if result.error_code != ErrorCode.NONE:
+            return {topic.name: KafkaError(ErrorCode.of(result.error_code), result.error_message or "")}
+        return {topic.name: MadeTopic(result.topic_id, {}, topic.configs)}
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
         term = self._term()
@@ -502,3 +555,14 @@ def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> K
     if fault is StoreFault.NO_NODE:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    """A topic without assignments, as CreateTopics asks for it."""
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
+    )

@@ -79,7 +79,7 @@ class Controller:
         self.active_id = NOBODY
         self.term: Term | None = None
         self.outbox = Outbox(tell)
-        self._broker_id = broker_id
+        self.broker_id = self._broker_id = broker_id
         self._steps = steps
         self._configs = configs
         self._wall_ms = wall_ms

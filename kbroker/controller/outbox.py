@@ -3,7 +3,7 @@
 `Batch` gathers states and turns them into requests of Apache 3.9's versions (LeaderAndIsr 7, UpdateMetadata 8,
 StopReplica 4). `Outbox` keeps one line of requests for each live broker; the head stays in line until it is answered or
 the broker is gone, so nothing overtakes. It sends nothing: the own broker's line is emptied by the control plane, the
-others' by the network.
+others' by `broker/control_sender.py`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,17 @@ class ControlRequestDue(NamedTuple):
     broker_id: int
 
 
+class ControlLineClosed(NamedTuple):
+    """A broker's line in the outbox is gone: the broker is, or this controller's term is over."""
+
+    broker_id: int
+
+
 class Outbox:
     """A line of requests for each live broker."""
 
-    def __init__(self, tell: Callable[[ControlRequestDue], None]) -> None:
-        """tell: told when a line has another head."""
+    def __init__(self, tell: Callable[[ControlRequestDue | ControlLineClosed], None]) -> None:
+        """tell: told when a line has another head, or is gone."""
         self._lines: dict[int, deque[ControlRequest]] = {}
         self._tell = tell
 
@@ -58,11 +64,13 @@ class Outbox:
 
     def close(self, broker_id: int) -> None:
         """A broker is gone, and what was to be sent to it with it."""
-        self._lines.pop(broker_id, None)
+        if self._lines.pop(broker_id, None) is not None:
+            self._tell(ControlLineClosed(broker_id))
 
     def clear(self) -> None:
         """This controller's term is over."""
-        self._lines.clear()
+        for broker_id in list(self._lines):
+            self.close(broker_id)
 
     def put(self, broker_id: int, request: ControlRequest) -> None:
         """Say this to a broker, after all that was put before; nothing if it is gone."""

@@ -39,6 +39,7 @@ from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
+from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
 
 log = logging.getLogger("kbroker")
@@ -48,6 +49,7 @@ STORE_RETRY_S = 1.0  # after a failure to write it
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
+MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request brought it, and something around it
 
 
 class StartupError(Exception):
@@ -106,6 +108,7 @@ class Node:
         self._host = host
         self._world = Surroundings(host.disk, host.clock, host.random)
         self._sockets: dict[str, socket.socket] = {}
+        self._is_open = self._is_ending = False
         self._choose_identity()
 
     def _choose_identity(self) -> None:
@@ -145,13 +148,18 @@ class Node:
         return self.core.broker.plane.fatal
 
     def serve(self) -> None:
-        """Let clients in."""
+        """Let clients in. Happens by itself once the controller, if it is another broker, may come."""
+        if self._is_open or self._is_ending:
+            return
+        self._is_open = True
         for name, listening in self._sockets.items():
             self.server.accept_from(name, listening, control=name == self.listeners.control_plane)
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
+        self._is_ending = True
         try:
+            self._peers.close()
             self.server.close()
             self._loop.run_until(lambda: self.server.jobs_done)  # no log is closed while it is being flushed
             self._store.close()
@@ -165,6 +173,8 @@ class Node:
 
         What was written is in the files, as the operating system would have it.
         """
+        self._is_ending = True
+        self._peers.close()
         self.server.close()
         self._close_sockets()
         self._pool.close()
@@ -231,6 +241,8 @@ class Node:
         def deliver(event: object) -> None:
             self.core.handle(event, clock.now_ms())
             self.server.settle()
+            if not self._is_open and self.core.broker.plane.open_to_brokers:
+                self.serve()
 
         def post(event: object) -> None:
             loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
@@ -241,12 +253,21 @@ class Node:
             )
         except OSError as error:
             raise StartupError(str(error)) from None
+        self._peers = SocketPeers(
+            f"broker-{self.node_id}",
+            loop,
+            clock,
+            self._pool,
+            deliver,
+            MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes,
+        )
         broker = assemble(
             facts,
             configs,
             self._logs,
             self._world,
             self._store,
+            self._peers,
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
             endpoints=self.endpoints,

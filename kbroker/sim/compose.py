@@ -46,6 +46,7 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
             logs,
             parts,
             store,
+            machine.make_peers(),
             broker_id=own_id,
             cluster_id=CLUSTER_ID,
             endpoints=(Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),),

@@ -16,6 +16,7 @@ from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
 from kbroker.sim.disk import PowerLoss, SimDisk
+from kbroker.sim.peers import SimPeers
 from kbroker.sim.world import LocalClock
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Machine:
         self.disk = SimDisk(self.chance.randrange(1 << 32), self.clock.wall_ms)
         self.core: Core | None = None
         self.store: SimSession | None = None  # the metadata store as this broker sees it
+        self.peers: SimPeers | None = None  # the other brokers as this one does
         self.boots = 0
         self.moved = False  # the core or a job has run since the checks last looked
         self.job_ms = (0, 10)  # least and most a job for the disk takes
@@ -67,6 +69,7 @@ class Machine:
         self.on_down: Callable[[Machine, bool], None] = lambda machine, power_loss: None
         self.on_up: Callable[[Machine], None] = lambda machine: None
         self._net = net
+        net.hosts[self.name] = self
         self._compose = compose
         self._conns: dict[Channel, Conn] = {}
         self._by_wire: dict[Wire, Conn] = {}
@@ -163,6 +166,9 @@ class Machine:
         if self.store is not None:
             self.store.crash()
             self.store = None
+        if self.peers is not None:
+            self.peers.close()
+            self.peers = None
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
@@ -174,7 +180,7 @@ class Machine:
 
     def accept(self, wire: Wire) -> bool:
         """A client connects."""
-        if self.core is None or self._stopping or not self.broker.plane.ready:
+        if self.core is None or self._stopping or not self.broker.plane.open_to_brokers:
             return False
         channel = self.core.open("PLAINTEXT", wire.client, 50_000 + wire.number)
         self._by_wire[wire] = self._conns[channel] = Conn(wire, channel)
@@ -209,6 +215,22 @@ class Machine:
             self._run(self.core.closed, conn.channel, self.world.now_ms)
 
     # ---- the core's side
+
+    def make_peers(self) -> SimPeers:
+        """The lines to other brokers of the process that starts."""
+        boot = self.boots
+
+        def run(what: Callable[[], None]) -> None:
+            if self.core is not None and self.boots == boot:
+                self._run(what)
+
+        self.peers = SimPeers(self.name, self.world, self._net, self._take_event, run)
+        return self.peers
+
+    def _take_event(self, event: object) -> None:
+        """Within a turn of the loop."""
+        assert self.core is not None
+        self.core.handle(event, self.world.now_ms)
 
     def post(self, event: object) -> None:
         """Hand an event to the broker, never at once: whoever caused it is in the middle of a step."""

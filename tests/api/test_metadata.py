@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.ports import PeerAddress
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.metadata import (
@@ -209,9 +210,22 @@ def test_coordinators_topics_are_created_as_such() -> None:
     assert cluster.nodes[1].configs.topic_config("__consumer_offsets").compacts
 
 
-def test_a_broker_that_is_not_controller_does_not_create() -> None:
+def test_a_broker_that_is_not_controller_has_the_controller_create() -> None:
     cluster = Cluster(1, 2)
+    sent: list[tuple[int, PeerAddress, Any]] = []
+    peers = cluster.nodes[2].peers
+    peers.send = lambda broker, address, purpose, request, *_: sent.append((broker, address, request))  # type: ignore[method-assign,assignment]
     assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    ((broker, address, request),) = sent
+    assert (broker, address) == (1, PeerAddress("host1", 9092))
+    assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in request.topics] == [("a", -1, -1)]
+
+
+def test_a_broker_that_knows_of_no_controller_does_not_create() -> None:
+    cluster = Cluster(1, 2)
+    cluster.nodes[2].plane.controller.active_id = -1
+    for _ in range(2):
+        assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def test_known_topics_are_told_beside_those_that_are_created() -> None:

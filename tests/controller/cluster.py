@@ -25,6 +25,7 @@ from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.store import Ensemble, SimSession
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
+from tests.peers import Nobody
 
 
 class Replica:
@@ -87,6 +88,7 @@ class Node:
         self.replies: list[Reply] = []
         self.touched: list[Hashable] = []
         self.told: list[object] = []  # what is none of the control plane's business
+        self.peers = Nobody()
         self.plane = ControlPlane(
             broker_id,
             self.configs,
@@ -95,6 +97,7 @@ class Node:
             cluster.clock,
             self.random,
             (Endpoint("PLAINTEXT", 0, f"host{broker_id}", 9092), Endpoint("INSIDE", 0, f"inside{broker_id}", 9093)),
+            self.peers,
             self.tell,
         )
         self._handlers = self.plane.handlers

@@ -1,0 +1,204 @@
+"""The outbox's way to other brokers: in order, again until answered, dropped with the line."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kbroker.broker.control_sender import ControlSender
+from kbroker.config import BrokerLayers, Given
+from kbroker.controller.events import ControlAnswer
+from kbroker.controller.outbox import ControlRequest, Outbox
+from kbroker.metadata.configs import Configs
+from kbroker.metadata.store import BrokerInfo, Endpoint
+from protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SimBench
+
+OWN = 1
+
+
+class Bench:
+    """A sender, its outbox, and broker 2 played by the test. answers: what it told the controller."""
+
+    def __init__(self, **settings: str) -> None:
+        self.net = SimBench()
+        self.net.peers.join(CLUSTER)
+        self.facts: deque[object] = deque()
+        self.answers: list[ControlAnswer] = []
+        self.outbox = Outbox(self.facts.append)
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.controller = SimpleNamespace(
+            outbox=self.outbox, term=SimpleNamespace(context=SimpleNamespace(brokers=self.brokers))
+        )
+        static = {key.replace("_", "."): Given(text, "test") for key, text in settings.items()}
+        configs = Configs(BrokerLayers(static=static))
+        self.sender = ControlSender(
+            OWN, cast(Any, self.controller), configs, self.net.peers, "PLAINTEXT", self.facts.append
+        )
+        self.broker = self.join(2)
+
+    def join(self, broker_id: int, listener: str = "PLAINTEXT") -> PlayedBroker:
+        played = self.net.broker(broker_id)
+        for api in (4, 5, 6):
+            played.served[api] = (0, 8)
+        host, port, _ = played.address
+        self.brokers[broker_id] = BrokerInfo(broker_id, (Endpoint(listener, 0, host, port),))
+        self.outbox.open(broker_id)
+        return played
+
+    def turn(self, ms: int = 0) -> None:
+        """Heed facts, and whatever the network brings; as the plane does, take answers off their lines."""
+        self.net.advance(ms)
+        while self.facts or self.net.events:
+            self.facts += self.net.events
+            self.net.events.clear()
+            while self.facts:
+                fact = self.facts.popleft()
+                if isinstance(fact, ControlAnswer):
+                    self.answers.append(fact)
+                    self.outbox.answered(fact.broker_id, fact.request)
+                else:
+                    self.sender.handlers[type(fact)](fact, 0)
+            self.net.settle()
+
+    def put(self, *requests: ControlRequest, broker_id: int = 2) -> None:
+        for request in requests:
+            self.outbox.put(broker_id, request)
+        self.turn()
+
+
+def leads(epoch: int = 7) -> LeaderAndIsrRequest:
+    return LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=3, broker_epoch=epoch, type=0, topic_states=[], live_leaders=[]
+    )
+
+
+def stops() -> StopReplicaRequest:
+    return StopReplicaRequest(controller_id=1, controller_epoch=3, broker_epoch=7, topic_states=[])
+
+
+def updates() -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(controller_id=1, controller_epoch=3, broker_epoch=7, topic_states=[], live_brokers=[])
+
+
+LED = LeaderAndIsrResponse(error_code=0, topics=[])
+
+
+def test_an_answer_is_told_with_its_request_and_broker() -> None:
+    bench = Bench()
+    request = leads()
+    bench.put(request)
+    bench.broker.asked[0].answer(LED)
+    bench.turn()
+    assert bench.answers == [ControlAnswer(2, request, LED)]
+    assert bench.answers[0].request is request
+
+
+def test_each_kind_goes_in_the_version_of_kafka_3_9_one_after_the_other() -> None:
+    bench = Bench()
+    bench.put(leads(), updates(), stops())
+    for response in (LED, UpdateMetadataResponse(error_code=0), StopReplicaResponse(error_code=0, partition_errors=[])):
+        bench.broker.asked[-1].answer(response)
+        bench.turn()
+    assert [(type(each.request), each.version) for each in bench.broker.asked] == [
+        (LeaderAndIsrRequest, 7),
+        (UpdateMetadataRequest, 8),
+        (StopReplicaRequest, 4),
+    ]
+    assert len(bench.answers) == 3
+
+
+def test_a_request_without_an_answer_is_sent_again_until_there_is_one() -> None:
+    bench = Bench()
+    bench.put(leads(), updates())
+    for count in (1, 2, 3):
+        assert [type(each.request) for each in bench.broker.asked] == [LeaderAndIsrRequest] * count
+        bench.broker.asked[-1].hang_up()
+        bench.turn()
+        bench.turn(1_000)
+    bench.broker.asked[-1].answer(LED)
+    bench.turn()
+    assert len(bench.answers) == 1
+    assert isinstance(bench.broker.asked[-1].request, UpdateMetadataRequest)
+
+
+def test_what_takes_longer_than_the_setting_allows_is_sent_again() -> None:
+    bench = Bench(controller_socket_timeout_ms="5000")
+    bench.put(leads())
+    bench.turn(4_999)
+    assert len(bench.broker.asked) == 1
+    bench.turn(1)
+    bench.turn(100)
+    assert len(bench.broker.asked) == 2
+
+
+def test_a_line_that_is_closed_says_nothing_more() -> None:
+    bench = Bench()
+    bench.put(leads())
+    bench.outbox.close(2)
+    bench.turn()
+    assert bench.broker.open == []
+    bench.turn(60_000)
+    assert (bench.answers, len(bench.broker.asked)) == ([], 1)
+
+
+def test_the_next_term_begins_on_a_line_of_its_own() -> None:
+    bench = Bench()
+    bench.put(leads(1))
+    bench.outbox.clear()
+    bench.outbox.open(2)
+    bench.put(leads(2))
+    bench.broker.asked[-1].answer(LED)
+    bench.turn()
+    assert [each.request.broker_epoch for each in bench.broker.asked] == [1, 2]
+    assert [each.request.broker_epoch for each in bench.answers] == [2]
+
+
+def test_without_a_term_nothing_is_sent() -> None:
+    bench = Bench()
+    bench.controller.term = None
+    bench.put(leads())
+    assert bench.broker.accepted == 0
+
+
+def test_what_the_controller_says_to_its_own_broker_does_not_go_by_a_line() -> None:
+    bench = Bench()
+    own = bench.join(OWN)
+    bench.put(leads(), broker_id=OWN)
+    assert own.accepted == 0
+
+
+def test_a_broker_without_the_listener_is_not_spoken_to() -> None:
+    bench = Bench()
+    other = bench.join(3, listener="OTHER")
+    bench.put(leads(), broker_id=3)
+    assert (other.accepted, bench.answers) == (0, [])
+
+
+def test_the_control_planes_own_listener_is_spoken_to_if_there_is_one() -> None:
+    bench = Bench(
+        listeners="PLAINTEXT://:9092,CONTROL://:9093",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        control_plane_listener_name="CONTROL",
+    )
+    data = bench.broker
+    control = bench.join(3, listener="CONTROL")
+    bench.put(leads(), broker_id=2)
+    bench.put(leads(), broker_id=3)
+    assert (data.accepted, control.accepted) == (0, 1)
+
+
+def test_a_request_that_a_broker_does_not_serve_is_left_out() -> None:
+    bench = Bench()
+    bench.broker.served[4] = (0, 6)
+    bench.put(leads(), updates())
+    assert [type(each.request) for each in bench.broker.asked] == [UpdateMetadataRequest]
+    assert bench.answers == []
