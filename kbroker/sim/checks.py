@@ -11,6 +11,7 @@ it (`Held`). A breach raises `Broken`. What is checked:
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
 - a topic that was made again begins empty, and only if somebody wished the one before away;
+- in one controller epoch one machine is controller;
 - a partition of one replica has its log on one machine, and no topic that is gone gets a log again;
 - assignments of one generation of a group never overlap; committed offsets are those last committed;
 - a parked answer leaves by its deadline.
@@ -125,6 +126,7 @@ class Checks:
         self.groups = GroupHistory(world)
         self.catalogue = Catalogue(world, self.groups)
         self._held: dict[Machine, dict[Where, Held]] = {}
+        self._controllers: dict[int, Machine] = {}  # by controller epoch
         self._producer_ids: set[tuple[int, int]] = set()
         self._next_producer_id = 1000
         self._sent: dict[bytes, int] = {}  # how often each value was sent; idempotent ones count once
@@ -252,6 +254,11 @@ class Checks:
             if core is None or not machine.moved:
                 continue
             machine.moved = False
+            term = core.broker.plane.controller.term
+            if term is not None and self._controllers.setdefault(term.context.epoch, machine) is not machine:
+                raise self.world.broken(
+                    f"{machine} is controller in the epoch of {self._controllers[term.context.epoch]}"
+                )
             for where, log in core.broker.logs.logs():
                 held = mine.get(where) or self._hold(machine, where)
                 if held.log is not log:

@@ -2,7 +2,7 @@
 
 Called by `Machine.start` at every boot, as `runtime/node.py` is on a real machine. A broker of its own (`alone`) keeps
 its metadata in an ensemble that only it uses, and that forgets its earlier session when it starts, as the embedded
-store does.
+store does. `one_of_several` share an ensemble, as ZooKeeper: the earlier session of each lives until its timeout.
 """
 
 from __future__ import annotations
@@ -29,6 +29,18 @@ LISTENER, PORT, PLAINTEXT = "PLAINTEXT", 9092, 0
 
 def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     """A way to compose a broker without others. static: its server.properties. ensemble: where its metadata is."""
+    join = one_of_several(static, ensemble)
+
+    def compose(machine: Machine) -> Core:
+        for session in list(ensemble.sessions):
+            ensemble.end_session(session)
+        return join(machine)
+
+    return compose
+
+
+def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
+    """A way to compose one of the brokers that share an ensemble; of replication they know nothing yet."""
     given = {key: Given(value, "server.properties") for key, value in {"log.dirs": LOG_DIR, **static}.items()}
 
     def compose(machine: Machine) -> Core:
@@ -37,8 +49,6 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
         parts = Surroundings(machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)))
         own_id = machine.broker_id
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, broker_id=own_id, cluster_id=CLUSTER_ID)
-        for session in list(ensemble.sessions):
-            ensemble.end_session(session)
         store = machine.store = ensemble.connect(machine.post)
         broker = assemble(
             facts,

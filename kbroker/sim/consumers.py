@@ -39,6 +39,7 @@ FETCH = 1
 TOPIC_IDS_SINCE = 13
 SESSIONS_SINCE = 7
 EARLIEST = -2
+SHORT_WAIT_MS = 300
 SESSION_LOST = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -90,21 +91,25 @@ class Reader(Router):
         self._turn = 0
 
     def fetch(self) -> Generator[Any, Any, bool]:
-        """One exchange, with each machine in turn; whether there were records. Raises: Lost."""
+        """One exchange, with each machine in turn; whether there were records. Raises: Lost.
+
+        With one after the other, not all at once as clients do: so none is waited for long.
+        """
         led, _ = yield from self.by_leader(self.positions, lambda where: where)
         if not led:
             return False
-        self._turn += 1
         leader = list(led)[self._turn % len(led)]
+        max_wait_ms = self.max_wait_ms if len(led) == 1 else min(self.max_wait_ms, SHORT_WAIT_MS)
         positions = {where: self.positions[where] for where in led[leader]}
         session = self._fetch_sessions.setdefault(leader, FetchSession())
-        request = self._fetch_request(session, positions)
+        request = self._fetch_request(session, positions, max_wait_ms)
         moment = self.checks.moment
         names = {self.checks.catalogue.topic_id(topic): topic for topic, _ in self.positions}
         try:
-            answer: FetchResponse = yield from self.ask(request, self.max_wait_ms + 20_000, leader)
+            answer: FetchResponse = yield from self.ask(request, max_wait_ms + 20_000, leader)
         except Lost:
             session.end()
+            self._turn += 1
             for where in positions:
                 self.misled(where)
             raise
@@ -124,6 +129,8 @@ class Reader(Router):
             for part in topic.partitions:
                 where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
                 got |= self._take(session, where, part, moment, lost)
+        if not got:
+            self._turn += 1
         if lost:
             yield from self.look_up(lost, EARLIEST)
         return got
@@ -213,7 +220,7 @@ class Reader(Router):
         """Whether it has read everything it knows of."""
         return all(position >= self.behind.get(where, FAR) for where, position in self.positions.items())
 
-    def _fetch_request(self, session: FetchSession, positions: dict[Where, int]) -> FetchRequest:
+    def _fetch_request(self, session: FetchSession, positions: dict[Where, int], max_wait_ms: int) -> FetchRequest:
         version = self.versions[FETCH]
         in_session = self.sessions and version >= SESSIONS_SINCE
         ids = {name: self.checks.catalogue.topic_id(name) for name, _ in positions}
@@ -231,7 +238,7 @@ class Reader(Router):
             by_topic.setdefault(topic, []).append(part)
         by_id = version >= TOPIC_IDS_SINCE
         return FetchRequest(
-            max_wait_ms=self.max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=self.min_bytes,
             max_bytes=self.max_bytes,
             isolation_level=self.isolation,

@@ -11,6 +11,8 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.sim.store import SESSION_TIMEOUT_MS
+
 if TYPE_CHECKING:
     from kbroker.sim.machine import Machine
     from kbroker.sim.net import Net
@@ -60,7 +62,10 @@ class Faults:
             "clock": self._clock,
             "session": self._session,
             "store cut": self._store_cut,
+            "lost answers": self._lost_answers,
         }
+        if len(machines) > 1:
+            self._kinds |= {"link": self._link, "zombie": self._zombie}
         if kinds is None:
             kinds = [kind for kind in self._kinds if self._chance.random() < 0.5]
         self.kinds = list(kinds)
@@ -80,6 +85,8 @@ class Faults:
         self._net.spike = self._net.late_reads = 0.0
         for client in sorted(self._net.walled):
             self._net.unwall(client)
+        for source, target in sorted(self._net.blocked):
+            self._net.unblock(source, target)
         for machine in self._machines:
             machine.disk.fault = machine.disk.crash_at = None
             machine.job_ms = (0, 10)
@@ -245,3 +252,30 @@ class Faults:
             self.world.note(f"{machine} is cut off from the store")
             machine.store.cut()
             self.world.after(self._chance.randrange(1_000, 40_000), machine.store.heal)
+
+    def _lost_answers(self) -> None:
+        """The connection to the metadata store breaks: what is under way was done, or not, and nobody is told."""
+        machine = self._machine()
+        if machine is not None and machine.store is not None:
+            self.world.note(f"{machine} loses its connection with the store")
+            machine.store.lose_connection(self._chance.randrange(4))
+
+    def _link(self) -> None:
+        """Two machines do not hear each other, or only one of them the other."""
+        one, other = self._chance.sample(self._machines, 2)
+        ways = [(one.name, other.name)]
+        if self._chance.random() < 0.5:
+            ways.append((other.name, one.name))
+        lasts_ms = self._chance.randrange(1_000, 60_000)
+        for source, target in ways:
+            self.world.note(f"nothing gets from {source} to {target}")
+            self._net.block(source, target)
+            self.world.after(lasts_ms, self._net.unblock, source, target)
+
+    def _zombie(self) -> None:
+        """The controller does not reach the metadata store for so long that another is elected, and comes back."""
+        for machine in self._machines:
+            if machine.up and machine.store is not None and machine.broker.plane.controller.is_active:
+                self.world.note(f"{machine} is controller, and cut off from the store")
+                machine.store.cut()
+                self.world.after(SESSION_TIMEOUT_MS + self._chance.randrange(20_000), machine.store.heal)

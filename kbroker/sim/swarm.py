@@ -1,6 +1,7 @@
 """One simulated world from one seed: machines, topics, clients and faults by chance; then healing, and liveness.
 
-`simulate(seed)` is what `scripts/sim` and the tests run, for many seeds. After `FAULTS` simulated milliseconds of
+`simulate(seed)` is what `scripts/sim` and the tests run, for many seeds: some with one machine, most with three to five
+that share a metadata store. After `FAULTS` simulated milliseconds of
 trouble the world heals; then every producer must get through, every consumer must catch up, and all logs must hold
 what was promised, also after a last clean stop and start.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import FOREVER, Checks
-from kbroker.sim.compose import LOG_DIR, OTHER_LOG_DIR, alone
+from kbroker.sim.compose import LOG_DIR, OTHER_LOG_DIR, alone, one_of_several
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
 from kbroker.sim.keeper import MOST_PARTITIONS, Keeper
@@ -22,6 +23,7 @@ from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
 from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
+from kbroker.sim.whole import check_whole
 from kbroker.sim.world import World
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.sim.client import Client
 
 FAULTS_MS = 180_000
+HOW_MANY_MACHINES = (1, 1, 3, 3, 3, 4, 5)
 HEALING_MS = 60_000
 """By when everything must work again: two request timeouts."""
 
@@ -52,7 +55,8 @@ class Outcome(NamedTuple):
 class Swarm:
     """A world with everything in it. `run` lets it live."""
 
-    def __init__(self, seed: int, kept_lines: int | None = 400) -> None:
+    def __init__(self, seed: int, kept_lines: int | None = 400, machines: int | None = None) -> None:
+        """machines: how many; None lets the seed choose."""
         self.seed = seed
         self.world = World(seed, kept_lines)
         chance = self.world.chance("swarm")
@@ -67,7 +71,10 @@ class Swarm:
                 self.checks.promise((topic.name, index)).flushed_first = topic.is_flushed_first
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
-        self.machines = [Machine(self.world, self.net, 1, alone(_settings(chance), self.ensemble))]
+        settings = _settings(chance)
+        count = self.world.chance("machines").choice(HOW_MANY_MACHINES) if machines is None else machines
+        compose = alone(settings, self.ensemble) if count == 1 else one_of_several(settings, self.ensemble)
+        self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
@@ -147,6 +154,7 @@ class Swarm:
             producer.stop()
         world.run_until(world.now_ms + HEALING_MS)
         self._all_is_read()
+        check_whole(world, self.ensemble, self.machines)
         self._restart()
         return self.outcome()
 

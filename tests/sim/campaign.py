@@ -1,4 +1,4 @@
-"""Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--play FILE [--rewrite]]`.
+"""Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--machines N]`, and plays.
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -44,7 +44,9 @@ class Tally(NamedTuple):
         )
 
 
-def campaign(seeds: Iterator[int], seconds: float = float("inf"), *, show: bool = False) -> Tally:
+def campaign(
+    seeds: Iterator[int], seconds: float = float("inf"), *, machines: int | None = None, show: bool = False
+) -> Tally:
     """Run worlds until there are no more seeds, or time is up, or one fails."""
     logging.disable()
     _collect_seldom()
@@ -52,7 +54,7 @@ def campaign(seeds: Iterator[int], seconds: float = float("inf"), *, show: bool 
     for seed in seeds:
         if time.process_time() - begun > seconds:
             break
-        outcome = run(seed, show=show)
+        outcome = run(seed, machines=machines, show=show)
         if outcome is None:
             return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, seed)
         worlds += 1
@@ -69,15 +71,15 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def run(seed: int, *, show: bool = False) -> Outcome | None:
+def run(seed: int, *, machines: int | None = None, show: bool = False) -> Outcome | None:
     """One world; None, and all about it on the screen, if it fails."""
-    swarm = Swarm(seed, None if show else SHOWN_LINES)
+    swarm = Swarm(seed, None if show else SHOWN_LINES, machines)
     try:
         outcome = swarm.run()
     except Exception:
         print("\n".join(swarm.world.lines))
         traceback.print_exc(file=sys.stdout)
-        print(f"seed {seed} fails: scripts/sim --seed {seed}")
+        print(f"seed {seed} fails: scripts/sim --seed {seed}{f' --machines {machines}' if machines else ''}")
         return None
     if show:
         print("\n".join(swarm.world.lines))
@@ -102,6 +104,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="for how long, of the processor's time")
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
+    parser.add_argument("--machines", type=int, help="how many, in each world; chosen by the seed unless given")
     parser.add_argument("--play", type=Path, help="a play (kbroker/sim/play.py): show what happens in it")
     parser.add_argument("--rewrite", action="store_true", help="with --play: write it into the file")
     arguments = parser.parse_args()
@@ -111,12 +114,12 @@ def main() -> int:
         except (OSError, ValueError) as error:  # not there, or no play
             parser.error(f"{arguments.play}: {error}")
     if arguments.seed is not None:
-        return 0 if run(arguments.seed, show=True) else 1
+        return 0 if run(arguments.seed, machines=arguments.machines, show=True) else 1
     first = random.randrange(1 << 32) if arguments.first is None else arguments.first
     most = arguments.seeds or (None if arguments.minutes else DEFAULT_SEEDS)
     seconds = float("inf") if arguments.minutes is None else arguments.minutes * 60
     print(f"seeds from {first} on", flush=True)
-    tally = campaign(islice(count(first), most), seconds)
+    tally = campaign(islice(count(first), most), seconds, machines=arguments.machines)
     print(tally)
     return 0 if tally.failed is None else 1
 
