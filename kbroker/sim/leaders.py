@@ -76,7 +76,8 @@ class Router(Client):
 
     def _learn(self) -> Generator[Any, Any, None]:
         """Ask anybody how things are."""
-        yield from self.shake_hands()
+        if METADATA not in self.versions:
+            yield from self.connect()
         version = self.versions[METADATA]
         answer: MetadataResponse = yield from self.ask(
             MetadataRequest(topics=None if version else []), to=self.chance.choice(self.machines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.broker.control_sender import ControlSender
+from kbroker.controller.context import Context
 from kbroker.log.jobs import FlushJob
 from kbroker.log.producers import Producers
 from kbroker.sim.swarm import Swarm
@@ -34,6 +36,27 @@ def test_a_flush_that_does_nothing_loses_what_was_called_durable(monkeypatch: py
     monkeypatch.setattr(FlushJob, "run", lambda _: None)
     with pytest.raises(Broken, match=r"was promised|should follow"):
         live_until_broken()
+
+
+def live_together_until_broken() -> None:
+    """The same for clusters."""
+    for seed in range(1, 20):
+        Swarm(seed, machines=3).run()
+
+
+def test_a_controller_that_gives_up_after_one_try_leaves_the_cluster_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ControlSender, "_failed", lambda *_: None)
+    with pytest.raises(Broken, match=r"knows of|is not back|takes|was told of|stands at|gets nothing through|nobody in"):
+        live_together_until_broken()
+
+
+def test_a_controller_epoch_that_does_not_rise_has_two_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = Context.__init__
+    monkeypatch.setattr(Context, "__init__", lambda context, epoch=0, version=0: really(context, 1, version))
+    with pytest.raises(Broken, match="is controller in the epoch of"):
+        live_together_until_broken()
 
 
 def test_time_that_stands_still_is_seen() -> None:

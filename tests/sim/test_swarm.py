@@ -36,6 +36,10 @@ def test_a_seed_repeats_itself() -> None:
     assert first.run() == second.run()
 
 
+def test_a_seed_of_a_cluster_repeats_itself() -> None:
+    assert Swarm(3, machines=3).run() == Swarm(3, machines=3).run()
+
+
 def test_seeds_differ() -> None:
     assert Swarm(8).run().digest != Swarm(17).run().digest
 
@@ -43,6 +47,13 @@ def test_seeds_differ() -> None:
 @pytest.mark.parametrize("seed", [1, 7, 8, 17])
 def test_a_few_worlds_hold(seed: int) -> None:
     assert Swarm(seed).run().simulated_ms >= 300_000
+
+
+@pytest.mark.parametrize(("seed", "machines"), [(1, 3), (4, 3), (7, 5)])
+def test_a_few_clusters_hold(seed: int, machines: int) -> None:
+    swarm = Swarm(seed, machines=machines)
+    swarm.run()
+    assert len({swarm.checks.promise(where).holder for where in swarm.checks.partitions}) > 1
 
 
 @pytest.mark.slow
