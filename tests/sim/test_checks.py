@@ -48,7 +48,9 @@ def test_a_controller_that_gives_up_after_one_try_leaves_the_cluster_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ControlSender, "_failed", lambda *_: None)
-    with pytest.raises(Broken, match=r"knows of|is not back|takes|was told of|stands at|gets nothing through|nobody in"):
+    with pytest.raises(
+        Broken, match=r"knows of|is not back|takes|was told of|stands at|gets nothing through|nobody in"
+    ):
         live_together_until_broken()
 
 
