@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kbroker.sim.machine import Machine
     from kbroker.sim.topics import Topic
 
-FETCH = 1
+FETCH, LIST_OFFSETS = 1, 2
 TOPIC_IDS_SINCE = 13
 SESSIONS_SINCE = 7
 EARLIEST = -2
@@ -203,7 +203,7 @@ class Reader(Router):
             for part in found.partitions:
                 where = found.name, part.partition_index
                 if part.error_code == ErrorCode.NONE:
-                    self.positions[where] = part.offset
+                    self.positions[where] = part.offset if self.versions[LIST_OFFSETS] else part.old_style_offsets[0]
                     self.placed[where] = moment
                 elif ErrorCode.of(part.error_code) not in ASK_AGAIN:
                     raise self.world.broken(f"{self}: ListOffsets answers {ErrorCode.of(part.error_code).name}")
