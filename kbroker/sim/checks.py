@@ -286,11 +286,12 @@ class Checks:
         if catalogue.is_gone(topic, topic_id):
             raise self.world.broken(f"{held}: gets a log, and is of a topic that was deleted")
         was_there = held.log is not None
-        era = catalogue.era(topic)  # a doomed topic, too, gets a log that it could not get earlier
-        if was_there or not catalogue.is_doomed(topic) or catalogue.is_another(topic, topic_id):
+        era = catalogue.era(topic)
+        if not catalogue.is_doomed(topic) or catalogue.is_another(topic, topic_id):
             era = catalogue.begins(topic, topic_id)
-        if promise.era == era and (was_there or promise.holder not in (None, machine)):
-            raise self.world.broken(f"{held}: a log of {promise.holder} was replaced, and nobody wished it away")
+            if promise.era == era and (was_there or promise.holder not in (None, machine)):
+                raise self.world.broken(f"{held}: a log of {promise.holder} was replaced, and nobody wished it away")
+        # else a doomed topic's: one that it could not get earlier, or gets again from a controller that has just begun
         if was_there or promise.era != era:
             self._forget_all(held)
         if log.log_end_offset or log.log_start_offset:

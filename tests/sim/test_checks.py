@@ -16,7 +16,7 @@ from kbroker.timing import Purgatory
 def live_until_broken() -> None:
     """Worlds one after the other, until one has in it what shows the fault."""
     for seed in range(9, 30):
-        Swarm(seed).run()
+        Swarm(seed, machines=1).run()
 
 
 def test_a_producer_whose_sequence_is_not_looked_at_writes_twice(monkeypatch: pytest.MonkeyPatch) -> None:

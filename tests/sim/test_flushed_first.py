@@ -9,7 +9,7 @@ from kbroker.sim.swarm import Swarm
 
 def flushed_first(seed: int, acks: int) -> Swarm:
     """A world whose topics are all flushed before anybody is told; producers ask for these acks."""
-    swarm = Swarm(seed)
+    swarm = Swarm(seed, machines=1)
     for at, topic in enumerate(swarm.topics):
         swarm.topics[at] = topic._replace(configs={**topic.configs, "flush.messages": "1"})
         for index in range(topic.partitions):

@@ -32,7 +32,7 @@ def test_a_seed_repeats_itself_whatever_the_order_of_sets() -> None:
 
 
 def test_a_seed_repeats_itself() -> None:
-    first, second = Swarm(8), Swarm(8)
+    first, second = Swarm(8, machines=1), Swarm(8, machines=1)
     assert first.run() == second.run()
 
 
@@ -46,7 +46,7 @@ def test_seeds_differ() -> None:
 
 @pytest.mark.parametrize("seed", [1, 7, 8, 17])
 def test_a_few_worlds_hold(seed: int) -> None:
-    assert Swarm(seed).run().simulated_ms >= 300_000
+    assert Swarm(seed, machines=1).run().simulated_ms >= 300_000
 
 
 @pytest.mark.parametrize(("seed", "machines"), [(1, 3), (4, 3), (7, 5)])
