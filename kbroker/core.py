@@ -5,9 +5,9 @@ the parts (`broker/broker.py`), routes each request to its handler, and maps wha
 OSError to KAFKA_STORAGE_ERROR, anything else to UNKNOWN_SERVER_ERROR with a traceback in the log. It touches no
 socket, file or clock: `runtime` and `sim` drive it alike, from one thread.
 
-Requests of one connection are begun, and answered, in order. Unlike Kafka, which looks at the next one when the last
-has been answered, they are begun at once: a Metadata sent behind a CreateTopics, without waiting for its answer, does
-not know the topic yet.
+Requests of one connection are answered in order. Each is begun when the one before has been answered, so that a
+Metadata sent behind a CreateTopics knows the topic. Unlike Kafka, Produce and Fetch are begun at once: they depend on
+nothing before them but what they append themselves, and a producer's next batch need not wait for the last one's fsync.
 
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`).
@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
@@ -79,11 +79,27 @@ class Request(Call):
         self.correlation_id = correlation_id
         self.answer: list[Piece] | None = None  # encoded, while earlier answers are missing; [] is no answer at all
         self.late = False  # stands in its channel's `pending`, and its answer comes now
-        self.waiting: Waiting | None = None
+        self.waiting: Waiting | Unbegun | None = None
         self.parked: Parked[Hashable, Request] | None = None  # the purgatory's receipt for it
 
     def __repr__(self) -> str:
         return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
+
+
+class Unbegun:
+    """A request that has not been begun, for one before it has no answer yet: its frame, and where its body begins."""
+
+    __slots__ = ("frame", "start")
+
+    def __init__(self, frame: memoryview, start: int) -> None:
+        self.frame = memoryview(bytearray(frame))  # the receive buffer is the next frame's
+        self.start = start
+
+
+class Resume(NamedTuple):
+    """The fact that a held request is the first of its connection now."""
+
+    request: Request
 
 
 class Channel:
@@ -100,7 +116,7 @@ class Channel:
         self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
         self.out: list[Piece] = []
         self.unsent_bytes = 0  # of `out`, and of what the connection has taken of it
-        self.held_bytes = 0  # of answers in `pending`
+        self.held_bytes = 0  # of answers, and of requests that are not begun, in `pending`
         self.closing = ""
 
     @property
@@ -161,6 +177,11 @@ class Core:
             )
             return
         request = Request(channel, route, version, correlation_id, client_id, now_ms)
+        if channel.pending and api_key not in DATA_PATH:
+            request.waiting = Unbegun(frame, start)
+            channel.pending.append(request)
+            channel.held_bytes += len(frame)
+            return
         try:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
@@ -185,8 +206,8 @@ class Core:
         self._now_ms = now_ms
         self._deadline_moved = True
         for request in self._purgatory.expire(now_ms):
-            assert request.waiting is not None, request
-            self._finish(request, self._asked(request, request.waiting.expired, now_ms))
+            waiting = cast("Waiting", request.waiting)
+            self._finish(request, self._asked(request, waiting.expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
 
@@ -235,7 +256,8 @@ class Core:
         if isinstance(result, Message):
             self._answer(request, result)
         elif result is LATER:
-            request.channel.pending.append(request)
+            if not request.late:
+                request.channel.pending.append(request)
         elif result is SILENCE:
             self._put(request, [])
         elif result is HANGUP:
@@ -266,7 +288,8 @@ class Core:
         if len(self._purgatory) >= PARKED_OPERATIONS:
             self._answer(request, waiting.expired(self._now_ms))
             return
-        request.channel.pending.append(request)
+        if not request.late:
+            request.channel.pending.append(request)
         request.waiting = waiting
         deadline_ms = waiting.deadline_ms
         request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
@@ -303,7 +326,28 @@ class Core:
             pending.popleft()
             channel.held_bytes -= _bytes_in(answer)
             _emit(channel, answer)
+        if pending and pending[0].waiting.__class__ is Unbegun:
+            self.broker.tell(Resume(pending[0]))
         self.dirty[channel] = None
+
+    def _resume(self, request: Request, now_ms: int) -> None:
+        """Begin a request that was held."""
+        held, channel = request.waiting, request.channel
+        if channel.closing or not isinstance(held, Unbegun):  # told twice: an answer behind it came in between
+            return
+        request.waiting = None
+        route, start = request.route, held.start
+        request.now_ms = now_ms
+        request.late = True
+        channel.held_bytes -= len(held.frame)
+        try:
+            if request.version >= route.flexible_from:
+                start = skip_tags(held.frame, start)
+            body = route.request.decode(held.frame, request.version, start)
+        except DecodeError as error:
+            self._hang_up(channel, f"malformed {route.name} v{request.version}: {error}")
+            return
+        self._handle(request, body)
 
     def _hang_up(self, channel: Channel, reason: str) -> None:
         """Nothing more is read or answered; what was answered before still leaves."""
@@ -346,6 +390,8 @@ class Core:
             self._reply(fact.ticket, fact.response)
         elif isinstance(fact, Touched):
             self._look_again(fact.keys, now_ms)
+        elif isinstance(fact, Resume):
+            self._resume(fact.request, now_ms)
         else:
             self.broker.handle(fact, now_ms)
 
@@ -353,8 +399,8 @@ class Core:
         responses: list[tuple[Request, Message | Signal]] = []
 
         def ready(request: Request) -> bool:
-            assert request.waiting is not None, request
-            response = self._asked(request, request.waiting.answer, now_ms)
+            waiting = cast("Waiting", request.waiting)
+            response = self._asked(request, waiting.answer, now_ms)
             if response is None:
                 return False
             responses.append((request, response))

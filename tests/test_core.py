@@ -15,7 +15,7 @@ from protocol.headers import encode_request_header
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.requests import VERSIONS, fetch, produce, produced
 from tests.world import Client, World
 
@@ -42,6 +42,75 @@ def test_an_answer_waits_for_the_answers_of_earlier_requests(client: Client) -> 
     client.send(produce(b"v"), 9)
     client.look()
     assert client.order == [waiting, waiting + 1, waiting + 2]
+
+
+def create(name: str) -> CreateTopicsRequest:
+    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[wanted], timeout_ms=60_000)
+
+
+def test_a_request_behind_another_is_begun_when_that_one_is_answered(world: World, client: Client) -> None:
+    client.start(create("new"), 5)
+    number = client.send(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 9)
+    assert client.look()[number].topics[0].error_code == ErrorCode.NONE
+
+
+def test_each_held_request_is_begun_after_the_one_before(world: World, client: Client) -> None:
+    waiting = client.send(fetch(max_wait_ms=500), 12)
+    for number in range(3):
+        client.send(create(f"new{number}"), 5)
+    assert "new0" not in world.plane.cache.topics
+    world.advance(521)
+    assert list(client.look()) == [waiting, waiting + 1, waiting + 2, waiting + 3]
+    assert "new2" in world.plane.cache.topics
+
+
+def test_produce_and_fetch_are_begun_behind_what_waits(world: World, client: Client) -> None:
+    client.send(fetch(max_wait_ms=500, topic="t", min_bytes=10_000), 12)
+    client.send(create("new"), 5)
+    client.send(produce(b"v"), 9)
+    log = world.partition("t").log
+    assert (log is not None and log.log_end_offset, client.look()) == (1, {})
+
+
+def test_a_held_request_keeps_its_own_bytes(client: Client) -> None:
+    client.send(fetch(max_wait_ms=500), 12)
+    body = encode_request_header(MetadataRequest, 9, 7, "x") + MetadataRequest(topics=[]).encode(9)
+    frame = bytearray(body)
+    client._world.core.receive(client.channel, memoryview(frame), 0)
+    frame[:] = bytes(len(frame))
+    client._world.advance(521)
+    assert not client.closing
+
+
+def test_a_malformed_request_that_was_held_ends_the_connection_when_it_is_its_turn(
+    world: World, client: Client
+) -> None:
+    waiting = client.send(fetch(max_wait_ms=500), 12)
+    client.send_bytes(encode_request_header(MetadataRequest, 9, 7, "x") + b"\xff")
+    before = client.closing
+    world.advance(521)
+    assert (before, "malformed Metadata" in client.closing, list(client.look())) == ("", True, [waiting])
+
+
+def test_held_requests_count_against_what_a_connection_may_keep(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.core.ANSWER_BYTES_PER_CONNECTION", 1000)
+    client.send(fetch(max_wait_ms=1000), 12)
+    client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200)] * 6), 8)
+    full = client.channel.full
+    world.advance(1021)
+    client.look()
+    assert (full, client.channel.held_bytes) == (True, 0)
+
+
+def test_a_held_request_of_a_gone_client_is_never_begun(world: World, client: Client) -> None:
+    client.send(fetch(max_wait_ms=500), 12)
+    client.send(create("new"), 5)
+    client.hang_up()
+    world.advance(600)
+    assert "new" not in world.plane.cache.topics
 
 
 def test_a_parked_fetch_is_answered_by_an_append_on_another_connection(world: World, client: Client) -> None:
@@ -118,7 +187,7 @@ def test_answers_behind_one_that_waits_count_as_unsent_bytes(
     client.send(fetch(max_wait_ms=1000), 12)
     answered = 0
     while not client.channel.full and answered < 50:
-        client.send(MetadataRequest(topics=None), 9)
+        client.send(fetch(max_wait_ms=0), 12)
         answered += 1
     assert answered < 20
     world.advance(1021)

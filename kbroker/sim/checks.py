@@ -24,6 +24,7 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kbroker.core import Unbegun
 from kbroker.sim.catalogue import Catalogue
 from kbroker.sim.commits import GroupHistory
 from protocol.records.batch import BatchHeader, check, scan
@@ -352,7 +353,10 @@ class Checks:
     def _park(self, machine: Machine, request: Request) -> None:
         waiting = request.waiting
         now_ms = self.world.now_ms
-        deadline_ms = now_ms + LATER_LIMIT_MS if waiting is None else max(waiting.deadline_ms, now_ms)
+        if waiting is None or isinstance(waiting, Unbegun):
+            deadline_ms = now_ms + LATER_LIMIT_MS
+        else:
+            deadline_ms = max(waiting.deadline_ms, now_ms)
         assert machine.core is not None
         self._parked += 1
         heappush(self._due, (deadline_ms, self._parked, request, machine.core, machine))
