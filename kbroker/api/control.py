@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.broker.control_requests import ControlRequest, leader_states
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
@@ -24,8 +25,6 @@ from protocol.messages.control import (
 
 if TYPE_CHECKING:
     from kbroker.api.call import Call, Result
-
-LAST_SECURITY_PROTOCOL = 3  # SASL_SSL
 
 
 def control(request: ControlRequest, call: Call) -> Result:
@@ -49,7 +48,7 @@ def _check(request: ControlRequest) -> None:
     elif isinstance(request, UpdateMetadataRequest):
         for broker in request.live_brokers:
             for endpoint in broker.endpoints:
-                if not 0 <= endpoint.security_protocol <= LAST_SECURITY_PROTOCOL:
+                if not 0 <= endpoint.security_protocol < len(SECURITY_PROTOCOLS):
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"security protocol {endpoint.security_protocol}")
 
 

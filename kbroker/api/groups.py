@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, topic_on_demand
+from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.coordinator import Caller
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.group_offsets import (

@@ -18,9 +18,9 @@ from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.api.verification import verify
 from kbroker.broker.facts import Joint
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
+from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import topic_results
 from protocol.errors import ErrorCode, KafkaError

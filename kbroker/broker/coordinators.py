@@ -10,9 +10,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.groups import GroupCoordinator, group_shards
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.replica.facts import RoleChanged
 from kbroker.txn import TransactionCoordinator, transaction_shards
 

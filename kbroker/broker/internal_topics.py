@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.controller.admin import FROM_BROKER, NewTopic
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 
 
 def topic_on_demand(name: str, config: BrokerConfig) -> NewTopic:

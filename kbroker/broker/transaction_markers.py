@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.config.limits import MARKER_RETRY_MS
 from kbroker.log import Origin
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer

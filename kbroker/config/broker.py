@@ -51,7 +51,7 @@ NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 ALWAYS_V2 = "v2 batches are written whatever it says, as Apache Kafka 3.9 does"
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVELS = Check("1 to 9, or -1 for zlib's choice", lambda level: level == -1 or 1 <= level <= 9)
 VERSIONS = matching(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a Kafka version such as 3.9")

@@ -23,7 +23,8 @@ NO_CONTROLLER = -1
 LEADER_DURING_DELETE = -2
 """The leader that UpdateMetadata names for a partition that is being deleted."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})  # of Apache 3.9
+CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})  # of Apache 3.9
 
 
 class TopicKey(NamedTuple):

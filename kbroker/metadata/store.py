@@ -27,6 +27,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.ports import Stat
 
 CLUSTER_ID = "/cluster/id"
@@ -48,7 +49,6 @@ PERSISTENT = (
 )  # fmt: skip
 """What every broker makes at its start where it is missing."""
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1

@@ -37,7 +37,8 @@ class LeaderState(NamedTuple):
 class Partition:
     """A partition of which this broker holds a replica. It is its own key in the purgatory.
 
-    log: None while its directory is offline. leader_state: what the controller last said.
+    log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
+    partition_epoch: as the controller last said.
     """
 
     __slots__ = (

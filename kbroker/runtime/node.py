@@ -26,6 +26,7 @@ from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
 from kbroker.broker.facts import BrokerConfigChanged, FactQueue
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.directory import DirectoryRefusedError, stored_identity
@@ -46,7 +47,6 @@ log = logging.getLogger("kbroker")
 
 STORE_FILE = "metadata.db"
 STORE_RETRY_S = 1.0  # after a failure to write it
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
 MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request brought it, and something around it
@@ -226,7 +226,7 @@ class Node:
         self.endpoints = tuple(
             Endpoint(
                 listener.name,
-                SECURITY_PROTOCOLS[listener.protocol],
+                SECURITY_PROTOCOLS.index(listener.protocol),
                 listener.host or socket.gethostname(),
                 listener.port or self.ports[listener.name],
             )
