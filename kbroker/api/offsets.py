@@ -17,10 +17,11 @@ DeleteRecords answers a partition as often as it is named.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.api.routes import Route
-from kbroker.log.times import first_at_or_after, segment_starts, with_max_timestamp
+from kbroker.broker.facts import Touched
+from kbroker.log.times import TimeScan, TimeSearch, segment_starts
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -38,7 +39,12 @@ from protocol.messages.offsets import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Call
+    from collections.abc import Hashable, Sequence
+
+    from kbroker.api.call import Call, Result
+    from kbroker.broker.jobs import Job
+    from kbroker.log.log import Log
+    from kbroker.log.times import Found
     from kbroker.replica import Partition
     from protocol.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
 
@@ -53,14 +59,16 @@ SINCE = {
 }  # the version in which each got its meaning
 NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
+SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that needs longer is as good as gone
 READ_UNCOMMITTED = 0
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    """One offset, with its timestamp, for each partition asked about."""
+def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
+    """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read."""
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
+    searches: list[_Search] = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
@@ -74,13 +82,17 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse
                 if call.version == 0:
                     answers.append(_segment_starts(partition, asked, call))
                 else:
-                    answers.append(_offset(partition, asked, request.isolation_level, call))
+                    answers.append(_offset(partition, asked, request.isolation_level, call, searches))
             except KafkaError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
                 )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    if not searches:
+        return response
+    delayed = DelayedListOffsets(response, searches, call)
+    return delayed.answer(call.now_ms) or delayed
 
 
 def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Call) -> ListOffsetsPartitionResponse:
@@ -103,33 +115,119 @@ def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Cal
 
 
 def _offset(
-    partition: Partition, asked: ListOffsetsPartition, isolation: int, call: Call
+    partition: Partition, asked: ListOffsetsPartition, isolation: int, call: Call, searches: list[_Search]
 ) -> ListOffsetsPartitionResponse:
+    """The answer, or one that the search that is added to `searches` will complete."""
     partition.check_epoch(asked.current_leader_epoch)
     end_offset = partition.readable_end(isolation)
     log = partition.log
     assert log is not None, partition
-    offset, timestamp = UNKNOWN, UNKNOWN
+    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0)
     if asked.timestamp == LATEST:
-        offset = end_offset
+        answer.offset = end_offset
+        if call.version >= EPOCHS_SINCE:
+            answer.leader_epoch = partition.leader_epoch  # of the leader that says so, not of a record
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        offset = log.log_start_offset
+        answer.offset = log.log_start_offset
+        if call.version >= EPOCHS_SINCE:
+            answer.leader_epoch = _epoch_at(partition, log, answer.offset)
     elif asked.timestamp == MAX_TIMESTAMP or asked.timestamp >= 0:
-        try:
-            found = with_max_timestamp(log) if asked.timestamp < 0 else first_at_or_after(log, asked.timestamp)
-        except OSError as error:
-            raise call.broker.replicas.storage_error(partition, error) from error
+        search = TimeSearch(log, asked.timestamp if asked.timestamp >= 0 else None)
+        searches.append(_Search(partition, search, isolation, answer, with_epoch=call.version >= EPOCHS_SINCE))
+    return answer
+
+
+def _epoch_at(partition: Partition, log: Log, offset: int) -> int:
+    return partition.leader_epoch if offset == log.log_end_offset else log.epochs.epoch_at(offset)
+
+
+class _Search(NamedTuple):
+    """A partition whose answer depends on records that have to be read."""
+
+    partition: Partition
+    search: TimeSearch
+    isolation: int
+    answer: ListOffsetsPartitionResponse
+    with_epoch: bool
+
+    def conclude(self, found: Found | None) -> None:
+        """What was read is the answer, if a consumer may see it. Raises: KafkaError."""
+        end_offset = self.partition.readable_end(self.isolation)
+        log = self.partition.log
+        assert log is not None, self.partition
         if found is not None and found.offset < end_offset:
-            offset, timestamp = found.offset, found.timestamp
-    if call.version < EPOCHS_SINCE or offset < 0:
-        epoch = UNKNOWN
-    elif asked.timestamp == LATEST or offset == log.log_end_offset:
-        epoch = partition.leader_epoch  # of the leader that says so, not of a record
-    else:
-        epoch = log.epochs.epoch_at(offset)
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, error_code=0, offset=offset, timestamp=timestamp, leader_epoch=epoch
-    )
+            self.answer.offset, self.answer.timestamp = found
+            if self.with_epoch:
+                self.answer.leader_epoch = _epoch_at(self.partition, log, found.offset)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """It cannot be known."""
+        self.answer.error_code = code
+
+
+class DelayedListOffsets:
+    """A ListOffsets that waits until records have been read, by jobs that it owns."""
+
+    __slots__ = ("_broker", "_open", "_response", "deadline_ms")
+
+    def __init__(self, response: ListOffsetsResponse, searches: Sequence[_Search], call: Call) -> None:
+        self.deadline_ms = call.now_ms + SEARCH_PATIENCE_MS
+        self._broker = call.broker
+        self._response = response
+        self._open: dict[Job, _Search] = {}
+        for search in searches:
+            self._go_on(search)
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """Itself: touched when the last job has ended."""
+        return [self]
+
+    def answer(self, now_ms: int) -> ListOffsetsResponse | None:
+        """Once everything is read."""
+        return None if self._open else self._response
+
+    def expired(self, now_ms: int) -> ListOffsetsResponse:
+        """With REQUEST_TIMED_OUT for what is not read yet."""
+        for search in self._open.values():
+            search.refuse(ErrorCode.REQUEST_TIMED_OUT)
+        self._open.clear()
+        return self._response
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """A stretch has been read."""
+        search = self._open.pop(job, None)
+        if search is None:  # too late
+            return
+        assert isinstance(job, TimeScan), job
+        if error is not None:
+            search.refuse(self._broker.replicas.storage_error(search.partition, error).code)
+        elif job.error is not None:
+            search.refuse(job.error.code)
+        elif job.found is None:
+            self._go_on(search)
+        else:
+            self._conclude(search, job.found)
+        if not self._open:
+            self._broker.tell(Touched([self]))
+
+    def _go_on(self, search: _Search) -> None:
+        try:
+            scan = search.search.next_scan()
+        except OSError as error:
+            search.refuse(self._broker.replicas.storage_error(search.partition, error).code)
+            return
+        if scan is None:
+            self._conclude(search, None)
+        else:
+            self._open[scan] = search
+            self._broker.give(scan, self)
+
+    def _conclude(self, search: _Search, found: Found | None) -> None:
+        try:
+            search.conclude(found)
+        except KafkaError as error:  # it is led by another broker now
+            search.refuse(error.code)
 
 
 def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:

@@ -1,7 +1,7 @@
 """Offsets by time: the first record at or after a timestamp, and the record with the largest one.
 
 Called by ListOffsets. A time index leads to a batch, the batch's header tells whether to open it, and only one batch
-is read record by record. Waits for the disk where the log is cold.
+is read record by record. What is read is read by a job (`TimeScan`), since the log may be cold.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.log.scan import headers
+from protocol.errors import KafkaError
 from protocol.records import legacy
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
 from protocol.records.content import record_times
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kbroker.log.log import Log
     from kbroker.log.segment import Segment
+    from kbroker.ports import File
 
 
 class Found(NamedTuple):
@@ -27,25 +29,84 @@ class Found(NamedTuple):
     timestamp: int
 
 
-def first_at_or_after(log: Log, timestamp: int) -> Found | None:
-    """The first record with a timestamp not below `timestamp`, None if all are older. Raises: KafkaError, OSError."""
-    for segment in log.segments:
-        if segment.largest_timestamp >= timestamp:
-            position = segment.position_for_timestamp(timestamp, log.log_start_offset)
-            found = _first(log, segment, position, lambda each: each >= timestamp)
-            if found is not None:
-                return found
-    return None
+class TimeSearch:
+    """A look for a record by time: it says which stretch of which file to read next, and reads nothing itself.
 
+    In most logs one stretch is enough. Between two the log may go on, lose segments or be cut back.
+    """
 
-def with_max_timestamp(log: Log) -> Found | None:
-    """The first record with the largest timestamp of all, None in a log without timestamps. Raises as above."""
-    latest = max(log.segments, key=lambda segment: segment.max_timestamp)  # the first of several
-    largest = latest.max_timestamp
-    if largest == NO_TIMESTAMP:
+    __slots__ = ("_log", "_tried", "_wanted_ms")
+
+    def __init__(self, log: Log, timestamp: int | None) -> None:
+        """timestamp: the first record that is not older is wanted; None: the first one with the largest of all."""
+        self._log = log
+        self._wanted_ms = timestamp
+        self._tried = -1  # base offset of the last segment that was looked into
+
+    def next_scan(self) -> TimeScan | None:
+        """What to read now; None: there is no such record. Raises: OSError."""
+        return self._for_largest() if self._wanted_ms is None else self._for_first(self._wanted_ms)
+
+    def _for_first(self, timestamp: int) -> TimeScan | None:
+        for segment in self._log.segments:
+            if segment.base_offset > self._tried and segment.largest_timestamp >= timestamp:
+                return self._scan(segment, timestamp, lambda each: each >= timestamp)
         return None
-    position = latest.position_for_timestamp(largest, log.log_start_offset)
-    return _first(log, latest, position, lambda each: each == largest)
+
+    def _for_largest(self) -> TimeScan | None:
+        latest = max(self._log.segments, key=lambda segment: segment.max_timestamp)  # the first of several
+        largest = latest.max_timestamp
+        if largest == NO_TIMESTAMP or self._tried >= 0:
+            return None
+        return self._scan(latest, largest, lambda each: each == largest)
+
+    def _scan(self, segment: Segment, timestamp: int, wanted: Callable[[int], bool]) -> TimeScan:
+        start_offset = self._log.log_start_offset
+        self._tried = segment.base_offset
+        position = segment.position_for_timestamp(timestamp, start_offset)
+        return TimeScan(segment.file, position, segment.size, start_offset, wanted)
+
+
+class TimeScan:
+    """A job: read a stretch of a file for the first record whose timestamp is wanted.
+
+    found: it, once it has run, or None. error: what was wrong with a batch.
+    """
+
+    __slots__ = ("_end", "_file", "_position", "_start_offset", "_wanted", "error", "found")
+
+    def __init__(self, file: File, position: int, end: int, start_offset: int, wanted: Callable[[int], bool]) -> None:
+        """wanted: holds for a batch's largest timestamp if for any record of it. start_offset: of the log."""
+        self.found: Found | None = None
+        self.error: KafkaError | None = None
+        self._file = file
+        self._position = position
+        self._end = end
+        self._start_offset = start_offset
+        self._wanted = wanted
+
+    def run(self) -> None:
+        """Raises: OSError."""
+        try:
+            self.found = self._first()
+        except KafkaError as error:
+            self.error = error
+
+    def _first(self) -> Found | None:
+        for position, header in headers(self._file, self._position, self._end):
+            if self._wanted(header[8]) and header[0] + header[6] >= self._start_offset:
+                found = self._first_in_batch(position, header)
+                if found is not None:
+                    return found
+        return None
+
+    def _first_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
+        data = memoryview(self._file.read(position, header[1] + LENGTH_OVERHEAD))
+        times = record_times(data, 0, header) if header[3] == MAGIC else _legacy_times(data)
+        for offset, timestamp in times:
+            if offset >= self._start_offset and self._wanted(timestamp):
+                return Found(offset, timestamp)
+        return None
 
 
 def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
@@ -64,27 +125,6 @@ def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
     if log.active.size and (timestamp is None or wall_ms <= timestamp):
         starts.append(log.log_end_offset)
     return sorted(starts, reverse=True)
-
-
-def _first(log: Log, segment: Segment, position: int, wanted: Callable[[int], bool]) -> Found | None:
-    """The first record from a position on whose timestamp is wanted. wanted: holds for the batch if for any record."""
-    for at, header in headers(segment.file, position, segment.size):
-        if wanted(header[8]) and header[0] + header[6] >= log.log_start_offset:
-            found = _first_in_batch(log, segment, at, header, wanted)
-            if found is not None:
-                return found
-    return None
-
-
-def _first_in_batch(
-    log: Log, segment: Segment, position: int, header: HeaderTuple, wanted: Callable[[int], bool]
-) -> Found | None:
-    data = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
-    times = record_times(data, 0, header) if header[3] == MAGIC else _legacy_times(data)
-    for offset, timestamp in times:
-        if offset >= log.log_start_offset and wanted(timestamp):
-            return Found(offset, timestamp)
-    return None
 
 
 def _legacy_times(data: memoryview) -> Iterator[tuple[int, int]]:

@@ -8,11 +8,23 @@ import pytest
 
 from kbroker.log import LogConfig, OpenFiles, Origin, RecoveryProgress, open_log
 from kbroker.log.errors import NewerFormatError
-from kbroker.log.times import Found, first_at_or_after, with_max_timestamp
+from kbroker.log.times import Found
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from protocol.records import Record, legacy
-from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, flush, marker, new_disk, open_at
+from tests.log.worlds import (
+    FOLDER,
+    NOW,
+    all_offsets,
+    batch,
+    fetch,
+    first_at_or_after,
+    flush,
+    marker,
+    new_disk,
+    open_at,
+    with_max_timestamp,
+)
 
 SMALL = LogConfig(segment_bytes=320, index_interval_bytes=100)
 

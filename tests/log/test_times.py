@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log.times import Found, first_at_or_after, with_max_timestamp
+from kbroker.log.times import Found
+from tests.log.worlds import first_at_or_after, with_max_timestamp
 from tests.requests import batch, produce
 from tests.world import World
 

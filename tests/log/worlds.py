@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from kbroker.log import Log, LogConfig, OpenFiles, open_log
+from kbroker.log.times import Found, TimeSearch
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
@@ -196,3 +197,21 @@ def all_offsets(log: Log) -> list[int]:
         assert header is not None
         offset = header[0] + header[6] + 1
     return found
+
+
+def first_at_or_after(log: Log, timestamp: int) -> Found | None:
+    """The first record that is not older, read at once."""
+    return _read(TimeSearch(log, timestamp))
+
+
+def with_max_timestamp(log: Log) -> Found | None:
+    """The first record with the largest timestamp, read at once."""
+    return _read(TimeSearch(log, None))
+
+
+def _read(search: TimeSearch) -> Found | None:
+    while (scan := search.next_scan()) is not None:
+        scan.run()
+        if scan.found is not None:
+            return scan.found
+    return None
