@@ -248,6 +248,8 @@ def change_settings(told: Told) -> None:
                 told.ask(setting(kind, name, key, value), 1)
     for operation, value in ((SET, None), (DELETE, "5"), (APPEND, "5")):
         told.ask(setting(TOPIC, "t", "retention.ms", value, operation), 1)
+    eventually(lambda: shows(told, BROKER, "", "cleanup.policy") == [3])  # Apache's broker hears of it by and by
+    eventually(lambda: shows(told, TOPIC, "t", "retention.ms") == [5])
     for kind, name, keys in (
         (TOPIC, "t", ["retention.ms", "segment.ms", "flush.ms", "segment.jitter.ms", "min.insync.replicas"]),
         (BROKER, "1", ["no.such.key", "sasl.kerberos.min.time.before.relogin", "remote.fetch.max.wait.ms"]),
@@ -256,6 +258,13 @@ def change_settings(told: Told) -> None:
         for key in keys:
             wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
             told.ask(DescribeConfigsRequest(resources=[wanted], include_synonyms=True), 4)
+
+
+def shows(told: Told, kind: int, name: str, key: str) -> list[int]:
+    """Where a setting comes from, if it is there."""
+    wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+    answer = told.ask_aside(DescribeConfigsRequest(resources=[wanted]), 4)
+    return [each.config_source for each in answer.results[0].configs]
 
 
 def live_in_a_group(told: Told) -> None:
