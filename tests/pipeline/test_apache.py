@@ -34,7 +34,7 @@ def _fill(address: str) -> None:
         cluster.create("v0", 2, {**KEEP, "message.format.version": "0.9.0"})
         cluster.create("v1", 2, {**KEEP, "message.format.version": "0.10.2"})
         cluster.create("transactions", 2, KEEP)
-        soon = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "200", "max.compaction.lag.ms": "200"}
+        soon = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "1000", "segment.bytes": "1048576"}
         cluster.create("compacted", 1, {"cleanup.policy": "compact", **soon})
     for codec in (None, "gzip", "snappy", "lz4"):
         producer = KafkaProducer(bootstrap_servers=address, compression_type=codec, enable_idempotence=False)
@@ -67,10 +67,16 @@ def _compacted(address: str) -> None:
     for generation in range(3):
         for number in range(500):
             value = None if number % 50 == 0 else b"%d-%d" % (generation, number)
-            producer.send("compacted", value, b"key-%d" % (number % 100))
+            producer.send("compacted", value, b"key-%d" % (number * number % 100))
         producer.flush()
-        threading.Event().wait(0.3)  # past segment.ms: the next record opens a segment, and this one can be compacted
+        threading.Event().wait(1.1)  # past segment.ms: the next record opens a segment, and this one can be compacted
     producer.close()
+
+
+def _is_cleaned(apache: ZooKeeperBroker) -> bool:
+    """Whether the cleaner has been through a part of the topic."""
+    checkpoint = apache.log_dirs[0] / "cleaner-offset-checkpoint"
+    return checkpoint.exists() and "compacted 0 1000" in checkpoint.read_text()
 
 
 def _gaps(spark: Any, source: Source, topic: str) -> int:
@@ -83,7 +89,8 @@ def test_all_of_it_is_mirrored_archived_and_replayed_without_a_difference(
 ) -> None:
     there = Source(apache.address)
     names = {topic: topic for topic in TOPICS}
-    eventually(lambda: _gaps(spark, there, "compacted") > 0, within_s=60)  # the cleaner has been there
+    eventually(lambda: _is_cleaned(apache), within_s=60)
+    assert _gaps(spark, there, "compacted") > 0
     with Cluster(there.settings) as cluster:
         frozen = cluster.ends(TOPICS)
     assert sum(end.end - end.start for end in frozen.values()) > 2000

@@ -1,21 +1,14 @@
-"""`kbroker pipeline NAME` as a user types it; and once on a standalone Spark cluster, a master and two workers."""
+"""`kbroker pipeline NAME` as a user types it."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-import pyspark
 
 from compat_tests import environments
 from compat_tests.apache import free_port
-from compat_tests.waiting import eventually
 from kbroker.pipeline import jars
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
@@ -49,60 +42,6 @@ def test_an_audit_that_cannot_look_is_one_line_and_exit_code_2(tmp_path: Path) -
     done = pipeline("audit", "--left", str(tmp_path), "--right", nobody, "--topics", "t", "--master", "local[1]")
     assert done.returncode == 2
     assert done.stderr == f"kbroker: file:{tmp_path} is no archive: it has no _manifest folder\n"
-
-
-@contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """A master and two workers; the master's URL."""
-    home = Path(pyspark.__file__).parent
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    base = [str(home / "bin" / "spark-class")]
-    ui = ["--webui-port", "0"]
-    worker = [
-        *base,
-        "org.apache.spark.deploy.worker.Worker",
-        master,
-        "-c",
-        "1",
-        "-m",
-        "600m",
-        "--host",
-        "127.0.0.1",
-        *ui,
-    ]
-    commands = [[*base, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), *ui]]
-    commands += [[*worker, "--work-dir", str(folder / f"work{number}")] for number in range(2)]
-    variables = {**os.environ, "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)}
-    with ExitStack() as stack:
-        logs = []
-        for number, command in enumerate(commands):
-            log = folder / f"daemon{number}.log"
-            out = stack.enter_context(log.open("wb"))
-            process = subprocess.Popen(command, stdout=out, stderr=out, env=variables)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            logs.append(log)
-            if number == 0:
-                eventually(lambda: "Starting Spark master" in log.read_text(errors="replace"), 60)  # noqa: B023
-        eventually(lambda: len(re.findall("Registering worker", logs[0].read_text(errors="replace"))) == 2, 90)
-        yield master
-
-
-def test_the_same_command_runs_on_a_cluster(source: Source, cluster: Cluster, topic: str, tmp_path: Path) -> None:
-    fill(cluster, topic, [records(300), records(200, 2)])
-    executors = ["--conf", "spark.executor.memory=500m", "--conf", "spark.driver.host=127.0.0.1"]
-    bootstrap = ["--bootstrap", source.bootstrap]
-    folder = str(tmp_path / "archive")
-    with standalone(tmp_path) as master:
-        on = ["--master", master, *executors]
-        said = [
-            pipeline("archive", *bootstrap, "--topics", topic, "--to", folder, "--until", "now", *on),
-            pipeline("replay", *bootstrap, "--from", folder, "--topic", f"{topic}={topic}-copy", *on),
-            pipeline("audit", "--left", folder, "--right", source.bootstrap, "--topics", f"{topic}={topic}-copy", *on),
-        ]
-    assert [(done.returncode, done.stderr) for done in said] == [(0, "")] * 3
-    assert "equal yes, records_left 500, records_right 500" in said[2].stdout
 
 
 def test_without_spark_a_broker_installs_and_the_command_says_what_to_do() -> None:
