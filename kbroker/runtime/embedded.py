@@ -96,7 +96,7 @@ class EmbeddedStore:
         """Close the file, and leave the session to the next opening, as a process does that is killed."""
         self._is_up = False
         self._post = lambda _: None
-        self._file.close()
+        self._file.abandon()
 
 
 def _lost(operations: Sequence[Operation]) -> tuple[Outcome, ...]:

@@ -11,34 +11,57 @@ beyond their numbers, and posts nothing.
 | | `version`, `children_version` INTEGER | how often its data was set, its children changed |
 | | `sequence` INTEGER | number of its next sequential child |
 | | `ephemeral` INTEGER | 1: of a session, gone at the next opening |
-| `counter` | `name` TEXT, `value` INTEGER | `zxid`: last transaction; `session`: last session; `layout`: 1 |
+| | `checksum` INTEGER | CRC-32C of all that |
+| `counter` | `name` TEXT, `value` INTEGER | `zxid`: last transaction; `session`: last session; `layout`: 2 |
+| | | `open_zxid`, `open_session`: those two as SQLite's log was last moved into the file; -1: closed in order |
+| | | `total`: sum of all nodes' checksums and of that of the other counters |
 
 Ephemeral nodes are written down, too, so that opening after a crash deletes them as ZooKeeper would when the session
 ends, and their parents count on. The file belongs to one process at a time (SQLite's lock); a second one gets an
 OSError that says so.
+
+A changed bit is never taken for metadata: nodes are under checksums, and a row that is gone is missed in their sum.
+SQLite notices damage to its own pages, and `wal.py` to its log. A file that was not closed and has no log, and in which
+nothing has happened since the log was last moved into it, has lost what was in there: it would be a tree of days ago.
+What is damaged is refused, in one line (DamagedError).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.metadata.tree import NOBODY, Node, Tree
+from kbroker.metadata.tree import NOBODY, Node, Tree, split
+from kbroker.runtime.wal import has_lost_transactions
+from protocol.records import crc32c
 
 if TYPE_CHECKING:
     import sqlite3  # imported late at run time: a broker on ZooKeeper never needs it
 
-LAYOUT = 1
+LAYOUT = 2
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS node (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL,
-    version INTEGER NOT NULL, children_version INTEGER NOT NULL, sequence INTEGER NOT NULL, ephemeral INTEGER NOT NULL
+    version INTEGER NOT NULL, children_version INTEGER NOT NULL, sequence INTEGER NOT NULL, ephemeral INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
-_PUT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_TYPES = (str, bytes, int, int, int, int, int, int, int)
+_PUT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _COUNT = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
+_COUNTED = ("zxid", "session", "layout", "open_zxid", "open_session")
+_CLOSED = (-1, -1)
+_WRAP = 1 << 62  # what SQLite's integers hold, and some to spare
+_SAVES_IN_LOG = 500  # before SQLite's log is moved into the file; the first save is moved at once
+
+_Row = tuple[str, bytes, int, int, int, int, int, int, int]
+
+
+class DamagedError(OSError):
+    """The file does not hold what was written to it."""
 
 
 class TreeFile:
@@ -47,65 +70,188 @@ class TreeFile:
     def __init__(self, path: str) -> None:
         """Open the file, made if missing, and end the sessions of earlier lives; that is not written yet.
 
-        Raises: OSError if the file cannot be opened, is taken by another process, or is not ours.
+        Raises: OSError if the file cannot be opened, is taken by another process, is not ours, or (DamagedError) is not
+        as it was left.
         """
         self._path = path
+        had_log = _check_log(path)
         self._file = _open(path)
-        self.session = self._counter("session")
-        self.tree = Tree(self._counter("zxid"))
-        self.tree.restore(self._nodes())
+        self._checksums: dict[str, int] = {}  # of the rows that are written
+        self._sum = 0  # of these
+        self._saves = 0
+        self._opened = _CLOSED
+        try:
+            self._load(had_log)
+        except BaseException:
+            self._file.close()
+            raise
         for earlier in {node.session for node in self.tree.nodes.values()} - {NOBODY}:
             self.tree.end_session(earlier)
+
+    def _load(self, had_log: bool) -> None:
+        with _as_os_error(self._path):
+            counters: dict[str, int] = dict(self._file.execute("SELECT name, value FROM counter"))
+            rows: list[_Row] = self._file.execute("SELECT * FROM node").fetchall()
+        if not counters and not rows:  # just made
+            counters = _counters(0, 0, _CLOSED)
+        else:
+            self._check(counters, rows, had_log)
+        self.session = counters["session"]
+        self.tree = Tree(counters["zxid"])
+        self.tree.restore((row[0], self._node(row)) for row in rows)
+        if counters["layout"] == LAYOUT:
+            self._checksums = {row[0]: row[-1] for row in rows}
+            self._sum = sum(self._checksums.values())
+        else:  # there were no checksums: they are written with the first change
+            self.tree.touched.update(row[0] for row in rows)
+
+    def _check(self, counters: Mapping[str, int], rows: Sequence[_Row], had_log: bool) -> None:
+        layout = counters.get("layout")
+        if isinstance(layout, int) and layout > LAYOUT:
+            raise OSError(f"{self._path}: written by a newer version of this broker (layout {layout}, not {LAYOUT})")
+        fault = fault_of_rows(counters, rows)
+        at = (counters.get("zxid"), counters.get("session"))
+        if not fault and not had_log and at == (counters.get("open_zxid"), counters.get("open_session")):
+            fault = "it was not closed in order, and its log, the -wal file, is gone"
+        if fault:
+            raise damaged(self._path, fault)
+
+    def _node(self, row: _Row) -> Node:
+        _, data, czxid, mzxid, version, children_version, sequence, ephemeral, *_ = row
+        node = Node(data, czxid, self.session if ephemeral else NOBODY)
+        node.mzxid, node.version, node.children_version, node.sequence = mzxid, version, children_version, sequence
+        return node
 
     def save(self, session: int) -> None:
         """Write down every touched node, in one transaction: one fsync. session: the last one.
 
         Raises: OSError; then the nodes count as touched still.
         """
-        nodes, touched = self.tree.nodes, self.tree.touched
+        nodes, touched, before = self.tree.nodes, self.tree.touched, self._checksums
+        rows = [_row(path, nodes[path]) for path in touched if path in nodes]
+        gone = [path for path in touched if path not in nodes]
+        moved = sum(row[-1] for row in rows) - sum(before.get(path, 0) for path in touched)
+        moves_log = self._saves % _SAVES_IN_LOG == 0
+        opened = (self.tree.zxid, session) if moves_log else self._opened
+        counters = _counters(self.tree.zxid, session, opened)
         with _as_os_error(self._path), self._file:
-            self._file.executemany(_PUT, [_row(path, nodes[path]) for path in touched if path in nodes])
-            gone = [(path,) for path in touched if path not in nodes]
-            self._file.executemany("DELETE FROM node WHERE path = ?", gone)
-            self._file.executemany(_COUNT, [("zxid", self.tree.zxid), ("session", session), ("layout", LAYOUT)])
+            self._file.executemany(_PUT, rows)
+            self._file.executemany("DELETE FROM node WHERE path = ?", [(path,) for path in gone])
+            self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum + moved, counters))])
+        self._sum += moved
+        before.update((row[0], row[-1]) for row in rows)
+        for path in gone:
+            before.pop(path, None)
         touched.clear()
+        self.session, self._opened = session, opened
+        if moves_log:
+            with _as_os_error(self._path):
+                self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._saves += 1
 
     def close(self) -> None:
-        """Give the file back; nothing more is written."""
+        """Give the file back, complete in itself; nothing more is written."""
+        import sqlite3
+
+        counters = _counters(self.tree.zxid, self.session, _CLOSED)
+        if self._saves and not self.tree.touched:
+            with suppress(sqlite3.Error), self._file:
+                self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
         self._file.close()
 
-    def _counter(self, name: str) -> int:
-        row = self._file.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
-        return int(row[0]) if row else 0
-
-    def _nodes(self) -> Iterator[tuple[str, Node]]:
-        columns = "path, data, czxid, mzxid, version, children_version, sequence, ephemeral"
-        for path, data, czxid, *rest in self._file.execute(f"SELECT {columns} FROM node"):
-            ephemeral = rest[-1]
-            node = Node(bytes(data), czxid, self.session if ephemeral else NOBODY)
-            node.mzxid, node.version, node.children_version, node.sequence = rest[:-1]
-            yield path, node
+    def abandon(self) -> None:
+        """Give the file back without a word, as a process does that is killed."""
+        self._file.close()
 
 
-def _row(path: str, node: Node) -> tuple[str, bytes, int, int, int, int, int, int]:
+def damaged(path: str, fault: str) -> DamagedError:
+    """The refusal of a file, with the way out."""
+    folder = path.rpartition("/")[0] or "/"
+    return DamagedError(f"{path}: is damaged ({fault}); kbroker metadata rebuild {folder} makes it anew")
+
+
+def fault_of_rows(counters: Mapping[str, int], rows: Sequence[_Row]) -> str:
+    """What is wrong with the file's content, or empty."""
+    layout = counters.get("layout")
+    if not {"zxid", "session", "layout"} <= counters.keys() or not all(
+        isinstance(each, int) for each in counters.values()
+    ):
+        return "a counter is gone"
+    for row in rows:
+        if any(not isinstance(value, kind) for value, kind in zip(row, _TYPES, strict=False)):
+            return f"a row of {row[0]!r} makes no sense"
+        if layout == LAYOUT and not is_whole(row):
+            return f"the checksum of {row[0]} does not match"
+    paths = {"/", *(row[0] for row in rows)}
+    orphan = next((path for path in paths if path != "/" and not (path[:1] == "/" and split(path)[0] in paths)), None)
+    if orphan is not None:
+        return f"the node above {orphan} is gone"
+    if layout == LAYOUT and counters.get("total") != _total(sum(row[-1] for row in rows), counters):
+        return "nodes or counters are not those that were written"
+    return ""
+
+
+def is_whole(row: _Row) -> bool:
+    """Whether a row of the table of nodes is as it was written."""
+    return len(row) == len(_TYPES) and _checksum(row[:-1]) == row[-1]
+
+
+def _counters(zxid: int, session: int, opened: tuple[int, int]) -> dict[str, int]:
+    return dict(zip(_COUNTED, (zxid, session, LAYOUT, *opened), strict=True))
+
+
+def _total(checksums: int, counters: Mapping[str, int]) -> int:
+    """What stands for all nodes and the counters, so that one that is gone is missed."""
+    return (checksums + _checksum([counters.get(name) for name in _COUNTED])) % _WRAP
+
+
+def _checksum(values: Sequence[object]) -> int:
+    return crc32c(repr(list(values)).encode())
+
+
+def _row(path: str, node: Node) -> _Row:
     ephemeral = int(node.session != NOBODY)
-    versions = (node.version, node.children_version, node.sequence)
-    return (path, node.data, node.czxid, node.mzxid, *versions, ephemeral)
+    row = (
+        path, node.data, node.czxid, node.mzxid, node.version, node.children_version, node.sequence, ephemeral
+    )  # fmt: skip
+    return (*row, _checksum(row))
+
+
+def _check_log(path: str) -> bool:
+    """Whether there is a log of SQLite's beside the file. Raises: OSError, if it is not whole."""
+    try:
+        with open(path + "-wal", "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return False
+    if has_lost_transactions(content):
+        raise damaged(path, "its log, the -wal file, has lost transactions")
+    return True
 
 
 def _open(path: str) -> sqlite3.Connection:
+    """Raises: OSError."""
     import sqlite3
 
     with _as_os_error(path):
         # Of several threads only one uses it at a time: whoever owns the store sees to that.
         file = sqlite3.connect(path, timeout=0, check_same_thread=False)
-        file.execute("PRAGMA locking_mode = EXCLUSIVE")
-        file.execute("PRAGMA journal_mode = WAL")  # one fsync a transaction; with the exclusive lock, no shared memory
-        file.execute("PRAGMA synchronous = FULL")
-        file.executescript(_TABLES)
-        found = file.execute("SELECT value FROM counter WHERE name = 'layout'").fetchone()
-        if found and found[0] != LAYOUT:
-            raise OSError(f"{path}: written by a version of this broker with another layout ({found[0]}, not {LAYOUT})")
+        try:
+            file.execute("PRAGMA locking_mode = EXCLUSIVE")
+            file.execute(
+                "PRAGMA journal_mode = WAL"
+            )  # one fsync a transaction; with the exclusive lock, no shared memory
+            file.execute("PRAGMA synchronous = FULL")
+            file.executescript(_TABLES)
+            if len(file.execute("SELECT * FROM node LIMIT 0").description) < len(_TYPES):  # layout 1
+                file.execute("ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+            (sound,) = file.execute("PRAGMA quick_check(1)").fetchone()
+            if sound != "ok":
+                raise damaged(path, " ".join(sound.split()))
+            file.execute("PRAGMA wal_autocheckpoint = 0")  # `save` does it, and says so in the file
+        except BaseException:
+            file.close()
+            raise
     return file
 
 
@@ -121,5 +267,12 @@ class _as_os_error:  # noqa: N801 - reads as a statement
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         import sqlite3
 
+        number = 0
+        if isinstance(error, UnicodeError):  # of a column's name
+            raise damaged(self._path, str(error)) from error
+        if isinstance(error, sqlite3.Error):  # one without a number is Python's, of a path that is no UTF-8
+            number = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        if number in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise damaged(self._path, str(error)) from error
         if isinstance(error, sqlite3.Error):
             raise OSError(f"{self._path}: {error}") from error

@@ -54,9 +54,9 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_file_of_another_layout_is_refused(tmp_path: Path) -> None:
     ask(tmp_path / "m.db")[0].close()
     with sqlite3.connect(tmp_path / "m.db") as file:
-        file.execute("UPDATE counter SET value = 2 WHERE name = 'layout'")
+        file.execute("UPDATE counter SET value = 3 WHERE name = 'layout'")
     file.close()
-    with pytest.raises(OSError, match="another layout"):
+    with pytest.raises(OSError, match=r"newer version .* \(layout 3, not 2\)"):
         EmbeddedStore(str(tmp_path / "m.db"), lambda event: None)
 
 

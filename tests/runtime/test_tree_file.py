@@ -1,0 +1,187 @@
+"""The file of metadata: nothing that changed at rest is taken for what was written."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from kbroker.ports import Create, Delete, SetData
+from kbroker.runtime.tree_file import DamagedError, TreeFile
+
+NOBODY = 0
+
+
+def change(file: TreeFile, *operations: Create | SetData | Delete) -> None:
+    for operation in operations:
+        assert file.tree.apply(operation, NOBODY).fault is None
+    file.save(1)
+
+
+def filled(path: Path, topics: int = 40) -> TreeFile:
+    """A file with some nodes, each in a transaction of its own; open."""
+    file = TreeFile(str(path))
+    file.save(1)
+    change(file, Create("/brokers"), Create("/brokers/topics"))
+    for number in range(topics):
+        change(file, Create(f"/brokers/topics/topic-{number}", b'{"partitions":{"0":[1]}}' * 5))
+    change(file, SetData("/brokers/topics/topic-3", b"other"), Delete("/brokers/topics/topic-4"))
+    return file
+
+
+def killed(path: Path, to: Path) -> Path:
+    """The files as they are now, elsewhere: what a kill leaves."""
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
+    return to
+
+
+def nodes(path: Path) -> dict[str, bytes]:
+    file = TreeFile(str(path))
+    found = {name: node.data for name, node in file.tree.nodes.items()}
+    file.abandon()
+    return found
+
+
+def refusal(path: Path, *allowed: dict[str, bytes]) -> str:
+    """Why the file is not opened; empty if it is, and then it holds one of what it may hold."""
+    try:
+        found = nodes(path)
+    except OSError as error:
+        return str(error)
+    assert found in allowed
+    return ""
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_changed_bit_is_refused_in_one_line_or_harmless(tmp_path: Path) -> None:
+    whole, copy = tmp_path / "whole.db", tmp_path / "metadata.db"
+    filled(whole).close()
+    expected, chance = nodes(whole), random.Random(7)
+    refused = 0
+    for _ in range(200):
+        shutil.copy(whole, copy)
+        bit = chance.randrange(8 * copy.stat().st_size)
+        flip(copy, bit)
+        said = refusal(copy, expected)
+        assert said == "" or (said.startswith(f"{copy}: ") and "\n" not in said), bit
+        refused += bool(said)
+        for left in tmp_path.glob("metadata.db*"):
+            left.unlink()
+    assert refused > 50
+
+
+def test_a_changed_bit_in_the_log_loses_nothing_but_the_last_transaction(tmp_path: Path) -> None:
+    whole, copy = tmp_path / "whole.db", tmp_path / "metadata.db"
+    file = filled(whole)
+    before = {name: node.data for name, node in file.tree.nodes.items()}
+    change(file, SetData("/brokers/topics/topic-7", b"last"))
+    after = {name: node.data for name, node in file.tree.nodes.items()}
+    chance = random.Random(7)
+    refused = 0
+    for _ in range(60):
+        killed(whole, copy)
+        log = tmp_path / "metadata.db-wal"
+        flip(log, chance.randrange(8 * log.stat().st_size))
+        refused += bool(refusal(copy, before, after))
+        for left in tmp_path.glob("metadata.db*"):
+            left.unlink()
+    file.close()
+    assert refused > 30
+
+
+def test_what_a_kill_left_is_opened(tmp_path: Path) -> None:
+    file = filled(tmp_path / "whole.db")
+    copy = killed(tmp_path / "whole.db", tmp_path / "metadata.db")
+    assert nodes(copy) == {name: node.data for name, node in file.tree.nodes.items()}
+    file.close()
+
+
+def test_a_log_that_a_power_cut_tore_is_opened_without_its_end(tmp_path: Path) -> None:
+    file = filled(tmp_path / "whole.db")
+    before = {name: node.data for name, node in file.tree.nodes.items()}
+    size = (tmp_path / "whole.db-wal").stat().st_size
+    change(file, Create("/torn", bytes(10_000)))
+    for end in (size, size + 1, size + 5000):
+        copy = killed(tmp_path / "whole.db", tmp_path / "metadata.db")
+        with open(f"{copy}-wal", "r+b") as log:
+            log.truncate(end)
+        assert nodes(copy) == before
+        copy.unlink()
+    file.close()
+
+
+def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
+    file = filled(tmp_path / "whole.db")
+    shutil.copy(tmp_path / "whole.db", tmp_path / "metadata.db")
+    file.close()
+    with pytest.raises(DamagedError, match="its log, the -wal file, is gone"):
+        TreeFile(str(tmp_path / "metadata.db"))
+
+
+def test_a_log_that_is_gone_is_missed_long_after_the_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.runtime.tree_file._SAVES_IN_LOG", 20)
+    file = filled(tmp_path / "whole.db")
+    change(file, SetData("/brokers/topics/topic-3", b"last"))
+    shutil.copy(tmp_path / "whole.db", tmp_path / "metadata.db")
+    file.close()
+    with pytest.raises(DamagedError, match="is gone"):
+        TreeFile(str(tmp_path / "metadata.db"))
+
+
+def test_a_file_that_somebody_looked_at_after_a_kill_is_opened(tmp_path: Path) -> None:
+    file = filled(tmp_path / "whole.db")
+    copy = killed(tmp_path / "whole.db", tmp_path / "metadata.db")
+    file.close()
+    with sqlite3.connect(copy) as looked_at:
+        assert looked_at.execute("SELECT COUNT(*) FROM node").fetchone()[0] > 40
+    looked_at.close()  # it takes the log away
+    assert not Path(f"{copy}-wal").exists()
+    assert len(nodes(copy)) > 40
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        ("DELETE FROM node WHERE path = '/brokers/topics/topic-9'", "are not those that were written"),
+        ("DELETE FROM node WHERE path = '/brokers/topics'", "the node above /brokers/topics/topic-"),
+        ("UPDATE node SET data = x'00' WHERE path = '/brokers'", "the checksum of /brokers does not match"),
+        ("UPDATE node SET version = version + 1 WHERE path = '/brokers'", "the checksum of /brokers does not match"),
+        ("UPDATE node SET data = 'text' WHERE path = '/brokers'", "a row of '/brokers' makes no sense"),
+        ("UPDATE counter SET value = value + 1 WHERE name = 'zxid'", "are not those that were written"),
+        ("DELETE FROM counter WHERE name = 'session'", "a counter is gone"),
+        ("DELETE FROM counter WHERE name = 'total'", "are not those that were written"),
+    ],
+)
+def test_what_was_changed_by_another_hand_is_refused(tmp_path: Path, statement: str, fault: str) -> None:
+    path = tmp_path / "metadata.db"
+    filled(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute(statement)
+    file.close()
+    with pytest.raises(DamagedError, match=fault) as caught:
+        TreeFile(str(path))
+    assert str(caught.value).endswith(f"; kbroker metadata rebuild {tmp_path} makes it anew")
+
+
+def test_a_file_without_checksums_gets_them(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    filled(path).close()
+    before = nodes(path)
+    with sqlite3.connect(path) as file:
+        file.execute("ALTER TABLE node DROP COLUMN checksum")
+        file.execute("DELETE FROM counter WHERE name NOT IN ('zxid', 'session')")
+        file.execute("INSERT INTO counter VALUES ('layout', 1)")
+    file.close()
+    again = TreeFile(str(path))
+    change(again, Create("/more"))
+    again.close()
+    assert nodes(path) == {**before, "/more": b""}
