@@ -55,6 +55,7 @@ _COUNT = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
 _COUNTED = ("zxid", "session", "layout", "open_zxid", "open_session")
 _CLOSED = (-1, -1)
 _WRAP = 1 << 62  # what SQLite's integers hold, and some to spare
+_FAULT_LENGTH = 200  # SQLite quotes whole statements
 _SAVES_IN_LOG = 500  # before SQLite's log is moved into the file; the first save is moved at once
 
 _Row = tuple[str, bytes, int, int, int, int, int, int, int]
@@ -167,6 +168,8 @@ class TreeFile:
 def damaged(path: str, fault: str) -> DamagedError:
     """The refusal of a file, with the way out."""
     folder = path.rpartition("/")[0] or "/"
+    fault = "".join(each if each.isprintable() else " " for each in fault)  # it may quote what it found
+    fault = " ".join(fault.split())[:_FAULT_LENGTH]
     return DamagedError(f"{path}: is damaged ({fault}); kbroker metadata rebuild {folder} makes it anew")
 
 
@@ -247,7 +250,7 @@ def _open(path: str) -> sqlite3.Connection:
                 file.execute("ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
             (sound,) = file.execute("PRAGMA quick_check(1)").fetchone()
             if sound != "ok":
-                raise damaged(path, " ".join(sound.split()))
+                raise damaged(path, sound)
             file.execute("PRAGMA wal_autocheckpoint = 0")  # `save` does it, and says so in the file
         except BaseException:
             file.close()
@@ -275,4 +278,4 @@ class _as_os_error:  # noqa: N801 - reads as a statement
         if number in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(self._path, str(error)) from error
         if isinstance(error, sqlite3.Error):
-            raise OSError(f"{self._path}: {error}") from error
+            raise OSError(f"{self._path}: {' '.join(str(error).split())[:_FAULT_LENGTH]}") from error
