@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": ("kbroker.cli.produce:produce", "Write records from standard input or files to a topic."),
     "consume": ("kbroker.cli.consume:consume", "Print the records of topics, and follow them."),
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
+    "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or make it anew."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
     "pipeline": ("kbroker.cli.pipeline:pipeline", "Archive, replay, mirror, audit and profile topics on Spark."),
 }

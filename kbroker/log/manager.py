@@ -206,6 +206,8 @@ class LogManager:
                     raise name_too_long(f"{directory.path}/{name}") from None
                 self._fail(directory, error)
                 continue
+            if not is_new:
+                self.notices.append(f"{log.folder.path}: was not there, though its topic was: made anew, empty")
             self._logs[partition] = log
             directory.partitions += 1
             self._offline.discard(partition)
@@ -271,7 +273,10 @@ class LogManager:
             log = logs.get(partition)
             if log is not None:
                 directory = self.directory_of(log.folder.path)
+                old = log.folder.path
                 removal = self._rename_away(partition, log, state)
+                if state == "stray":
+                    self.notices.append(f"{old}: belongs to no topic that there is: now {log.folder.path}")
                 del logs[partition]
                 if state == "delete":
                     self._delete_later(directory, removal, now_ms)

@@ -42,10 +42,12 @@ from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
+from kbroker.runtime.store_file import StoreMissingError, find_store
+from kbroker.runtime.tree_file import DamagedError
 
 log = logging.getLogger("kbroker")
 
-STORE_FILE = "metadata.db"
+MOST_NAMED = 5  # partitions in one line
 STORE_RETRY_S = 1.0  # after a failure to write it
 FIRST_NODE_ID = 1
 CLUSTER_ID_BYTES = 16
@@ -126,6 +128,7 @@ class Node:
     def open(self) -> None:
         """Load the logs, take the ports, begin to join the cluster. Raises: StartupError; then nothing is held."""
         configs = Configs(self.layers)
+        self._store_path = self._find_store()
         facts = self._facts = FactQueue()
         self._logs = self._load_logs(facts, configs)
         self._pool = DiskPool(self._loop)
@@ -154,6 +157,19 @@ class Node:
         self._is_open = True
         for name, listening in self._sockets.items():
             self.server.accept_from(name, listening, control=name == self.listeners.control_plane)
+
+    def _unclaimed(self) -> list[str]:
+        """A line for each log directory that holds partitions of no topic that there is."""
+        topics = self.core.broker.plane.cache.topics
+        lines = []
+        for directory, logs in self._logs.by_directory():
+            found = [str(each) for each in logs if each.topic not in topics]
+            if found:
+                shown = ", ".join(sorted(found)[:MOST_NAMED]) + (", ..." if len(found) > MOST_NAMED else "")
+                lines.append(
+                    f"{directory.path}: partitions of no topic that there is, left alone ({len(found)}): {shown}"
+                )
+        return lines
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
@@ -208,6 +224,15 @@ class Node:
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None
 
+    def _find_store(self) -> str:
+        """Where its own metadata is. Raises: StartupError if it is not where it should be."""
+        if self._host.open_store is not embedded_store:
+            return ""  # brokers of a test share theirs
+        try:
+            return find_store(self._host.disk, self.paths)
+        except StoreMissingError as error:
+            raise StartupError(str(error)) from None
+
     def _bind(self) -> None:
         """Take the ports. Connections made from now on wait until the broker is ready. Raises: StartupError."""
         for listener in self.listeners.bound:
@@ -248,9 +273,9 @@ class Node:
             loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
 
         try:
-            self._store = host.open_store(
-                f"{self.paths[0]}/{STORE_FILE}", post, lambda again: loop.call_later(STORE_RETRY_S, again)
-            )
+            self._store = host.open_store(self._store_path, post, lambda again: loop.call_later(STORE_RETRY_S, again))
+        except DamagedError as error:
+            raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None
         except OSError as error:
             raise StartupError(str(error)) from None
         self._peers = SocketPeers(

@@ -28,8 +28,10 @@ What is damaged is refused, in one line (DamagedError).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kbroker.metadata.tree import NOBODY, Node, Tree, split
@@ -165,12 +167,43 @@ class TreeFile:
         self._file.close()
 
 
+def whole_nodes(path: str) -> dict[str, bytes]:
+    """What can still be read of a file that may be damaged: nodes whose checksums are right, by path.
+
+    The file is not touched: a copy is read. Raises: OSError if it cannot be copied; {} if there is none.
+    """
+    import sqlite3
+
+    found: dict[str, bytes] = {}
+    with copied(path) as copy, suppress(sqlite3.Error):
+        file = sqlite3.connect(copy)
+        file.text_factory = lambda text: text.decode(errors="replace")
+        try:
+            for row in file.execute("SELECT * FROM node"):
+                had_no_checksum = len(row) == len(_TYPES) - 1 and all(map(isinstance, row, _TYPES))
+                if had_no_checksum or is_whole(row):
+                    found[row[0]] = row[1]
+        finally:
+            file.close()
+    return found
+
+
+@contextmanager
+def copied(path: str) -> Iterator[str]:
+    """A copy of a file and its log, to be opened as one likes. Raises: OSError."""
+    with tempfile.TemporaryDirectory(prefix="kbroker-metadata-") as folder:
+        copy = f"{folder}/copy.db"
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path + suffix, copy + suffix)
+        yield copy
+
+
 def damaged(path: str, fault: str) -> DamagedError:
-    """The refusal of a file, with the way out."""
-    folder = path.rpartition("/")[0] or "/"
-    fault = "".join(each if each.isprintable() else " " for each in fault)  # it may quote what it found
+    """The refusal of a file. fault: may quote what it found."""
+    fault = "".join(each if each.isprintable() else " " for each in fault)
     fault = " ".join(fault.split())[:_FAULT_LENGTH]
-    return DamagedError(f"{path}: is damaged ({fault}); kbroker metadata rebuild {folder} makes it anew")
+    return DamagedError(f"{path}: is damaged: {fault}")
 
 
 def fault_of_rows(counters: Mapping[str, int], rows: Sequence[_Row]) -> str:

@@ -167,9 +167,8 @@ def test_what_was_changed_by_another_hand_is_refused(tmp_path: Path, statement: 
     with sqlite3.connect(path) as file:
         file.execute(statement)
     file.close()
-    with pytest.raises(DamagedError, match=fault) as caught:
+    with pytest.raises(DamagedError, match=fault):
         TreeFile(str(path))
-    assert str(caught.value).endswith(f"; kbroker metadata rebuild {tmp_path} makes it anew")
 
 
 def test_a_file_without_checksums_gets_them(tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""Metadata that is gone, damaged or another broker's: refused in one line, found missing, and made anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.runtime.check_metadata import check
+from kbroker.runtime.clock import SystemClock, SystemRandom
+from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.rebuild import Rebuilt, rebuild
+from kbroker.runtime.store_file import StoreMissingError, find_store
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.handshake import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.e2e.world import World
+from tests.log.directories import fill, open_directory
+from tests.processes import BrokerProcess
+
+META = "version=1\nnode.id=1\ncluster.id=some-cluster\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log directory with one of everything in it, and no metadata."""
+    fill(SystemDisk(), str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def refusal(*folders: Path) -> str:
+    """Why a broker would not start on these; empty if it would."""
+    try:
+        find_store(SystemDisk(), [str(folder) for folder in folders])
+    except StoreMissingError as error:
+        return str(error)
+    return ""
+
+
+def rebuilt(*folders: Path) -> Rebuilt:
+    return rebuild(SystemDisk(), SystemClock(), SystemRandom(), [str(folder) for folder in folders])
+
+
+def faults(*folders: Path) -> list[str]:
+    return list(check(SystemDisk(), [str(folder) for folder in folders]))
+
+
+# ---- finding it
+
+
+def test_new_directories_get_it_in_the_first(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    paths = [f"{tmp_path}/{name}" for name in ("a", "b", "missing")]
+    assert find_store(SystemDisk(), paths) == f"{tmp_path}/a/metadata.db"
+
+
+def test_it_is_found_wherever_it_is(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "metadata.db").write_bytes(b"something")
+    assert find_store(SystemDisk(), [f"{tmp_path}/a", f"{tmp_path}/b"]) == f"{tmp_path}/b/metadata.db"
+
+
+def test_two_of_them_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metadata.db").write_bytes(b"something")
+    assert refusal(tmp_path / "a", tmp_path / "b") == (
+        f"{tmp_path}/a and {tmp_path}/b both have a metadata.db: move away the one that is not in use"
+    )
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_partitions_without_it_are_refused_with_the_way_back(folder: Path, content: bytes | None) -> None:
+    if content is not None:
+        (folder / "metadata.db").write_bytes(content)
+    said = "holds 8 partitions, and no log directory has a metadata.db, which says whose they are"
+    assert refusal(folder) == f"{folder}: {said}; put it back, or kbroker metadata rebuild {folder} makes it anew"
+
+
+def test_its_log_alone_counts_as_content(folder: Path) -> None:
+    (folder / "metadata.db").write_bytes(b"")
+    (folder / "metadata.db-wal").write_bytes(b"not moved yet")
+    assert refusal(folder) == ""
+
+
+@pytest.mark.parametrize(
+    ("meta", "log", "signs"),
+    [
+        (META, False, "meta.properties version 1"),
+        (None, True, "__cluster_metadata-0"),
+        (META, True, "meta.properties version 1, __cluster_metadata-0"),
+    ],
+)
+def test_a_directory_of_apache_in_kraft_mode_is_recognised(
+    tmp_path: Path, meta: str | None, log: bool, signs: str
+) -> None:
+    if meta is not None:
+        (tmp_path / "meta.properties").write_text(meta)
+    if log:
+        (tmp_path / "__cluster_metadata-0").mkdir()
+    way = f"kbroker metadata rebuild {tmp_path} takes it over"
+    assert refusal(tmp_path) == f"{tmp_path}: is of Apache Kafka in KRaft mode ({signs}); {way}"
+
+
+# ---- making it anew
+
+
+def test_topics_ids_and_partitions_come_back(folder: Path) -> None:
+    made = rebuilt(folder)
+    assert (made.path, made.topics, made.partitions, made.kept) == (f"{folder}/metadata.db", 8, 8, "")
+    assert faults(folder) == []
+
+
+def test_a_topic_without_an_id_gets_one(folder: Path) -> None:
+    (folder / "empty-0" / "partition.metadata").unlink()
+    rebuilt(folder)
+    assert (folder / "empty-0" / "partition.metadata").read_text().startswith("version: 0\ntopic_id: ")
+    assert faults(folder) == []
+
+
+def test_a_partition_between_others_that_is_gone_is_told(folder: Path) -> None:
+    (folder / "empty-0").rename(folder / "empty-2")
+    made = rebuilt(folder)
+    assert "empty: there is no folder of partition 0, 1: the next start makes it, empty" in made.lines
+    assert faults(folder) == [f"{folder}/metadata.db: partition {index} of empty has no folder" for index in (0, 1)]
+
+
+def test_a_partition_of_another_topic_of_that_name_is_left_out(folder: Path) -> None:
+    (folder / "codec-none-0").rename(folder / "empty-1")
+    other = (folder / "empty-1" / "partition.metadata").read_text().replace("AQ", "BQ")
+    (folder / "empty-1" / "partition.metadata").write_text(other)
+    made = rebuilt(folder)
+    assert f"{folder}/empty-1: has another topic id than the rest of empty: left out" in made.lines
+
+
+def test_a_directory_in_use_is_left_alone(folder: Path) -> None:
+    manager = open_directory(SystemDisk(), str(folder))
+    with pytest.raises(Exception, match="is in use by another broker"):
+        rebuilt(folder)
+    manager.close()
+    assert not (folder / "metadata.db").exists()
+
+
+def test_a_directory_of_kraft_is_taken_over(folder: Path) -> None:
+    (folder / "meta.properties").write_text(META)
+    (folder / "__cluster_metadata-0").mkdir()
+    rebuilt(folder)
+    assert (refusal(folder), faults(folder)) == ("", [])
+
+
+# ---- checking it
+
+
+def test_folders_and_topics_that_do_not_match_are_named(folder: Path) -> None:
+    rebuilt(folder)
+    (folder / "empty-0").rename(folder / "other-0")
+    assert faults(folder) == [
+        f"{folder}/other-0: no topic in {folder}/metadata.db has this partition",
+        f"{folder}/metadata.db: partition 0 of empty has no folder",
+    ]
+
+
+def test_a_folder_of_another_topic_of_that_name_is_named(folder: Path) -> None:
+    rebuilt(folder)
+    text = (folder / "empty-0" / "partition.metadata").read_text()
+    (folder / "empty-0" / "partition.metadata").write_text(text.replace("AQ", "BQ"))
+    assert faults(folder) == [f"{folder}/empty-0: is of another topic of that name"]
+
+
+def test_damage_is_named_with_the_files_own_path(folder: Path) -> None:
+    rebuilt(folder)
+    (folder / "metadata.db").write_bytes(b"no database at all" * 100)
+    assert faults(folder) == [f"{folder}/metadata.db: is damaged: file is not a database"]
+
+
+def test_checking_changes_nothing(folder: Path) -> None:
+    rebuilt(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    faults(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """`kbroker ...`: exit code, what it prints, what it complains of."""
+    done = subprocess.run([sys.executable, "-m", "kbroker.cli", *words], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_the_commands_say_what_they_found_and_did(folder: Path) -> None:
+    missing = run("metadata", "check", str(folder))
+    made = run("metadata", "rebuild", str(folder))
+    found = run("metadata", "check", str(folder))
+    again = run("metadata", "rebuild", str(folder))
+    assert (missing[0], "makes it anew" in missing[1]) == (1, True)
+    assert made[:2] == (0, f"{folder}/metadata.db: made anew with 8 topics, 8 partitions\n")
+    assert found == (0, f"{folder}: nothing wrong\n", "")
+    assert again[1].endswith("8 partitions; the old one is metadata.db.old now\n")
+    assert run("metadata", "check", f"{folder}/nowhere")[0] == 2
+
+
+# ---- a broker
+
+
+@pytest.mark.slow
+def test_a_broker_without_its_metadata_refuses_to_start_and_after_the_rebuild_has_everything(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(tmp_path) as broker:
+        here = World(broker.port)
+        topic = here.filled()
+        member = here.member()
+    (data / "metadata.db").unlink()
+    refused = BrokerProcess(tmp_path)
+    assert refused.wait() == 1
+    assert f"kbroker metadata rebuild {data} makes it anew" in broker.log
+    assert run("metadata", "rebuild", str(data))[0] == 0
+    with BrokerProcess(tmp_path) as broker:
+        again = World(broker.port)
+        assert again.produce(topic, b"more").base_offset == 3
+        assert again.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]), 12).topics[0].topic_id == (
+            topic.id
+        )
+        again.until(
+            FindCoordinatorRequest(coordinator_keys=[member.group]),
+            4,
+            lambda found: not found.coordinators[0].error_code,
+        )
+    assert "Traceback" not in broker.log
+
+
+@pytest.mark.slow
+def test_partitions_that_are_gone_or_nobodys_are_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(tmp_path) as broker:
+        topic = World(broker.port).filled()
+    (data / f"{topic.name}-0").rename(data / "nobodys-0")
+    with BrokerProcess(tmp_path) as broker:
+        World(broker.port).until(ApiVersionsRequest(), 0, lambda answer: not answer.error_code)
+    assert f"{data}/{topic.name}-0: was not there, though its topic was: made anew, empty" in broker.log
+    assert f"{data}: partitions of no topic that there is, left alone (1): nobodys-0" in broker.log
