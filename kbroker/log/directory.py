@@ -32,6 +32,7 @@ from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
 from kbroker.log.names import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
@@ -412,6 +413,7 @@ class _Loader:
         trusted_too_far = False
         start_offsets = self._checkpoint(LOG_START_OFFSETS, changed)
         high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
+        cleaned = self._checkpoint(CLEANER_OFFSETS, changed)
         for done, (name, folder) in enumerate(folders):
             partition = folder.topic_partition
             try:
@@ -425,6 +427,7 @@ class _Loader:
                     clean=clean,
                     recovery_point=trusted.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
+                    cleaned_to=cleaned.get(partition, 0),
                     progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
                     notices=self._found.notices,
                 )
@@ -436,7 +439,7 @@ class _Loader:
             if self._progress is not None:
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
         if clean and self._segments != checksum_of(self._found.logs):
-            self._found.notices.extend(lines_of(self._found.logs.values()))
+            self._found.notices.extend(lines_of(self._found.logs, cleaned))
         if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
             self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
         return self._found._replace(was_clean=clean)

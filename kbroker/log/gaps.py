@@ -7,7 +7,7 @@ does; but the files are kept, under a name that says what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from kbroker.log.folder import Folder, free_name
@@ -19,14 +19,17 @@ from protocol.errors import KafkaError
 from protocol.records import crc32c
 
 
-def gaps(segments: Sequence[Segment]) -> Iterator[str]:
+def gaps(segments: Sequence[Segment], cleaned_to: int) -> Iterator[str]:
     """A line for each segment that does not begin where the one before ends: reads a little of each.
 
-    Of a compacted log this says nothing: gaps are what compaction leaves. Raises OSError.
+    Of a compacted log this says nothing: gaps are what compaction leaves. cleaned_to: nor does it below this offset, to
+    which a log was compacted once, whatever its settings are now, or are known to be yet. Raises OSError.
     """
     for before, segment in pairwise(segments):
         if segment.config.compact:
             return
+        if segment.base_offset <= cleaned_to:
+            continue
         try:
             end = before.end()[0]
         except KafkaError:
@@ -68,7 +71,7 @@ def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
     return lines
 
 
-def lines_of(logs: Iterable[Log]) -> Iterator[str]:
-    """A line for each gap in these logs. Raises OSError."""
-    for log in logs:
-        yield from gaps(log.segments)
+def lines_of(logs: Mapping[TopicPartition, Log], cleaned: Mapping[TopicPartition, int]) -> Iterator[str]:
+    """A line for each gap in these logs. cleaned: to which offset they were compacted. Raises OSError."""
+    for partition, log in logs.items():
+        yield from gaps(log.segments, cleaned.get(partition, 0))

@@ -58,14 +58,15 @@ def open_log(
     clean: bool,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    cleaned_to: int = 0,
     progress: Callable[[RecoveryProgress], None] | None = None,
     notices: list[str] | None = None,
 ) -> Log:
     """The log in an existing folder, which may be empty.
 
-    clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset: from the checkpoints, 0
-    where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean stop makes it
-    read. notices: gets a line for everything that was not as it should be: path, position, what was done about it.
+    clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset, cleaned_to: from the
+    checkpoints, 0 where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean
+    stop makes it read. notices: gets a line for everything that was not as it should be: path, position, what was done.
     If the log's recovery point is below the one given, the caller makes its checkpoint durable before anything is
     appended: the next recovery trusts it. Raises OSError; NewerFormatError for a file that a newer broker has written.
     """
@@ -79,7 +80,7 @@ def open_log(
     if clean and segments and not _ends_well(segments[-1], notices):
         clean, recovery_point = False, segments[-1].base_offset
     if segments and not clean:
-        recovery = _Recovery(config, segments, epochs, producers, snapshots, notices)
+        recovery = _Recovery(config, segments, epochs, producers, snapshots, notices, cleaned_to)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
     _mend_aborted(segments, notices)
     log_end_offset = segments[-1].end()[0] if segments else -1
@@ -316,8 +317,10 @@ class _Recovery:
         producers: Producers,
         snapshots: Snapshots,
         notices: list[str],
+        cleaned_to: int,
     ) -> None:
         self._config = config
+        self._cleaned_to = cleaned_to
         self._notices = notices
         self._segments = segments
         self._epochs = epochs
@@ -341,7 +344,7 @@ class _Recovery:
         self._trusted = recovery_point
         if first > 0 and start == recovery_point:
             segments[first - 1].finish_again()  # its batches are durable, what its roll did to its indices may not be
-        self._notices.extend(gaps(segments[: first + 1]))
+        self._notices.extend(gaps(segments[: first + 1], self._cleaned_to))
         self._epochs.truncate_from_end(start)
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(-1, start)
@@ -364,9 +367,12 @@ class _Recovery:
     def _is_behind_hole(self, at: int, first: int) -> bool:
         """Whether batches before this segment were lost, so that it must go as well.
 
-        A compacted log may begin a segment with a gap: only its own broker can tell, and only before the crash.
+        A compacted log may begin a segment with a gap: only its own broker can tell, and only before the crash. That it
+        is one, settings say, which may not be known yet, or the checkpoint of how far it was cleaned.
         """
-        return at > first and not self._config.compact and self._segments[at].base_offset > self._next_offset
+        base_offset = self._segments[at].base_offset
+        may_be_cleaned = self._config.compact or base_offset <= self._cleaned_to
+        return at > first and not may_be_cleaned and base_offset > self._next_offset
 
     def _recover(self, segment: Segment) -> bool:
         """Read a segment, make its indices anew, cut it where it stops making sense; whether it was whole."""

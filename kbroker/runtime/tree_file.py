@@ -28,8 +28,6 @@ What is damaged is refused, in one line (DamagedError).
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -191,6 +189,9 @@ def whole_nodes(path: str) -> dict[str, bytes]:
 @contextmanager
 def copied(path: str) -> Iterator[str]:
     """A copy of a file and its log, to be opened as one likes. Raises: OSError."""
+    import shutil  # a broker that starts needs neither
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="kbroker-metadata-") as folder:
         copy = f"{folder}/copy.db"
         for suffix in ("", "-wal"):

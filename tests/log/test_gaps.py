@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.log import LogConfig
+from kbroker.log.checkpoints import format_offsets, replace_file
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from tests.log.managers import append, names, notices, start
@@ -123,6 +124,20 @@ def test_a_compacted_log_may_have_gaps() -> None:
     filled(disk, config).close()
     lose(disk, 2)
     assert notices(restarted(disk, config)) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("cleaned_to", "expected"), [(3, [0, 1, 3, 4]), (2, [0, 1])])
+def test_where_a_log_was_compacted_once_it_may_have_gaps(clean: bool, cleaned_to: int, expected: list[int]) -> None:
+    disk = SimDisk()
+    manager = filled(disk)
+    if clean:
+        manager.close()
+    replace_file(disk, "/a", "cleaner-offset-checkpoint", format_offsets({("t", 0): cleaned_to}).encode())
+    lose(disk, 2)
+    manager = restarted(disk)
+    assert offsets(manager) == ([0, 1, 3, 4] if clean else expected)
+    assert (manager.notices == []) == (cleaned_to == 3)
 
 
 def test_nothing_is_read_for_it_after_a_clean_stop() -> None:
