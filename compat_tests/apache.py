@@ -270,7 +270,7 @@ class KraftBroker(_Broker):
         """Give the directories a cluster id, if they are new. Raises NotReadyError."""
         if not (self.log_dirs[0] / "meta.properties").exists():
             cluster_id = format_uuid(uuid.uuid4().bytes)
-            arguments = ["format", "-t", cluster_id, "-c", str(self.settings_file)]
+            arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(self.settings_file)]
             done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
             if done.returncode:
                 raise NotReadyError(f"formatting failed: {done.stdout}{done.stderr}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from kbroker.runtime.files import SystemDisk
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 from tests.log.directories import CODECS, fill, open_directory, run_jobs
+from tests.processes import BrokerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -195,6 +197,39 @@ def test_apaches_broker_and_our_log_take_turns_on_one_directory(tmp_path: Path) 
             assert "Recovering" not in broker.output
     done = ours("verify-log", "--quiet", str(broker.log_dirs[0]))
     assert done.stdout.endswith("nothing wrong\n"), done.stdout
+
+
+def test_our_broker_takes_a_kraft_directory_over(apache_directory: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(apache_directory, data)
+    refused = BrokerProcess(tmp_path)
+    assert refused.wait() == 1
+    signs = "meta.properties version 1, __cluster_metadata-0"
+    assert f"is of Apache Kafka in KRaft mode ({signs}); kbroker metadata rebuild {data} takes it over" in refused.log
+    made = ours("metadata", "rebuild", str(data))
+    assert made.returncode == 0, made.stderr
+    with BrokerProcess(tmp_path) as broker:
+        address = f"127.0.0.1:{broker.port}"
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            topic = f"codec-{codec}"
+            files = ",".join(str(path) for path in sorted(data.glob(f"{topic}-*/*.log")))
+            written = ours("dump-log", "--files", files, "--print-data-log").stdout.count("\n| offset:")
+            consumer = KafkaConsumer(
+                bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=3000, group_id=None
+            )
+            consumer.assign([TopicPartition(topic, index) for index in (0, 1)])
+            assert (written > 0, sum(1 for _ in consumer)) == (True, written)
+            consumer.close()
+        _produce_to(address, "codec-none", 10)
+    assert "Traceback" not in broker.log
+    assert ours("metadata", "check", str(data)).stdout.endswith("nothing wrong\n")
+
+
+def _produce_to(address: str, topic: str, count: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=address)
+    for _ in range(count):
+        producer.send(topic, b"more").get(10)
+    producer.close()
 
 
 def _produce(address: str, numbers: range) -> None:

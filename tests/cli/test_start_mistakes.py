@@ -118,7 +118,10 @@ def test_log_directories_of_two_clusters(tmp_path: Path, capsys: pytest.CaptureF
 def test_metadata_that_is_no_database(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data.mkdir()
     (data / "metadata.db").write_bytes(b"rubbish " * 100)
-    assert said(capsys, log_dirs=str(data)) == f"{data}/metadata.db: file is not a database"
+    assert (
+        said(capsys, log_dirs=str(data))
+        == f"{data}/metadata.db: is damaged: file is not a database; kbroker metadata rebuild {data} makes it anew"
+    )
 
 
 def test_a_host_that_nobody_knows(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
