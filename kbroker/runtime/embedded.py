@@ -62,6 +62,11 @@ class EmbeddedStore:
             self._post(fired.event)
         self._post(StoreAnswer(token, outcomes))
 
+    def names_under(self, path: str) -> set[str]:
+        """Names of a node's children, for whoever opened the store; none if there is no such node."""
+        node = self._tree.nodes.get(path)
+        return set() if node is None else set(node.children)
+
     def _end_session(self) -> None:
         self._is_up = False
         self._tree.end_session(self._session)

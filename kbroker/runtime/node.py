@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ from kbroker.log.directory import DirectoryRefusedError, stored_identity
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.store import Endpoint
+from kbroker.metadata.store import TOPICS, Endpoint
 from kbroker.ports import Clock, Disk, MetadataStore, Post, Random
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import DiskPool
@@ -158,18 +158,14 @@ class Node:
         for name, listening in self._sockets.items():
             self.server.accept_from(name, listening, control=name == self.listeners.control_plane)
 
-    def _unclaimed(self) -> list[str]:
+    def _warn_of_unclaimed(self, topics: Collection[str]) -> None:
         """A line for each log directory that holds partitions of no topic that there is."""
-        topics = self.core.broker.plane.cache.topics
-        lines = []
         for directory, logs in self._logs.by_directory():
-            found = [str(each) for each in logs if each.topic not in topics]
+            found = sorted(str(each) for each in logs if each.topic not in topics)
             if found:
-                shown = ", ".join(sorted(found)[:MOST_NAMED]) + (", ..." if len(found) > MOST_NAMED else "")
-                lines.append(
-                    f"{directory.path}: partitions of no topic that there is, left alone ({len(found)}): {shown}"
-                )
-        return lines
+                shown = ", ".join(found[:MOST_NAMED]) + (", ..." if len(found) > MOST_NAMED else "")
+                place = f"{directory.path}: partitions of no topic that there is, left alone ({len(found)})"
+                log.warning("%s: %s", place, shown)
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
@@ -278,6 +274,8 @@ class Node:
             raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None
         except OSError as error:
             raise StartupError(str(error)) from None
+        if isinstance(self._store, EmbeddedStore):
+            self._warn_of_unclaimed(self._store.names_under(TOPICS))
         self._peers = SocketPeers(
             f"broker-{self.node_id}",
             loop,

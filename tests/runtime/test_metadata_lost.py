@@ -242,3 +242,14 @@ def test_partitions_that_are_gone_or_nobodys_are_told(tmp_path: Path) -> None:
         World(broker.port).until(ApiVersionsRequest(), 0, lambda answer: not answer.error_code)
     assert f"{data}/{topic.name}-0: was not there, though its topic was: made anew, empty" in broker.log
     assert f"{data}: partitions of no topic that there is, left alone (1): nobodys-0" in broker.log
+
+
+@pytest.mark.slow
+def test_of_partitions_that_have_a_topic_nothing_is_told_after_a_kill(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).await_start()
+    World(broker.port).filled()
+    broker.process.kill()
+    broker.wait()
+    with BrokerProcess(tmp_path) as again:
+        World(again.port).filled()
+    assert "WARNING" not in again.log
