@@ -207,7 +207,7 @@ class LogManager:
                 self._fail(directory, error)
                 continue
             if not is_new:
-                self.notices.append(f"{log.folder.path}: was not there, though its topic was: made anew, empty")
+                self._notice(f"{log.folder.path}: was not there, though its topic was: made anew, empty")
             self._logs[partition] = log
             directory.partitions += 1
             self._offline.discard(partition)
@@ -276,7 +276,7 @@ class LogManager:
                 old = log.folder.path
                 removal = self._rename_away(partition, log, state)
                 if state == "stray":
-                    self.notices.append(f"{old}: belongs to no topic that there is: now {log.folder.path}")
+                    self._notice(f"{old}: belongs to no topic that there is: now {log.folder.path}")
                 del logs[partition]
                 if state == "delete":
                     self._delete_later(directory, removal, now_ms)

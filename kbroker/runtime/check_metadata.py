@@ -64,7 +64,7 @@ def _compare(disk: Disk, paths: Sequence[str], store: str, topics: Mapping[str, 
                 yield f"{where}: no topic in {store} has this partition"
                 continue
             lines: list[str] = []
-            topic_id = read_topic_id(disk, where, lines)
+            topic_id = read_topic_id(disk, where, lines.append)
             yield from lines
             if None not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
                 yield f"{where}: is of another topic of that name"

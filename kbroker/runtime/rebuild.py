@@ -19,6 +19,7 @@ from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_partition_metadata, format_uuid, read_topic_id, replace_file
 from kbroker.log.directory import LoadProgress, stored_identity
+from kbroker.log.facts import Notice
 from kbroker.log.folder import free_name
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager, open_logs
@@ -72,13 +73,14 @@ def rebuild(
     identity = stored_identity(disk, paths)
     node_id = FIRST_NODE_ID if identity.node_id is None else identity.node_id
     cluster_id = identity.cluster_id or format_uuid(random.token(16))
-    logs = _open(disk, clock, random, paths, cluster_id, node_id, progress)
+    told: list[object] = []
+    logs = _open(disk, clock, random, paths, cluster_id, node_id, told.append, progress)
     try:
         home = next((path for path in paths if disk.stat(f"{path}/{STORE_FILE}") is not None), paths[0])
         path = f"{home}/{STORE_FILE}"
         salvaged = whole_nodes(path)
         kept = _put_aside(disk, home)
-        lines = [*logs.notices]
+        lines = [fact.text for fact in told if isinstance(fact, Notice)]
         topics = _topics(disk, random, logs, lines)
         nodes = dict(_nodes(node_id, cluster_id, logs, topics, salvaged))
         lost = [topic for topic in topics if config_path("topics", topic) not in nodes]
@@ -104,6 +106,7 @@ def _open(
     paths: Sequence[str],
     cluster_id: str,
     node_id: int,
+    tell: Callable[[object], None],
     progress: Callable[[LoadProgress], None] | None,
 ) -> LogManager:
     config = LogConfig()
@@ -118,6 +121,7 @@ def _open(
         config=ManagerConfig(),
         now_ms=clock.now_ms(),
         wall_ms=clock.wall_ms(),
+        tell=tell,
         progress=progress,
     )
 
@@ -140,7 +144,7 @@ def _topics(disk: Disk, random: Random, logs: LogManager, lines: list[str]) -> d
     ids: dict[TopicPartition, bytes | None] = {}
     for partition, log in sorted(logs.logs(), key=lambda each: each[0]):
         topics.setdefault(partition.topic, _Topic())[partition.partition] = log
-        ids[partition] = read_topic_id(disk, log.folder.path, lines)
+        ids[partition] = read_topic_id(disk, log.folder.path, lines.append)
     for name, topic in topics.items():
         known = [ids[TopicPartition(name, index)] for index in topic]
         topic.id = next((each for each in known if each is not None), None) or random.token(16)

@@ -137,7 +137,7 @@ def test_where_a_log_was_compacted_once_it_may_have_gaps(clean: bool, cleaned_to
     lose(disk, 2)
     manager = restarted(disk)
     assert offsets(manager) == ([0, 1, 3, 4] if clean else expected)
-    assert (manager.notices == []) == (cleaned_to == 3)
+    assert (notices(manager) == []) == (cleaned_to == 3)
 
 
 def test_nothing_is_read_for_it_after_a_clean_stop() -> None:
