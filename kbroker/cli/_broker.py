@@ -18,7 +18,7 @@ from kbroker import __version__
 if TYPE_CHECKING:
     from kbroker.config import Given
     from kbroker.runtime.loading import DirectoryLoad, Show
-    from kbroker.runtime.node import Node
+    from kbroker.runtime.node import MakeCore, Node
 
 log = logging.getLogger("kbroker")
 
@@ -27,12 +27,13 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class Start(NamedTuple):
-    """The arguments of `kbroker start`. properties: the path of a server.properties."""
+    """The arguments of `kbroker start`. properties, faults: the path of a server.properties, of a file of faults."""
 
     properties: str | None = None
     overrides: tuple[str, ...] = ()
     log_format: str = "text"
     log_level: str = "info"
+    faults: str | None = None
 
 
 def plain_start(words: Sequence[str]) -> Start | None:
@@ -71,7 +72,7 @@ def run_broker(start: Start) -> int:
     as_json = start.log_format == "json"
     set_up_logging(start.log_level, as_json=as_json)
     try:
-        return _run(_settings(start), began, as_json=as_json)
+        return _run(start, _settings(start), began)
     except ConfigError as error:
         return _cannot(error.lines, as_json=as_json)
     except OSError as error:
@@ -112,17 +113,36 @@ def _settings(start: Start) -> dict[str, Given]:
     return static
 
 
-def _run(static: dict[str, Given], began: float, *, as_json: bool) -> int:
+def _core(faults: str | None) -> MakeCore:
+    """What makes the core: the plain one, or one that errs as a file says. Raises: UsageError, OSError."""
+    if faults is None:
+        from kbroker.core import Core
+
+        return Core
+    from kbroker.faults import ScriptedCore
+    from kbroker.faults.file import read_faults
+
+    with open(faults, encoding="utf-8") as file:
+        script = read_faults(file.read(), faults)
+    log.warning("this broker errs on purpose, as %s says", faults)
+    return lambda broker, now_ms: ScriptedCore(broker, now_ms, script)
+
+
+def _run(start: Start, static: dict[str, Given], began: float) -> int:
+    from kbroker.faults.errors import UsageError
     from kbroker.runtime.main import run_process  # after the settings: a typo is told at once
     from kbroker.runtime.node import StartupError
+
+    as_json = start.log_format == "json"
 
     def started(node: Node) -> None:
         say = _summary_line if as_json else _summary
         print(say(node, time.monotonic() - began), flush=True)
 
     try:
-        return run_process(static, started, _bars() if sys.stderr.isatty() and not as_json else None)
-    except StartupError as error:
+        bars = _bars() if sys.stderr.isatty() and not as_json else None
+        return run_process(static, started, _core(start.faults), bars)
+    except (StartupError, UsageError) as error:
         return _cannot([str(error)], as_json=as_json)
 
 

@@ -14,10 +14,15 @@ from kbroker.cli._broker import LOG_FORMATS, LOG_LEVELS, Start, run_broker
 )
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default=LOG_FORMATS[0], show_default=True)
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
-def start(properties: str | None, overrides: tuple[str, ...], log_format: str, log_level: str) -> int:
+@click.option(
+    "--faults", type=click.Path(exists=True, dir_okay=False), help="What to do wrong on purpose, for tests of clients."
+)
+def start(
+    properties: str | None, overrides: tuple[str, ...], log_format: str, log_level: str, faults: str | None
+) -> int:
     """Run a broker until Ctrl-C or SIGTERM.
 
     PROPERTIES is a server.properties as Apache Kafka's; without one, Kafka's defaults count. Environment variables
     such as KAFKA_LOG_DIRS set any of them too.
     """
-    return run_broker(Start(properties, overrides, log_format, log_level))
+    return run_broker(Start(properties, overrides, log_format, log_level, faults))

@@ -17,20 +17,23 @@ from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.node import Host, Node
+from kbroker.runtime.node import Host, MakeCore, Node
 
 log = logging.getLogger("kbroker")
 
 
-def run_process(static: dict[str, Given], started: Callable[[Node], None], show_loading: Show | None = None) -> int:
+def run_process(
+    static: dict[str, Given], started: Callable[[Node], None], make_core: MakeCore, show_loading: Show | None = None
+) -> int:
     """Start a broker, call `started` once clients are served, serve until SIGTERM or SIGINT, stop cleanly.
 
-    static, show_loading: as `Node` and `Host` have it. Returns: the exit code. Raises: ConfigError, StartupError.
+    static, make_core, show_loading: as `Node` and `Host` have them. Returns: the exit code.
+    Raises: ConfigError, StartupError.
     """
     loop = Loop()
     try:
         shares = Shares.of(raise_limit())
-        host = Host(SystemDisk(), SystemClock(), SystemRandom(), shares, show_loading=show_loading)
+        host = Host(SystemDisk(), SystemClock(), SystemRandom(), shares, make_core=make_core, show_loading=show_loading)
         node = Node(static, loop, host)
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -67,6 +67,7 @@ class NodeStore(MetadataStore, Protocol):
 
 
 Later = Callable[[Callable[[], None]], object]
+MakeCore = Callable[[Broker, int], Core]
 
 
 def embedded_store(path: str, post: Post, later: Later) -> NodeStore:
@@ -87,7 +88,7 @@ class Host(NamedTuple):
     random: Random
     shares: Shares
     open_store: Callable[[str, Post, Later], NodeStore] = embedded_store
-    make_core: Callable[[Broker, int], Core] = Core
+    make_core: MakeCore = Core
     show_loading: Show | None = None
 
 

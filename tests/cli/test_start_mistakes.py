@@ -135,3 +135,12 @@ def test_a_port_in_use(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
         line = said(capsys, log_dirs=str(data), listeners=listener)
     assert line == f"cannot listen on {listener}: Address already in use"
+
+
+def test_a_fault_that_cannot_be_is_told_with_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
+) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text('[[fault]]\non = "Prodcue"\ndrop = true\n')
+    line = said(capsys, "--faults", str(faults), log_dirs=str(data))
+    assert line == f"{faults}: fault 1: there is no API 'Prodcue'; did you mean Produce?"

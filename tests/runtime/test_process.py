@@ -165,3 +165,12 @@ def test_it_ends_cleanly_in_the_middle_of_flushes(tmp_path: Path) -> None:
         code = broker.stop()
         producer.close(0)
     assert (code, "Traceback" in broker.log, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (0, False, True)
+
+
+def test_a_broker_errs_as_a_file_says(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text('[[fault]]\non = "ApiVersions"\nfail = "UNSUPPORTED_VERSION"\ntimes = 1\n')
+    with BrokerProcess(tmp_path, arguments=("--faults", str(faults))) as broker:
+        client = Client(broker.port)
+        codes = [client.ask(ApiVersionsRequest(), 0).error_code for _ in range(2)]
+    assert codes == [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE]
