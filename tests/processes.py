@@ -85,7 +85,8 @@ class BrokerProcess:
         finally:
             self.process.kill()
             assert self.process.stdout is not None
-            self.rest = self.process.stdout.read()
+            if not self.process.stdout.closed:  # a test may stop it, and its `with` block once more
+                self.rest = self.process.stdout.read()
             self.process.stdout.close()
 
     def __enter__(self) -> Self:
