@@ -87,6 +87,7 @@ class ControlPlane:
         self.cluster_id = cluster_id
         self.fatal = ""
         self.cache = MetadataCache()
+        replicas.is_known = self.cache.partition
         self._store = store
         self._peers = peers
         self._clock = clock

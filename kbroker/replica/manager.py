@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class ReplicaManager:
     """The replicas of one broker.
 
-    touched: partitions with new records, another high watermark, leader or log start.
+    touched: partitions with new records, another high watermark, leader or log start. is_known: whether the cluster has
+    a partition, here or elsewhere, as this broker was told last.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.touched: list[Partition] = []
+        self.is_known: Callable[[str, int], object] = lambda topic, index: False
         self._logs = logs
         self._clock = clock
         self._configs = configs
@@ -45,9 +47,11 @@ class ReplicaManager:
     # -- looking up
 
     def find(self, topic: str, index: int) -> Partition:
-        """The replica of a partition. Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        """The replica of a partition. Raises: KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
         partition = self.partitions.get((topic, index))
         if partition is None:
+            if self.is_known(topic, index):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the replicas of {topic}-{index} are elsewhere")
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no replica of {topic}-{index} here")
         return partition
 
