@@ -89,6 +89,7 @@ class Host(NamedTuple):
     shares: Shares
     open_store: Callable[[str, Post, Later], NodeStore] = embedded_store
     make_core: MakeCore = Core
+    cluster_id: str | None = None  # of a cluster that was there before the node
     show_loading: Show | None = None
 
 
@@ -122,7 +123,8 @@ class Node:
             raise StartupError(str(error)) from None
         given = max(self.config.broker_id, self.config.node_id)
         self.node_id = given if given >= 0 else FIRST_NODE_ID if known.node_id is None else known.node_id
-        self.cluster_id = known.cluster_id or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
+        own = known.cluster_id or self._host.cluster_id
+        self.cluster_id = own or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
 
     # -- coming up
 
@@ -267,7 +269,8 @@ class Node:
                 self.serve()
 
         def post(event: object) -> None:
-            loop.call_soon(partial(deliver, event))  # never at once: whoever caused it is in the middle of a step
+            # Never at once: whoever caused it is in the middle of a step. A shared store calls from other threads.
+            loop.call_from_thread(partial(deliver, event))
 
         try:
             self._store = host.open_store(self._store_path, post, lambda again: loop.call_later(STORE_RETRY_S, again))

@@ -38,6 +38,12 @@ class SharedStore:
         with self.lock:
             return SharedSession(self, post)
 
+    def read(self, path: str) -> bytes | None:
+        """A node's data, for whoever has no session; None if there is no such node."""
+        with self.lock:
+            node = self._tree.nodes.get(path)
+            return None if node is None else node.data
+
     def expire(self, session: int) -> None:
         """End a session as ZooKeeper would; its broker is told, and has a new one."""
         with self.lock:

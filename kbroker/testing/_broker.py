@@ -67,6 +67,7 @@ class Home(Protocol):
     """The cluster that a broker is one of."""
 
     clock: HandClock
+    cluster_id: str
 
     def data_of(self, node_id: int) -> Path:
         """The broker's folder."""
@@ -319,7 +320,11 @@ class Broker(Helpers):
         def make_core(parts: Parts, now_ms: int) -> ScriptedCore:
             return ScriptedCore(parts, now_ms, self.faults)
 
-        return Host(SwitchedDisk(self.disk), self._clock, SystemRandom(), Shares.of(DESCRIPTORS), make_core=make_core)
+        host = Host(SwitchedDisk(self.disk), self._clock, SystemRandom(), Shares.of(DESCRIPTORS), make_core=make_core)
+        home = self._home
+        if home is None:
+            return host
+        return host._replace(open_store=lambda path, post, later: home.connect(post), cluster_id=home.cluster_id)
 
 
 def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:

@@ -18,7 +18,11 @@ from types import TracebackType
 from typing import Self
 
 from kbroker.faults.errors import UsageError
+from kbroker.log.checkpoints import format_uuid
+from kbroker.metadata.store import CLUSTER_ID, decode_cluster_id
 from kbroker.ports import Post
+from kbroker.runtime.clock import SystemRandom
+from kbroker.runtime.node import CLUSTER_ID_BYTES
 from kbroker.runtime.shared_store import SharedSession, SharedStore
 from kbroker.testing._broker import Broker
 from kbroker.testing._clock import HandClock
@@ -55,6 +59,7 @@ class Cluster(Helpers):
             raise UsageError(f"a cluster of {count} brokers: write cluster(3), or any number from 1 to {MOST_BROKERS}")
         self._given_data = data
         self._was_closed = False
+        self.cluster_id = format_uuid(SystemRandom().token(CLUSTER_ID_BYTES))
         self.clock = HandClock()
         self._folder: Folder | None = None
         self._store: SharedStore | None = None
@@ -86,6 +91,8 @@ class Cluster(Helpers):
             except OSError as error:
                 self.close()
                 raise UsageError(f"the cluster cannot start: {error}; name another folder in data=") from None
+        known = self._store.read(CLUSTER_ID)
+        self.cluster_id = decode_cluster_id(known) if known else self.cluster_id
         try:
             for each in self.brokers:
                 if not each.is_running:

@@ -107,7 +107,7 @@ class Helpers:
             acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
         with Connections(self.bootstrap) as all_of_them:
-            leaders = _await_leaders(all_of_them, topic, make=True)
+            leaders = _await_leaders(all_of_them, topic, partition=partition, make=True)
             answer = all_of_them.to(_leader(leaders, topic, partition)).ask(request, 8)
             result = answer.responses[0].partition_responses[0]
         if result.error_code:
@@ -278,13 +278,18 @@ def _leaders(all_of_them: Connections, *names: str, make: bool = False) -> Leade
     }
 
 
-def _await_leaders(all_of_them: Connections, topic: str, *, make: bool = False) -> Leaders:
-    """The leaders of a topic once every partition has one."""
+def _await_leaders(
+    all_of_them: Connections, topic: str, *, partition: int | None = None, make: bool = False
+) -> Leaders:
+    """The leaders of a topic once every partition has one, or the one that is asked for."""
     found: Leaders = {}
     for _ in looks(WAIT_S):
         found = _leaders(all_of_them, topic, make=make)
-        if found.get(topic) and all(found[topic]):
+        wanted = found.get(topic, [])
+        if wanted and all(wanted if partition is None else wanted[partition : partition + 1]):
             return found
+    if partition is not None:
+        return found
     raise UsageError(f"topic {topic!r} has no leader for every partition: is a broker stopped, or the name not legal?")
 
 

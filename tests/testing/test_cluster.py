@@ -1,0 +1,189 @@
+"""Three brokers in the test's own process: topics spread over them, one stopped, killed, brought back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
+
+from kbroker.testing import Cluster, UsageError, cluster
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.processes import Client, within
+from tests.requests import produce, produced
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with cluster(3) as c:
+        yield c
+
+
+@pytest.fixture
+def c(running: Cluster) -> Iterator[Cluster]:
+    running.create_topic("orders", partitions=6)
+    yield running
+    running.put_back()
+
+
+def leaders(c: Cluster, at: int = 0, topic: str = "orders") -> dict[int, int]:
+    """The leader of each partition, as one broker tells it; -1 where there is none."""
+    client = Client(c.brokers[at].port)
+    answer = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 8)
+    client.close()
+    return {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+
+
+def left() -> tuple[int, int, list[str]]:
+    gc.collect()
+    folders = [each for each in os.listdir("/dev/shm") if each.startswith(f"kbroker-testing-{os.getpid()}-")]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), folders
+
+
+def test_a_topic_is_spread_over_all_brokers(c: Cluster) -> None:
+    assert sorted(leaders(c).values()) == [1, 1, 2, 2, 3, 3]
+
+
+def test_every_broker_tells_the_same(c: Cluster) -> None:
+    assert leaders(c, 0) == leaders(c, 1) == leaders(c, 2)
+
+
+def test_a_stock_client_produces_to_all_of_them_and_reads_it_back(c: Cluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=c.bootstrap.split(","))
+    for index in range(6):
+        producer.send("orders", b"%d" % index, partition=index)
+    producer.flush(10)
+    producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=c.brokers[2].bootstrap)
+    parts = [TopicPartition("orders", index) for index in range(6)]
+    consumer.assign(parts)
+    consumer.seek_to_beginning()
+    read = sorted(record.value for _, record in zip(range(6), consumer, strict=False))
+    consumer.close()
+    assert read == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_without_a_broker_exactly_its_partitions_are_unavailable_until_it_returns(
+    c: Cluster, at: int, end: str
+) -> None:
+    for index in range(6):
+        c.produce("orders", b"before", partition=index)
+    before = leaders(c, 2)
+    gone = c.brokers[at]
+    getattr(gone, end)()
+    without = {index: -1 if leader == gone.node_id else leader for index, leader in before.items()}
+    for _ in within(15):
+        if leaders(c, 2) == without:
+            break
+    assert leaders(c, 2) == without
+    for index, leader in without.items():
+        if leader >= 0:
+            c.produce("orders", b"during", partition=index)
+    gone.start()
+    for _ in within(15):
+        if leaders(c, 2) == before:
+            break
+    read = {index: [each.value for each in c.records("orders", index)] for index in before}
+    assert read == {index: [b"before"] if without[index] < 0 else [b"before", b"during"] for index in before}
+
+
+def test_a_produce_to_a_broker_that_does_not_lead_is_refused(c: Cluster) -> None:
+    index = next(index for index, leader in leaders(c).items() if leader != 1)
+    answer = Client(c.brokers[0].port).ask(produce(b"x", topic="orders", index=index), 8)
+    assert produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_another_broker_becomes_controller_when_it_dies(c: Cluster) -> None:
+    first = c.controller
+    first.kill()
+    for _ in within(15):
+        try:
+            second = c.controller
+            break
+        except UsageError:
+            pass
+    first.start()
+    c.await_agreement()
+    assert (second.node_id != first.node_id, c.controller.node_id) == (True, second.node_id)
+
+
+def test_a_group_is_served_wherever_its_coordinator_is(c: Cluster) -> None:
+    c.produce("orders", b"x", partition=3)
+    consumer = KafkaConsumer(
+        "orders", bootstrap_servers=c.bootstrap.split(","), group_id="billing", auto_offset_reset="earliest"
+    )
+    assert next(consumer).value == b"x"
+    consumer.close()
+    assert c.wait_for_group("billing", lag=0).committed["orders", 3] == 1
+
+
+def test_what_a_cluster_in_a_folder_had_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    with cluster(2, data=tmp_path) as c:
+        c.create_topic("orders", partitions=4)
+        for index in range(4):
+            c.produce("orders", b"%d" % index, partition=index)
+        before = leaders(c)
+    with cluster(2, data=tmp_path) as c:
+        for _ in within(15):
+            if leaders(c) == before:
+                break
+        assert [each.value for each in c.records("orders")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_whole_cluster_is_stopped_and_started_with_what_it_had() -> None:
+    with cluster(2) as c:
+        c.create_topic("orders", partitions=2)
+        c.produce("orders", b"x", partition=1)
+        before = leaders(c)
+        c.restart()
+        for _ in within(15):
+            if leaders(c) == before:
+                break
+        assert [each.value for each in c.records("orders")] == [b"x"]
+
+
+def test_ten_in_one_process_leave_nothing() -> None:
+    with cluster(3):
+        pass
+    before = left()
+    for _ in range(10):
+        with cluster(3) as c:
+            c.create_topic("orders", partitions=3)
+            c.produce("orders", b"x", partition=2)
+    assert left() == before
+
+
+def test_time_moves_for_all_of_them(c: Cluster) -> None:
+    before = [each.call(lambda node: node.core.broker.clock.now_ms()) for each in c.brokers]
+    c.advance(hours=1)
+    after = [each.call(lambda node: node.core.broker.clock.now_ms()) for each in c.brokers]
+    assert all(3_600_000 <= late - early < 3_700_000 for early, late in zip(before, after, strict=True))
+
+
+def test_faults_are_each_brokers_own(c: Cluster) -> None:
+    c.brokers[1].faults.on("Metadata").fail("UNKNOWN_SERVER_ERROR")
+    assert [each.hits for each in c.brokers[1].faults] == [0]
+    leaders(c, 0)
+    leaders(c, 1)
+    assert ([each.hits for each in c.brokers[1].faults], list(c.brokers[0].faults)) == ([1], [])
+
+
+@pytest.mark.parametrize("count", [0, 101])
+def test_a_number_that_cannot_be_says_what_to_write(count: int) -> None:
+    with pytest.raises(UsageError, match=r"write cluster\(3\)"):
+        cluster(count)
+
+
+def test_after_its_end_it_says_that_it_was_closed() -> None:
+    with cluster(1) as c:
+        pass
+    with pytest.raises(UsageError, match="was closed: use it inside"):
+        c.bootstrap  # noqa: B018
