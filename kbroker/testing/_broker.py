@@ -75,8 +75,8 @@ class Home(Protocol):
     def connect(self, post: Post) -> NodeStore:
         """The metadata store."""
 
-    def was_killed(self) -> None:
-        """It ended without a word."""
+    def changed(self) -> None:
+        """It has started or ended; returns once the others know."""
 
 
 class Broker(Helpers):
@@ -154,6 +154,8 @@ class Broker(Helpers):
         core = node.core
         assert isinstance(core, ScriptedCore)
         core.call_soon = lambda job: self._run_later(thread, node, job)
+        if self._home is not None:
+            self._home.changed()
         return self
 
     def stop(self) -> None:
@@ -163,14 +165,14 @@ class Broker(Helpers):
     def kill(self) -> None:
         """End it as a killed process ends: no goodbye, no flush, no mark of a clean stop."""
         self._end(NodeThread.kill)
-        if self._home is not None:
-            self._home.was_killed()
 
     def _end(self, how: Callable[[NodeThread], None]) -> None:
         thread, self._thread = self._thread, None
         self._node = None
         if thread is not None:
             how(thread)
+            if self._home is not None:
+                self._home.changed()
 
     def restart(self) -> None:
         """`stop` and `start`."""

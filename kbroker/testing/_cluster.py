@@ -11,7 +11,9 @@ zookeeper.session.timeout.ms in a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +24,7 @@ from kbroker.log.checkpoints import format_uuid
 from kbroker.metadata.store import CLUSTER_ID, decode_cluster_id
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
-from kbroker.runtime.node import CLUSTER_ID_BYTES
+from kbroker.runtime.node import CLUSTER_ID_BYTES, Node
 from kbroker.runtime.shared_store import SharedSession, SharedStore
 from kbroker.testing._broker import Broker
 from kbroker.testing._clock import HandClock
@@ -61,6 +63,7 @@ class Cluster(Helpers):
         self._was_closed = False
         self.cluster_id = format_uuid(SystemRandom().token(CLUSTER_ID_BYTES))
         self.clock = HandClock()
+        self._at_once = False
         self._folder: Folder | None = None
         self._store: SharedStore | None = None
         self.brokers = [
@@ -94,9 +97,10 @@ class Cluster(Helpers):
         known = self._store.read(CLUSTER_ID)
         self.cluster_id = decode_cluster_id(known) if known else self.cluster_id
         try:
-            for each in self.brokers:
-                if not each.is_running:
-                    each.start()
+            with self._all_at_once():
+                for each in self.brokers:
+                    if not each.is_running:
+                        each.start()
         except UsageError:
             self.close()
             raise
@@ -105,8 +109,9 @@ class Cluster(Helpers):
 
     def stop(self) -> None:
         """A clean stop of every broker; `start` brings them back with what they had."""
-        for each in self.brokers:
-            each.stop()
+        with self._all_at_once():
+            for each in self.brokers:
+                each.stop()
 
     def restart(self) -> None:
         """`stop` and `start`."""
@@ -115,8 +120,9 @@ class Cluster(Helpers):
 
     def close(self) -> None:
         """Stop it for good: ports are given back, and its data is removed if it was in memory. Idempotent."""
-        for each in self.brokers:
-            each.close()
+        with self._all_at_once():
+            for each in self.brokers:
+                each.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -126,15 +132,13 @@ class Cluster(Helpers):
         self._was_closed = True
 
     def await_agreement(self) -> None:
-        """Until all brokers that run know each other and no other. Raises: UsageError if that does not come."""
+        """Until all brokers that run know each other and no other, and who leads what. Raises: UsageError."""
         for _ in looks(WAIT_S):
-            running = {each.node_id: each for each in self.brokers if each.is_running and not each.is_paused}
-            if all(
-                set(each.call(lambda node: node.core.broker.plane.cache.brokers)) == set(running)
-                for each in running.values()
-            ):
+            running = self._running()
+            ids = set(running)
+            if all(each.call(partial(_agrees, ids)) for each in running.values()):
                 return
-        raise UsageError(f"the brokers do not find each other: {self!r}")
+        raise UsageError(f"the brokers do not find each other: {self!r}; is one of them paused? Call resume()")
 
     # -- what a test asks of it
 
@@ -197,7 +201,32 @@ class Cluster(Helpers):
         assert self._store is not None
         return self._store.connect(post)
 
-    def was_killed(self) -> None:
-        """One has left its session behind: it is over."""
+    def changed(self) -> None:
+        """One has started, stopped, or left its session behind, which is over; returns once the others know.
+
+        Not while all are started or stopped, nor while one is paused: there would be nobody to agree with.
+        """
         if self._store is not None:
             self._store.end_abandoned()
+        if not self._at_once and self._running() and not any(each.is_paused for each in self.brokers):
+            self.await_agreement()
+
+    def _running(self) -> dict[int, Broker]:
+        return {each.node_id: each for each in self.brokers if each.is_running and not each.is_paused}
+
+    @contextmanager
+    def _all_at_once(self) -> Iterator[None]:
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+
+def _agrees(running: set[int], node: Node) -> bool:
+    """Whether a broker's image of the cluster is of these brokers: they lead what they can, and nobody else does."""
+    cache = node.core.broker.plane.cache
+    if set(cache.brokers) != running:
+        return False
+    partitions = [each for topic in cache.topics.values() for each in topic.partitions.values()]
+    return all(each.leader in running if running & set(each.isr) else each.leader < 0 for each in partitions)

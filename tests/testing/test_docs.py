@@ -1,0 +1,42 @@
+"""docs/testing.md does what it says: each example is run as it is printed, and fails where it says that it fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from kbroker.faults.file import read_faults
+
+pytestmark = pytest.mark.slow
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+EXAMPLES = re.findall(r"(<!-- fails -->\n)?```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 8
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_runs_as_printed(pytester: pytest.Pytester, number: int) -> None:
+    fails, source = EXAMPLES[number]
+    for client in ("aiokafka", "confluent_kafka"):
+        if f"import {client}" in source and importlib.util.find_spec(client) is None:
+            pytest.skip(f"{client} is not installed")
+    pytester.makepyfile(**{f"test_example_{number}": source})
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.parseoutcomes().keys() & {"passed", "failed"} == {"failed" if fails else "passed"}
+    if fails:
+        result.stdout.fnmatch_lines(["*- kafka -*", "*Produce v* -> NOT_LEADER_OR_FOLLOWER*"])
+
+
+def test_the_file_of_faults_is_read_as_printed() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert repr(read_faults(text, "faults.toml")).splitlines() == [
+        "acts like Kafka 2.8",
+        "on('Produce', topic='orders').fail(NOT_LEADER_OR_FOLLOWER) met 0",
+        "on('Fetch').delay(ms=500, after=True) met 0",
+    ]
