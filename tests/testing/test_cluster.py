@@ -18,6 +18,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.processes import Client, within
 from tests.requests import produce, produced
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
