@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from kbroker.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, topic_on_demand
+from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.config import ONE_BROKER, BrokerLayers, resolve_broker
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
@@ -24,6 +24,7 @@ from kbroker.log.folder import free_name
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.names import PARTITION_METADATA, TopicPartition
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import (
     CLUSTER_ID,
     PRODUCER_ID_BLOCK,
