@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Sequence
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
-from kbroker.api.call import HANGUP, LATER, SILENCE, Call, Signal
+from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Call, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, Route, load
@@ -44,12 +44,11 @@ from protocol.message import DecodeError, EncodeError, Message
 if TYPE_CHECKING:
     from kbroker.api.call import Result, Waiting
     from kbroker.broker.broker import Broker
-    from kbroker.broker.facts import Ticket
     from kbroker.ports import Buffer
 
     Piece: TypeAlias = Buffer | Region
 
-Answer = TypeVar("Answer", bound="Message | None")
+Answer = TypeVar("Answer", bound="Message | Signal | None")
 
 log = logging.getLogger("kbroker.requests")
 
@@ -105,10 +104,11 @@ class Resume(NamedTuple):
 class Channel:
     """A connection as the core knows it: answers leave in the order of their requests.
 
-    out: what may be written now, in order. closing: why to hang up once `out` is written, or empty.
+    out: what may be written now, in order. closing: why to hang up once `out` is written, or empty. held_by: the
+    request that has to be carried out before the next one is begun, if there is one.
     """
 
-    __slots__ = ("broker", "closing", "held_bytes", "out", "pending", "session", "unsent_bytes")
+    __slots__ = ("broker", "closing", "held_by", "held_bytes", "out", "pending", "session", "unsent_bytes")
 
     def __init__(self, broker: Broker, session: Session) -> None:
         self.broker = broker
@@ -118,12 +118,14 @@ class Channel:
         self.unsent_bytes = 0  # of `out`, and of what the connection has taken of it
         self.held_bytes = 0  # of answers, and of requests that are not begun, in `pending`
         self.closing = ""
+        self.held_by: Request | None = None
 
     @property
     def full(self) -> bool:
-        """Whether no more requests are taken until answers have left: back-pressure."""
+        """Whether no more requests are taken until answers have left, or one is carried out: back-pressure."""
         return (
-            len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
+            self.held_by is not None
+            or len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
             or self.unsent_bytes + self.held_bytes > ANSWER_BYTES_PER_CONNECTION
         )
 
@@ -255,9 +257,11 @@ class Core:
             result = self._refusal(request, body, error)
         if isinstance(result, Message):
             self._answer(request, result)
-        elif result is LATER:
+        elif result is LATER or result is FIRST:
             if not request.late:
                 request.channel.pending.append(request)
+            if result is FIRST:
+                request.channel.held_by = request
         elif result is SILENCE:
             self._put(request, [])
         elif result is HANGUP:
@@ -285,11 +289,11 @@ class Core:
 
         Where too many wait already, its time is up at once: a fetch gets what there is.
         """
-        if len(self._purgatory) >= PARKED_OPERATIONS:
-            self._answer(request, waiting.expired(self._now_ms))
-            return
         if not request.late:
             request.channel.pending.append(request)
+        if len(self._purgatory) >= PARKED_OPERATIONS:
+            self._finish(request, waiting.expired(self._now_ms))
+            return
         request.waiting = waiting
         deadline_ms = waiting.deadline_ms
         request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
@@ -387,7 +391,7 @@ class Core:
 
     def _heed(self, fact: object, now_ms: int) -> None:
         if isinstance(fact, Reply):
-            self._reply(fact.ticket, fact.response)
+            self._reply(cast(Request, fact.ticket), cast("Result", fact.response))
         elif isinstance(fact, Touched):
             self._look_again(fact.keys, now_ms)
         elif isinstance(fact, Resume):
@@ -411,10 +415,23 @@ class Core:
         for request, response in responses:
             self._finish(request, response)
 
-    def _reply(self, ticket: Ticket, response: Message) -> None:
-        request = cast(Request, ticket)
+    def _reply(self, request: Request, result: Result) -> None:
+        """What a handler would have given back at once, had it not taken so long."""
         request.late = True
-        self._answer(request, response)
+        channel = request.channel
+        if channel.held_by is request:
+            channel.held_by = None
+            self.dirty[channel] = None  # what it held back goes on, answer or not
+        if channel.closing:
+            return
+        if isinstance(result, Message):
+            self._answer(request, result)
+        elif result is SILENCE:
+            self._put(request, [])
+        elif result is HANGUP:
+            self._hang_up(channel, f"{request!r} failed, and there is no answer to say so")
+        else:
+            self._park(request, cast("Waiting", result))
 
     def _asked(self, request: Request, ask: Callable[[int], Answer], now_ms: int) -> Answer | Signal:
         """What a waiting request says now. If it fails, that is its own connection's end, and nobody else's."""
@@ -432,7 +449,7 @@ class Core:
         request.late = True
         if isinstance(response, Message):
             self._answer(request, response)
-        else:
+        elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")
 
 

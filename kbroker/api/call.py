@@ -46,20 +46,21 @@ class Waiting(Protocol):
     def keys(self) -> Sequence[Hashable]:
         """What it watches: it is asked again whenever one of these is touched."""
 
-    def answer(self, now_ms: int) -> Message | None:
-        """The response if it can leave now, else None."""
+    def answer(self, now_ms: int) -> Message | Signal | None:
+        """The response if it can leave now, else None. LATER: it comes as a `Reply`."""
 
-    def expired(self, now_ms: int) -> Message:
-        """The response at the deadline, whatever the state is."""
+    def expired(self, now_ms: int) -> Message | Signal:
+        """The response at the deadline, whatever the state is. LATER: it comes as a `Reply`."""
 
 
 class Signal(Enum):
     """What a handler gives back instead of an answer."""
 
     LATER = "the answer comes as a `Reply` to `call.ticket`, from the part that the handler gave the ticket to"
+    FIRST = "as LATER, and no other request of the connection is begun before: the order of its records would suffer"
     SILENCE = "no answer, ever: Produce with acks=0"
     HANGUP = "no answer, and the connection is closed: an unacknowledged batch failed, and this tells the client"
 
 
-LATER, SILENCE, HANGUP = Signal
+LATER, FIRST, SILENCE, HANGUP = Signal
 Result: TypeAlias = "Message | Waiting | Signal"

@@ -1,11 +1,14 @@
 """Produce: append batches; answer when acks says so.
 
-Served: Produce 3-13 (v0-v2 carry message sets of formats 0 and 1, which conversion will up-convert). Each partition
+Served: Produce 0-13. Up to v2 it may bring message sets of formats 0 and 1, which become a v2 batch. Each partition
 succeeds or fails by itself. acks=1 is answered at once; acks=all when the high watermark has passed the batch, or
 with REQUEST_TIMED_OUT at the request's timeout, the batch staying in the log; acks=0 never, but the connection is
 closed if an append failed, for that is all the client can be told. A batch that flush.messages wants on the disk is
 answered, and shown to consumers, once it is durable: the fsync runs beside the loop, and covers all that was appended
 until it began, so nobody waits for more than two of them.
+
+What is not in the topic's format or codec is made anew before it is appended (`log/prepare.py`), beside the loop unless
+it is small; the connection's next requests wait for that, so that the order of its records stays.
 
 A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
 
@@ -25,11 +28,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.api.call import HANGUP, SILENCE
+from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
 from kbroker.api.verification import verify
+from kbroker.broker.facts import Reply
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS
+from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
+from kbroker.log.prepare import is_small, prepare
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
@@ -42,29 +48,22 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records import RecordError
-from protocol.records.batch import (
-    ATTRIBUTES_AT,
-    CODEC_MASK,
-    HEADER_SIZE,
-    MAGIC,
-    MAGIC_AT,
-    TRANSACTIONAL,
-    unpack_header,
-)
+from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from kbroker.api.call import Call, Result
+    from kbroker.broker.jobs import Job
     from kbroker.replica import Partition
     from protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 TOPIC_IDS_SINCE = 13
 KNOWS_ABORTABLE_SINCE = 11
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
-LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
+BATCHES_SINCE = 3
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_special` looks into
-_CLIENT = Origin.CLIENT  # looked up once
+_CLIENT, _PREPARED = Origin.CLIENT, Origin.PREPARED  # looked up once
 _ASK_AGAIN = frozenset(  # of a coordinator; old clients only repeat a produce for what they know from produces
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -98,7 +97,8 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics: list[TopicProduceResponse] = []
     failed = False
-    nameable = NAMED_RECORDS
+    unprepared: list[Unprepared]
+    nameable, unprepared = NAMED_RECORDS, []
     for topic in request.topic_data:
         name = topic.name if call.version < TOPIC_IDS_SINCE else _name_of(topic, call)
         answers: list[PartitionProduceResponse] = []
@@ -106,10 +106,15 @@ def produce(request: ProduceRequest, call: Call) -> Result:
             try:
                 answers.append(_append(call, name, data, request, appended, wall_ms))
             except KafkaError as error:
-                failed = True
+                if isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old):
+                    unprepared.append(Unprepared(name, data, answers, call))
+                else:
+                    failed = True
                 answers.append(_failure(data.index, error, _log_start(call, name, data.index), nameable))
                 nameable -= len(answers[-1].record_errors)
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    if unprepared:
+        return Preparing(call, request, topics, appended, unprepared, failed=failed).start()
     if request.acks == 0:
         return HANGUP if failed else SILENCE
     response = ProduceResponse(responses=topics)
@@ -137,6 +142,7 @@ def _append(
     request: ProduceRequest,
     appended: list[tuple[Partition, int, PartitionProduceResponse]],
     wall_ms: int,
+    origin: Origin = _CLIENT,
 ) -> PartitionProduceResponse:
     """One partition's batch into its log. Raises: KafkaError."""
     replicas = call.broker.replicas
@@ -151,7 +157,7 @@ def _append(
     acks = request.acks
     if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL and records[MAGIC_AT] == MAGIC:
         _check_special(call, partition, records, request.transactional_id)
-    plan = replicas.append(partition, records, acks, _CLIENT, wall_ms)
+    plan = replicas.append(partition, records, acks, origin, wall_ms)
     log = partition.log
     assert log is not None, partition
     answer = _answered(data.index, 0, plan.first_offset, plan.append_time_ms, log.log_start_offset)
@@ -186,6 +192,122 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
     if code is not ErrorCode.NONE:
         code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _ASK_AGAIN else code
         raise KafkaError(code, f"{transactional_id} of {producer} may not write to {where[0]}-{where[1]} now")
+
+
+class Unprepared:
+    """Records of one partition that have to be made anew, and the place of their answer."""
+
+    __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_wall_ms", "data", "is_small", "topic")
+
+    def __init__(
+        self, topic: str | None, data: PartitionProduceData, answers: list[PartitionProduceResponse], call: Call
+    ) -> None:
+        """answers: of the topic, this one's comes next."""
+        partition = call.broker.replicas.partitions[topic or "", data.index]
+        assert partition.log is not None, partition
+        self.topic = topic
+        self.data = data
+        self.is_small = is_small(data.records)  # type: ignore[arg-type]  # decoding yields views
+        self._answers = answers
+        self._at = len(answers)
+        self._partition = partition
+        self._config = partition.log.config
+        self._wall_ms = call.broker.clock.wall_ms()
+        self._error: KafkaError | None = None
+
+    def own(self) -> None:
+        """Take the records out of the receive buffer, which others use now."""
+        self.data.records = memoryview(bytearray(self.data.records))  # type: ignore[arg-type]
+
+    def prepare(self) -> None:
+        """Make them anew, on any thread."""
+        try:
+            records = prepare(self.data.records, self._config, self._wall_ms)  # type: ignore[arg-type]
+            self.data.records = records
+        except KafkaError as error:
+            self._error = error
+
+    def append(
+        self, call: Call, request: ProduceRequest, appended: list[tuple[Partition, int, PartitionProduceResponse]]
+    ) -> bool:
+        """Into the log with what came out; whether that went well."""
+        try:
+            self._answers[self._at] = self._append(call, request, appended)
+        except KafkaError as error:
+            self._answers[self._at] = _failure(self.data.index, error, _log_start(call, self.topic, self.data.index))
+            return False
+        return True
+
+    def _append(
+        self, call: Call, request: ProduceRequest, appended: list[tuple[Partition, int, PartitionProduceResponse]]
+    ) -> PartitionProduceResponse:
+        if self._error is not None:
+            raise self._error
+        log, index = self._partition.log, self.data.index
+        if call.broker.replicas.partitions.get((self.topic or "", index)) is not self._partition or log is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the replica has gone while its records were prepared")
+        if log.config is not self._config:  # the topic's settings have changed meanwhile
+            self._config = log.config
+            self.prepare()
+            return self._append(call, request, appended)
+        if not self.data.records:  # no whole message in them
+            return _answered(index, 0, -1, -1, log.log_start_offset)
+        return _append(call, self.topic, self.data, request, appended, call.broker.clock.wall_ms(), _PREPARED)
+
+
+class Preparing:
+    """A Produce some of whose records are made anew first: a job for the pool, and what goes on after it."""
+
+    __slots__ = ("_appended", "_call", "_failed", "_request", "_topics", "_unprepared")
+
+    def __init__(
+        self,
+        call: Call,
+        request: ProduceRequest,
+        topics: list[TopicProduceResponse],
+        appended: list[tuple[Partition, int, PartitionProduceResponse]],
+        unprepared: list[Unprepared],
+        *,
+        failed: bool,
+    ) -> None:
+        self._call = call
+        self._request = request
+        self._topics = topics
+        self._appended = appended
+        self._unprepared = unprepared
+        self._failed = failed
+
+    def start(self) -> Result:
+        """Prepare here what is small; else give the job."""
+        if all(each.is_small for each in self._unprepared):
+            self.run()
+            return self._go_on(self._call.now_ms)
+        for each in self._unprepared:
+            each.own()
+        self._call.broker.give(self, self)
+        return FIRST
+
+    def run(self) -> None:
+        """On any thread."""
+        for each in self._unprepared:
+            each.prepare()
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """The job has ended."""
+        assert error is None, error
+        self._call.broker.tell(Reply(self._call.ticket, self._go_on(now_ms)))
+
+    def _go_on(self, now_ms: int) -> Result:
+        acks, appended = self._request.acks, self._appended
+        for each in self._unprepared:
+            self._failed |= not each.append(self._call, self._request, appended)
+        if acks == 0:
+            return HANGUP if self._failed else SILENCE
+        response = ProduceResponse(responses=self._topics)
+        if acks == 1 and not appended:
+            return response
+        waiting = AwaitAppends(response, appended, acks, self._call.now_ms + self._request.timeout_ms)
+        return waiting.answer(now_ms) or waiting.also_for_fsync()
 
 
 class AwaitAppends:
@@ -296,4 +418,4 @@ def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:
     )
 
 
-ROUTES = (Route(0, ProduceRequest, 3, 13, produce, _refuse),)
+ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse),)

@@ -50,10 +50,10 @@ class Ticket(Protocol):
 
 
 class Reply(NamedTuple):
-    """An answer that was LATER: the ticket its request came with, and the response."""
+    """What was LATER: the ticket its request came with, and the response, or what else a handler may give back."""
 
     ticket: Ticket
-    response: Message
+    response: object
 
 
 class Joint:

@@ -42,7 +42,6 @@ NO_SWEEP = "finished operations leave the watch lists at once"
 ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
-NO_CONVERSION = "there is no conversion of message formats yet"
 NO_REPLICAS = "there is no replication between brokers yet"
 NO_CLEANER = "there is no log compaction yet"
 NO_ZOOKEEPER = "there is no cluster on ZooKeeper yet"
@@ -273,7 +272,6 @@ class BrokerConfig(Settings):
     log_message_downconversion_enable: Boolean = setting(
         True,
         dynamic=CLUSTER_WIDE,
-        unused=NO_CONVERSION,
         doc="Whether clients too old for v2 batches are served converted ones.",
     )
     num_recovery_threads_per_data_dir: Int = setting(

@@ -13,7 +13,6 @@ from kbroker.config.broker import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
     NO_CLEANER,
-    NO_CONVERSION,
     NO_REPLICAS,
     VERSIONS,
 )
@@ -102,7 +101,6 @@ class TopicConfig(Settings):
     message_downconversion_enable: Boolean = setting(
         True,
         broker="log.message.downconversion.enable",
-        unused=NO_CONVERSION,
         doc="Whether clients too old for v2 batches are served converted ones.",
     )
     message_format_version: String = setting(

@@ -25,6 +25,7 @@ from protocol.records.batch import (
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
+    MAGIC_AT,
     NO_TIMESTAMP,
     HeaderTuple,
     assign,
@@ -36,6 +37,7 @@ from protocol.records.compression import Codec, codec_named, codec_of
 from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, refused_records
 from protocol.records.control_records import ControlType, parse_marker
 
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
 _CLIENT, _PREPARED = Origin.CLIENT, Origin.PREPARED  # looked up once
 
 
@@ -51,6 +53,18 @@ class UnexpectedOffsetError(KafkaError):
             ErrorCode.UNKNOWN_SERVER_ERROR, f"the leader sent offset {first_offset}, the log ends at {log_end_offset}"
         )
         self.first_offset = first_offset
+
+
+class UnpreparedError(KafkaError):
+    """A client's records are not in the topic's format or codec: `prepare.py` makes them anew, and nothing was written.
+
+    is_old: whether they are of format v0 or v1; only old requests may bring those.
+    """
+
+    def __init__(self, *, is_old: bool) -> None:
+        what = "a message of an old format, not a batch" if is_old else "a batch that is not in the topic's codec"
+        super().__init__(ErrorCode.INVALID_RECORD, what)
+        self.is_old = is_old
 
 
 class AppendPlan:
@@ -118,7 +132,7 @@ def plan_as_leader(
 
     records: writable; bytes behind the batch that are no whole batch are ignored. now_ms: wall clock.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (also for v0 and v1: convert first), MESSAGE_TOO_LARGE,
-    RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, and what producers raise.
+    RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, and what producers raise; UnpreparedError.
     """
     if origin is _CLIENT:  # nearly all batches come this way; what does not is looked at from the start, with more care
         header = accept(records, config.plain_bytes, next_offset, leader_epoch)
@@ -156,6 +170,8 @@ def _plan_with_care(
     origin: Origin,
 ) -> AppendPlan:
     """`plan_as_leader`, of any batch: each check by itself, in Apache's order."""
+    if origin is _CLIENT and must_prepare(records, config):
+        raise UnpreparedError(is_old=records[MAGIC_AT] != MAGIC)
     records, header = _checked(records, config, origin)
     attributes, max_timestamp, producer_id = header[5], header[8], header[9]
     rebuild = None
@@ -230,6 +246,17 @@ def _checked(records: memoryview, config: LogConfig, origin: Origin) -> tuple[me
     ):
         raise _not_a_clients(header)
     return records, header
+
+
+def must_prepare(records: memoryview, config: LogConfig) -> bool:
+    """Whether these records of a client have to be made anew before they can be appended (`prepare.py`)."""
+    if len(records) <= LOW_ATTRIBUTES_AT:
+        return False  # no batch, as it will be told
+    if records[MAGIC_AT] != MAGIC:
+        return records[MAGIC_AT] < MAGIC
+    if config.compression_type == "producer":
+        return False
+    return codec_wanted(config).codec_id != records[LOW_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def batch_for_client(records: memoryview, config: LogConfig) -> tuple[memoryview, HeaderTuple]:

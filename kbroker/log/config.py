@@ -41,6 +41,7 @@ class _Values(NamedTuple):
     max_compaction_lag_ms: int = NEVER
     min_cleanable_dirty_ratio: float = 0.5
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    message_downconversion_enable: bool = True
     check_records: bool = True  # parse every record that a producer sends, as Apache's broker does; False: only where
     # another setting needs a look at records
 
@@ -111,4 +112,5 @@ class LogConfig(_Values):
             max_compaction_lag_ms=topic.max_compaction_lag_ms,
             min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
             producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            message_downconversion_enable=topic.message_downconversion_enable,
         )

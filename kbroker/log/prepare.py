@@ -2,7 +2,8 @@
 
 What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
 lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
-memory: the handler has it done on the pool where it is not small, and appends what came out with `Origin.PREPARED`.
+memory: append refuses it with `UnpreparedError`, the handler has it done, on the pool where it is not small, and
+appends what came out with `Origin.PREPARED`.
 Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
 
 The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.
@@ -13,7 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import RECORDS_PER_COMPRESSED_BATCH
-from kbroker.log.append import append_time_of, batch_for_client, codec_wanted, look_at_records, rebuilt, too_large
+from kbroker.log.append import (
+    LOW_ATTRIBUTES_AT,
+    append_time_of,
+    batch_for_client,
+    codec_wanted,
+    look_at_records,
+    rebuilt,
+    too_large,
+)
 from protocol.errors import ErrorCode
 from protocol.records import RecordError, legacy
 from protocol.records.batch import (
@@ -24,41 +33,29 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     set_max_timestamp,
 )
-from protocol.records.compression import LIMIT_BYTES
+from protocol.records.compression import LIMIT_BYTES, codec_of
 from protocol.records.convert import Messages, batch_of, open_set
 
 if TYPE_CHECKING:
     from kbroker.log.config import LogConfig
 
-_LOW_ATTRIBUTES_AT = 22
 SMALL_BYTES = 4096
 """Up to this size, and uncompressed, records are prepared where they are: a thread would cost more."""
-
-
-def must_prepare(records: memoryview, config: LogConfig) -> bool:
-    """Whether these records of a client have to be made anew before they can be appended; else `append.py` has them."""
-    if len(records) <= _LOW_ATTRIBUTES_AT:
-        return False  # no batch, as append will say
-    if records[MAGIC_AT] != MAGIC:
-        return records[MAGIC_AT] < MAGIC
-    if config.compression_type == "producer":
-        return False
-    return codec_wanted(config).codec_id != records[_LOW_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def is_small(records: memoryview) -> bool:
     """Whether preparing takes no longer than handing it to somebody else would."""
     if len(records) > SMALL_BYTES:
         return False
-    at = legacy.ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else _LOW_ATTRIBUTES_AT
+    at = legacy.ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else LOW_ATTRIBUTES_AT
     return not records[at] & CODEC_MASK
 
 
 def prepare(records: memoryview, config: LogConfig, wall_ms: int, limit: int = LIMIT_BYTES) -> memoryview:
     """One v2 batch of these records, checked, in the topic's codec; empty if there is no whole message in them.
 
-    records: of `must_prepare`; they stay as they are. wall_ms: for limits of timestamps. limit: bytes that they may
-    decompress to. Raises: RecordError, KafkaError, as `append.plan_as_leader` does.
+    records: of `append.must_prepare`; they stay as they are. wall_ms: for limits of timestamps. limit: bytes that they
+    may decompress to. Raises: RecordError, KafkaError, as `append.plan_as_leader` does.
     """
     if records[MAGIC_AT] == MAGIC:
         return _recompressed(records, config, wall_ms)
@@ -83,7 +80,8 @@ def _recompressed(records: memoryview, config: LogConfig, wall_ms: int) -> memor
     facts = look_at_records(batch, header, config, wall_ms)
     claims = header[5] & LOG_APPEND_TIME
     max_timestamp = append_time_of(header, config, wall_ms) if claims else facts[0]
-    out = rebuilt(batch, header, config, codec_wanted(config), facts)
+    codec = codec_of(header[5] & CODEC_MASK) if config.compression_type == "producer" else codec_wanted(config)
+    out = rebuilt(batch, header, config, codec, facts)
     set_max_timestamp(out, 0, max_timestamp, log_append_time=False)
     return out
 

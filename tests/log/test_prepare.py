@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.log import LogConfig, Origin
-from kbroker.log.prepare import is_small, must_prepare, prepare
+from kbroker.log.append import must_prepare
+from kbroker.log.prepare import is_small, prepare
 from protocol.errors import ErrorCode
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch, parse_set

@@ -1,0 +1,149 @@
+"""Fetch 0-3: what the log has, in the formats that clients knew before v2 batches.
+
+Versions 0 and 1 are told messages of format v0, 2 and 3 of v1. The log is read as for anybody else, and a job
+converts what was found (`log/down_convert.py`); the answer follows it. Before v3 a first batch that is larger than
+the client allows does not come whole: the client is given the beginning of some message that its buffer cannot hold,
+by which it knows. Markers and what old formats cannot tell are left out; where nothing else was found, reading goes
+on behind it, since a client that gets nothing would ask for the same again.
+
+Unlike Kafka: what was converted is sent with its exact size, and about a megabyte at a time. Aborted records are
+given to these clients there as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kbroker.api.call import LATER
+from kbroker.api.fetch_reader import Reader, by_topic
+from kbroker.broker.facts import Reply
+from kbroker.log.down_convert import DownConvertJob, Piece
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.api.call import Call, Signal
+    from kbroker.broker.fetch_sessions import Wanted
+    from kbroker.broker.jobs import Job
+    from kbroker.ports import Region
+    from kbroker.replica import Partition
+    from protocol.messages.fetch import FetchRequest
+
+log = logging.getLogger("kbroker.requests")
+
+V1_SINCE = 2
+UNKNOWN_STORAGE_ERROR = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what these clients are told, who do not know the code
+WHOLE_FIRST_SINCE = 3  # KIP-74
+TOO_LARGE = Struct(">qi").pack(-1, 2**31 - 1)
+"""Offset and size of a message that no buffer holds."""
+
+
+class Found(NamedTuple):
+    """A piece on its way through the job, and whose it is. limit: bytes that the client allows."""
+
+    piece: Piece
+    partition: Partition
+    data: PartitionData
+    limit: int
+
+
+class OldReader(Reader):
+    """One fetch of an old client; it owns the job that converts what was found."""
+
+    __slots__ = ("_answers", "_call", "_found")
+
+    def __init__(self, request: FetchRequest, call: Call, wanted: Sequence[Wanted]) -> None:
+        super().__init__(request, call.broker, None, wanted, knows_zstd=False)
+        self._call = call
+        self._answers: list[tuple[Wanted, PartitionData, int]] = []
+        self._found: list[Found] = []
+
+    def response(self) -> FetchResponse | Signal:
+        """Read now; LATER if there is anything to convert."""
+        left = self._max_bytes
+        whole_first = self._call.version >= WHOLE_FIRST_SINCE
+        for wanted in self._wanted:
+            limit = min(left, wanted.max_bytes)
+            data, size = self._read(wanted, limit, whole_first)
+            self._answers.append((wanted, data, size))
+            if size:
+                whole_first = False
+                left = max(left - size, 0) if len(self._found) + 1 < self._most_regions else 0
+                partition = self._find(wanted)
+                (region,) = cast("list[Region]", data.records)
+                self._found.append(Found(Piece(region, wanted.fetch_offset), partition, data, limit))
+            elif data.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                data.error_code = UNKNOWN_STORAGE_ERROR
+            elif limit == wanted.max_bytes:
+                self._tell_if_too_large(wanted, data)
+        if not self._found:
+            return FetchResponse(responses=by_topic(self._answers))
+        self._give(self._found)
+        return LATER
+
+    def _find(self, wanted: Wanted) -> Partition:
+        partition = super()._find(wanted)
+        if partition.log is not None and not partition.log.config.message_downconversion_enable:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{partition} is not converted for old clients")
+        return partition
+
+    def _tell_if_too_large(self, wanted: Wanted, data: PartitionData) -> None:
+        """Nothing came although there is something: its first batch is larger than the client allows."""
+        if data.error_code == 0 and self._call.version < WHOLE_FIRST_SINCE:
+            partition = self._find(wanted)
+            if partition.readable_end(self._isolation) > wanted.fetch_offset:
+                data.records = TOO_LARGE[: max(wanted.max_bytes, 0)]
+
+    # -- the job
+
+    def _give(self, found: list[Found]) -> None:
+        magic = 1 if self._call.version >= V1_SINCE else 0
+        self._found = found
+        self._call.broker.give(DownConvertJob(magic, [each.piece for each in found]), self)
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """The job has ended: answer, or look further where there was nothing for the client."""
+        assert error is None, error
+        further = [again for each in self._found if (again := self._take(each)) is not None]
+        if further:
+            self._give(further)
+        else:
+            self._call.broker.tell(Reply(self._call.ticket, FetchResponse(responses=by_topic(self._answers))))
+
+    def _take(self, found: Found) -> Found | None:
+        """One piece's outcome into the answer, or where to go on looking."""
+        piece, partition, data, limit = found
+        data.records = b""
+        if piece.error is not None:
+            self._fail(data, partition, piece.error)
+        elif piece.records:
+            data.records = piece.records
+        elif piece.next_offset >= 0:
+            return self._behind(found)
+        elif self._call.version < WHOLE_FIRST_SINCE:
+            data.records = TOO_LARGE[: max(limit, 0)]
+        return None
+
+    def _behind(self, found: Found) -> Found | None:
+        """Read on behind batches that the client may not see."""
+        piece, partition, data, limit = found
+        try:
+            fetched = partition.read(piece.next_offset, limit, self._isolation, whole_first_batch=True)
+        except (KafkaError, OSError) as error:
+            self._fail(data, partition, error)
+            return None
+        if fetched.region is None:
+            return None
+        return found._replace(piece=Piece(fetched.region, piece.next_offset))
+
+    def _fail(self, data: PartitionData, partition: Partition, error: KafkaError | OSError) -> None:
+        log.error("%s-%d cannot be read for an old client: %s", partition.topic, partition.index, error)
+        if isinstance(error, OSError):
+            error = self._replicas.storage_error(partition, error)
+        is_storage = error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        data.error_code = UNKNOWN_STORAGE_ERROR if is_storage else error.code
+        data.high_watermark = -1

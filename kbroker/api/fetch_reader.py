@@ -1,0 +1,203 @@
+"""What one Fetch reads: is there enough, and if so, regions of files, partition by partition.
+
+Made by `fetch.py` for each request, and by `fetch_old.py`; a parked fetch keeps its own. It decides nothing about
+waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.broker.fetch_sessions import Wanted
+from kbroker.replica.partition import READ_COMMITTED
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.api.call import Signal
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.fetch_sessions import FetchSession
+    from kbroker.log.log import Fetched
+    from kbroker.replica import Partition
+
+
+class Reader:
+    """One fetch: what it wants, and how much."""
+
+    __slots__ = (
+        "_isolation",
+        "_knows_zstd",
+        "_max_bytes",
+        "_min_bytes",
+        "_most_regions",
+        "_replicas",
+        "_session",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        broker: Broker,
+        session: FetchSession | None,
+        wanted: Sequence[Wanted],
+        *,
+        knows_zstd: bool,
+    ) -> None:
+        self._replicas = broker.replicas
+        self._session = session
+        self._wanted = wanted
+        self._knows_zstd = knows_zstd
+        self._isolation = request.isolation_level
+        self._most_regions = broker.fetch_regions
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
+
+    def partitions(self) -> list[Partition]:
+        """The replicas it reads from, as far as they are here."""
+        here = self._replicas.partitions
+        found = (here.get((wanted.topic, wanted.index)) for wanted in self._wanted if wanted.topic is not None)
+        return [partition for partition in found if partition is not None]
+
+    def may_answer(self) -> bool:
+        """Whether there is enough, or an error, by a look that reads no records."""
+        available = 0
+        for wanted in self._wanted:
+            try:
+                partition = self._find(wanted)
+                end = partition.readable_end(self._isolation)
+                if wanted.last_fetched_epoch >= 0 and _divergence(partition, wanted) is not None:
+                    return True
+            except KafkaError:
+                return True
+            assert partition.log is not None
+            if (
+                wanted.fetch_offset > partition.log.log_end_offset
+                or wanted.fetch_offset < partition.log.log_start_offset
+            ):
+                return True
+            if end > wanted.fetch_offset:
+                if self._min_bytes <= 1:  # as most ask: there is a batch, and nothing to count
+                    return True
+                try:
+                    size = partition.log.available_bytes(wanted.fetch_offset, end)
+                except OSError as error:  # raised here, it would hit whoever's append makes us look
+                    self._replicas.storage_error(partition, error)
+                    return True
+                available += min(size, wanted.max_bytes)
+                if available >= self._min_bytes:
+                    return True
+        return available >= self._min_bytes
+
+    def response_if_enough(self) -> FetchResponse | Signal | None:
+        """The response, if it has min_bytes of records or something else to say."""
+        return self.response() if self.may_answer() else None
+
+    def response(self) -> FetchResponse | Signal:
+        """Read now. Partitions share the bytes in the order they stand in."""
+        left = self._max_bytes
+        regions_left = self._most_regions
+        whole_first = True
+        answers: list[tuple[Wanted, PartitionData, int]] = []
+        for wanted in self._wanted:
+            data, size = self._read(wanted, min(left, wanted.max_bytes), whole_first)
+            if size:
+                whole_first = False
+                regions_left -= 1
+                left = max(left - size, 0) if regions_left else 0
+            answers.append((wanted, data, size))
+        session = self._session
+        if session is None:
+            return FetchResponse(responses=by_topic(answers))
+        return FetchResponse(session_id=session.id, responses=by_topic(session.news(answers)))
+
+    def _read(self, wanted: Wanted, max_bytes: int, whole_first: bool) -> tuple[PartitionData, int]:
+        """One partition's part of the response, and the bytes of records in it."""
+        try:
+            partition = self._find(wanted)
+            diverging = _divergence(partition, wanted)
+            if diverging is not None:
+                return self._data(partition, wanted, diverging=diverging), 0
+            fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
+        except KafkaError as error:
+            return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""), 0
+        except OSError as error:
+            code = self._replicas.storage_error(partition, error).code
+            return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
+        return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
+
+    def _data(
+        self,
+        partition: Partition,
+        wanted: Wanted,
+        fetched: Fetched | None = None,
+        diverging: EpochEndOffset | None = None,
+    ) -> PartitionData:
+        log = partition.log
+        assert log is not None
+        data = PartitionData(
+            partition_index=wanted.index,
+            error_code=0,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self._isolation == READ_COMMITTED else None,
+            records=b"" if fetched is None or fetched.region is None else [fetched.region],
+        )
+        if diverging is not None:
+            data.diverging_epoch = diverging
+        if fetched is not None and fetched.aborted:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in fetched.aborted
+            ]
+        return data
+
+    def _find(self, wanted: Wanted) -> Partition:
+        """The replica to read from. Raises: KafkaError."""
+        if wanted.topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._replicas.find(wanted.topic, wanted.index)
+        if partition.is_of_another(wanted.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
+            partition.check_epoch(wanted.current_leader_epoch)
+        if not self._knows_zstd and partition.log is not None and partition.log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return partition
+
+
+def _divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+    """Where the reader's log and ours part, if its last record is of an epoch that ended earlier here (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    end = partition.end_of_epoch(wanted.last_fetched_epoch)
+    if end.epoch < 0 or end.end_offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not in the log")
+    log = partition.log
+    if log is not None and wanted.fetch_offset < log.log_start_offset:
+        return None  # wherever they part: reading says that it is out of range
+    if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+    return None
+
+
+def by_topic(answers: Sequence[tuple[Wanted, PartitionData, int]]) -> list[FetchableTopicResponse]:
+    """The parts of an answer as it has them. Neighbours of one topic together; the order of the partitions stays."""
+    topics: list[FetchableTopicResponse] = []
+    last: Wanted | None = None
+    for wanted, data, _ in answers:
+        if last is None or last.topic != wanted.topic or last.topic_id != wanted.topic_id:
+            topics.append(FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=[]))
+            last = wanted
+        topics[-1].partitions.append(data)
+    return topics
