@@ -1,11 +1,11 @@
 """FindCoordinator and the APIs of classic groups: who coordinates, who is a member, who reads what, how far.
 
 Served: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
-ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 1-10, OffsetFetch 1-10, OffsetDelete 0. Groups are `kbroker.groups`;
-these handlers hand requests over, and have the coordinator's runtime carry out what comes back.
+ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 0-10, OffsetFetch 0-10 (v0 in `store_offsets.py`), OffsetDelete 0.
+Groups are `kbroker.groups`; these handlers hand requests over, and have the coordinator's runtime carry out what
+comes back.
 
-Unlike Kafka: OffsetCommit 0 and OffsetFetch 0, which kept offsets in ZooKeeper, are not served. FindCoordinator for
-share groups says INVALID_REQUEST, until there is such a coordinator.
+Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there is such a coordinator.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -149,6 +150,8 @@ def _run(call: Call, effects: Iterable[Effect]) -> Result:
 
 def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
     """Keep offsets; answered when they are committed. Partitions that do not exist are refused one by one."""
+    if call.version == 0:
+        return commit_to_store(request, call)
     cache = call.broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
@@ -163,8 +166,10 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
     return _run(call, call.broker.groups.commit_offsets(request, _caller(call), call.now_ms, refused))
 
 
-def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:
     """How far groups have got; from version 8 on of several groups."""
+    if call.version == 0:
+        return fetch_from_store(request, call)
     if call.version < MANY_GROUPS_SINCE:
         return _fetch_one(request, call)
     cache = call.broker.plane.cache
@@ -384,8 +389,8 @@ def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorC
 
 
 ROUTES = (
-    Route(8, OffsetCommitRequest, 1, 10, offset_commit, _refuse_commit),
-    Route(9, OffsetFetchRequest, 1, 10, offset_fetch, _refuse_offset_fetch),
+    Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit),
+    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch),
     Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find),
     Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),
     Route(12, HeartbeatRequest, 0, 4, heartbeat, _with_code(lambda code: HeartbeatResponse(error_code=code))),

@@ -8,7 +8,7 @@ through it. It decides nothing about topics or leaders.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, OwnRequest
@@ -48,7 +48,7 @@ from kbroker.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kbroker.broker.facts import Handler, Tell
     from kbroker.metadata.configs import Configs
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from kbroker.replica import ReplicaManager
 
 log = logging.getLogger("kbroker.cluster")
+
+T = TypeVar("T")
 
 NO_SESSION = 0
 NOBODY = -1
@@ -123,6 +125,10 @@ class ControlPlane:
         """The other brokers that the controller here has something to say to: the network takes it from the outbox."""
         outbox = self.controller.outbox
         return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
+
+    def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
+        self._steps.run(procedure, done, failed)
 
     # -- facts and time
 
