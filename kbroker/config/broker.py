@@ -34,6 +34,7 @@ from kbroker.config.settings import (
     one_of,
     setting,
 )
+from protocol.records.compression import is_codec
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
@@ -51,7 +52,11 @@ NO_PLUGINS = "Java classes cannot be loaded"
 ALWAYS_V2 = "v2 batches are written whatever it says, as Apache Kafka 3.9 does"
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
-COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+KNOWN_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+COMPRESSION_TYPES = Check(
+    f"one of {', '.join(KNOWN_COMPRESSION_TYPES)}",  # or a codec of the user's own, who knows its name
+    lambda value: value in KNOWN_COMPRESSION_TYPES or (value != "none" and is_codec(value)),
+)
 GZIP_LEVELS = Check("1 to 9, or -1 for zlib's choice", lambda level: level == -1 or 1 <= level <= 9)
 VERSIONS = matching(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a Kafka version such as 3.9")
 

@@ -11,8 +11,8 @@ libraries let other threads run meanwhile. Nothing here knows what a record is.
      3  lz4     LZ4 frame; in v0 message sets with a header checksum that old clients computed over too much
      4  zstd    RFC 8878, one or more frames
 
-Ids 5 to 7 are free for others: `register` them, or name them in the entry point group `kbroker.codecs` and have
-`load_plugins` called once at the start.
+Ids 5 to 7 are free for others: `register` them, or name them in the entry point group `kbroker.codecs`. Installed
+packages are looked through when a codec is asked for that is not there, and never before: it takes a start some ms.
 """
 
 from __future__ import annotations
@@ -64,13 +64,27 @@ def codec_of(codec_id: int, magic: int = 2) -> Codec:
         return _LZ4_OF_V0
     codec = _BY_ID.get(codec_id)
     if codec is None:
-        raise RecordError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, f"no codec has id {codec_id}")
+        faults = _look_for_plugins()
+        codec = _BY_ID.get(codec_id)
+    if codec is None:
+        raise RecordError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, "; ".join([f"no codec has id {codec_id}", *faults])
+        )
     return codec
 
 
 def codec_named(name: str) -> Codec:
     """The codec of this name. Raises: KeyError."""
+    if name not in _BY_NAME:
+        _look_for_plugins()
     return _BY_NAME[name]
+
+
+def is_codec(name: str) -> bool:
+    """Whether there is a codec of this name."""
+    if name not in _BY_NAME:
+        _look_for_plugins()
+    return name in _BY_NAME
 
 
 def codec_names() -> list[str]:
@@ -91,17 +105,34 @@ def register(codec: Codec) -> None:
     _BY_ID[codec.codec_id] = _BY_NAME[codec.name] = codec
 
 
-def load_plugins() -> list[str]:
-    """Register what installed packages offer under `kbroker.codecs` (a Codec, or a class of one); their names."""
+def load_plugins() -> tuple[list[str], list[str]]:
+    """Register what installed packages offer under `kbroker.codecs` (a Codec, or a class of one).
+
+    Returns: the codecs' names, and a line for each that cannot be had; one package's fault is not another's.
+    """
     from importlib.metadata import entry_points
 
-    found = []
+    names, faults = [], []
     for entry in entry_points(group=ENTRY_POINTS):
-        offered = entry.load()
-        codec: Codec = offered() if isinstance(offered, type) else offered
-        register(codec)
-        found.append(codec.name)
-    return found
+        try:
+            offered = entry.load()
+            codec: Codec = offered() if isinstance(offered, type) else offered
+            register(codec)
+        except Exception as error:  # whatever a stranger's module may raise
+            faults.append(f"codec {entry.name!r} ({entry.value}) cannot be loaded: {error}")
+        else:
+            names.append(codec.name)
+    return names, faults
+
+
+def _look_for_plugins() -> list[str]:
+    """Load them, unless somebody has before; what went wrong then."""
+    if not _LOOKED:
+        _LOOKED.append(load_plugins()[1])
+    return _LOOKED[0]
+
+
+_LOOKED: list[list[str]] = []  # once anybody has: what went wrong
 
 
 class _None:

@@ -229,6 +229,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that is as it was before, afterwards."""
     monkeypatch.setattr(compression, "_BY_ID", dict(compression._BY_ID))
     monkeypatch.setattr(compression, "_BY_NAME", dict(compression._BY_NAME))
+    monkeypatch.setattr(compression, "_LOOKED", [])
 
 
 @pytest.mark.usefixtures("registry")
@@ -260,8 +261,41 @@ def test_plugins_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch)
 
     entry = metadata.EntryPoint("deflate", f"{__name__}:Deflate", compression.ENTRY_POINTS)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == "kbroker.codecs" else [])
-    assert compression.load_plugins() == ["deflate"]
+    assert compression.load_plugins() == (["deflate"], [])
     assert codec_of(5).name == "deflate"
+
+
+@pytest.mark.usefixtures("registry")
+def test_plugins_are_looked_for_when_a_codec_is_missing_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    asked: list[str] = []
+
+    def entry_points(group: str) -> list[metadata.EntryPoint]:
+        asked.append(group)
+        return [metadata.EntryPoint("deflate", f"{__name__}:Deflate", group)]
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    assert (codec_of(1).name, asked) == ("gzip", [])
+    assert (codec_named("deflate").codec_id, compression.is_codec("brotli")) == (5, False)
+    with pytest.raises(RecordError, match="no codec has id 6"):
+        codec_of(6)
+    assert asked == ["kbroker.codecs"]
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_package_that_fails_is_named_and_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    group = compression.ENTRY_POINTS
+    entries = [
+        metadata.EntryPoint("absent", "no_such_module:Codec", group),
+        metadata.EntryPoint("deflate", f"{__name__}:Deflate", group),
+    ]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
+    with pytest.raises(RecordError, match=r"no codec has id 7; codec 'absent' .no_such_module:Codec. cannot be loaded"):
+        codec_of(7)
+    assert compression.is_codec("deflate")
 
 
 def test_no_codec_library_is_loaded_before_it_is_used() -> None:
