@@ -78,6 +78,39 @@ def java_classpath(release: str) -> str:
         raise NoClientError(str(reason)) from reason
 
 
+def old_java(name: str, pom: str, reader: str) -> Path:
+    """A folder with the `lib` that a POM names and, compiled with it, the `classes` of the driver of old Java clients.
+
+    reader: the source in drivers/ of its class OldJavaReader. Raises NoClientError.
+    """
+    if reason := apache.missing():
+        raise NoClientError(reason)
+    sources = {"OldJavaDriver.java": "OldJavaDriver.java", "OldJavaReader.java": reader}
+    texts = {file: Path(driver(source)).read_text() for file, source in sources.items()}
+
+    def install(home: Path) -> None:
+        for folder in ("src", "lib", "classes"):
+            (home / folder).mkdir(parents=True)
+        (home / "pom.xml").write_text(pom)
+        for file, text in texts.items():
+            (home / "src" / file).write_text(text)
+        _run(
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                f"{home}/pom.xml",
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={home}/lib",
+            ]
+        )
+        files = [f"{home}/src/{file}" for file in texts]
+        _run(["javac", "-nowarn", "-cp", f"{home}/lib/*", "-d", f"{home}/classes", *files])
+
+    return _installed(name, [pom, *texts.values()], install)
+
+
 def spark_jars(pom: Path, name: str) -> list[Path]:
     """The jars that the POM's runtime scope names, copied by Maven into `.cache/clients/<name>/`."""
     if reason := apache.missing():

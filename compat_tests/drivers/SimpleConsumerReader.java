@@ -47,6 +47,9 @@ final class OldJavaReader {
             if (answer.hasError()) {
                 return "error\tcode " + answer.errorCode(topic, 0);
             }
+            if (answer.messageSet(topic, 0).validBytes() == 0 && answer.messageSet(topic, 0).sizeInBytes() > 0) {
+                return "error\tMessageSizeTooLarge";  // by this the high-level consumer knows
+            }
             for (MessageAndOffset one : answer.messageSet(topic, 0)) {
                 if (one.offset() < offset) {
                     continue;
