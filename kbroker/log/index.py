@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from kbroker.log.errors import lacks_descriptors
 from kbroker.log.folder import Folder
 from kbroker.log.names import SegmentPart
 
@@ -148,7 +149,11 @@ class _Index:
         tail += entry
         self.count += 1
         if len(tail) >= _BLOCK_BYTES:
-            self.write_tail()
+            try:
+                self.write_tail()
+            except OSError as error:
+                if not lacks_descriptors(error):
+                    raise  # the batch is written already, and is not undone for an index: a later entry tries again
 
     def _at(self, slot: int) -> tuple[memoryview | bytearray, int]:
         """The buffer that holds entry `slot`, and the entry's position in it."""

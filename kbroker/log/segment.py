@@ -179,6 +179,11 @@ class Segment:
         position = self.size
         file = self._file or self.file
         self.touched = True
+        # What this opens is opened first: where no descriptor is left, nothing may have been written.
+        is_latest = max_timestamp > self._max_timestamp and max_timestamp > self.max_timestamp
+        is_due = self._bytes_since_entry > self.config.index_interval_bytes
+        if is_due or len(batches) > 1:
+            self._open_indices()
         try:
             file.write(buffers, position)
         except OSError:
@@ -190,12 +195,16 @@ class Segment:
         if len(batches) > 1:
             self._index_each(batches, position)
             return position
-        if max_timestamp > self._max_timestamp and max_timestamp > self.max_timestamp:
+        if is_latest:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
-        if self._bytes_since_entry > self.config.index_interval_bytes:
+        if is_due:
             self._add_entries(last_offset, position)
         self._bytes_since_entry += size
         return position
+
+    def _open_indices(self) -> None:
+        """Read what the last entries say; from then on the indices are appended to in memory."""
+        _ = self.offsets, self.times, self.max_timestamp
 
     def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""

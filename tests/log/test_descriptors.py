@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
+from kbroker.log.log import Log
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
@@ -15,6 +17,7 @@ from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
 from tests.log.worlds import NOW, refused
 
 TINY = LogConfig(segment_bytes=100)
+EACH = LogConfig(index_interval_bytes=0)  # an entry for each batch but the first
 FEW = ManagerConfig(initial_delay_ms=0, open_files=4)
 RETRY_MS = 1_000
 
@@ -119,3 +122,41 @@ def test_a_start_without_descriptors_is_refused_and_gives_no_directory_up() -> N
     disk.fail("open", "/b/.kafka_cleanshutdown", errno.EMFILE)
     with pytest.raises(Exception, match=r"^/b/\.kafka_cleanshutdown: EMFILE .* \(ulimit -n\)$"):
         start(disk, "/a", "/b")
+
+
+def offsets_in(log: Log) -> list[int]:
+    """Where each batch of the active segment begins."""
+    return [header[0] for _, header in log.segments[-1].batches_from(0)]
+
+
+@pytest.mark.parametrize("file", [".log", ".index", ".timeindex"])
+def test_an_append_without_descriptors_leaves_no_batch_whose_offsets_come_again(file: str) -> None:
+    disk = SimDisk()
+    manager = start(disk, config=EACH)
+    manager.get_or_create("t", 0, None, EACH, is_new=True, wall_ms=NOW)
+    for _ in range(2):
+        append(manager, "t")
+    manager.close()
+    manager = start(disk, config=EACH)
+    log = manager.get("t", 0)
+    assert log is not None
+    disk.fail("open", file, errno.EMFILE)
+    for _ in range(3):  # the first or the second wants the file
+        with suppress(OSError):
+            append(manager, "t")
+    assert offsets_in(log) == list(range(log.log_end_offset))
+
+
+def test_an_index_that_cannot_be_written_for_want_of_a_descriptor_is_written_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.log.index._BLOCK_BYTES", 8)
+    disk = SimDisk()
+    manager = start(disk)
+    log = manager.get_or_create("t", 0, None, EACH, is_new=True, wall_ms=NOW)
+    append(manager, "t")
+    disk.fail("open", ".index", errno.EMFILE)
+    for _ in range(3):
+        append(manager, "t")
+    assert offsets_in(log) == [0, 1, 2, 3]
+    assert log.segments[-1].offsets.count == 3
