@@ -38,7 +38,8 @@ setup_venv() {
   local extras stamp wanted python life installed
   extras=$(IFS=,; echo "$*")
   wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py | cksum)
-  for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev; do  # dev has all that others need, but Spark
+  # dev has all that the others need, but Spark
+  for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev .venv/.installed-dev,pipeline; do
     [ "$stamp" != .venv/.installed-dev ] || [[ ",$extras," != *,pipeline,* ]] || continue
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
       export PATH="$PWD/.venv/bin:$PATH"

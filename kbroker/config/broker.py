@@ -138,7 +138,7 @@ class BrokerConfig(Settings):
         unused=ONE_BY_ONE,
         doc="Bytes of requests waiting for a thread before sockets are left unread; -1 for no such bound.",
     )
-    request_timeout_ms: Int = setting(30_000, unused=NO_REPLICAS, doc="How long a request to another broker may take.")
+    request_timeout_ms: Int = setting(30_000, doc="How long a request to another broker may take.")
 
     # --- topics
     auto_create_topics_enable: Boolean = setting(True, doc="Whether asking for an unknown topic creates it.")
@@ -411,9 +411,7 @@ class BrokerConfig(Settings):
     controlled_shutdown_retry_backoff_ms: Long = setting(
         5000, unused=NO_REPLICAS, doc="Pause between two tries at handing leaders over."
     )
-    controller_socket_timeout_ms: Int = setting(
-        30_000, unused=NO_REPLICAS, doc="How long the controller waits for a broker's answer."
-    )
+    controller_socket_timeout_ms: Int = setting(30_000, doc="How long the controller waits for a broker's answer.")
     auto_leader_rebalance_enable: Boolean = setting(
         True, unused=NO_REPLICAS, doc="Whether leadership goes back to the preferred replicas by itself."
     )
