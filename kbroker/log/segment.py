@@ -179,11 +179,12 @@ class Segment:
         position = self.size
         file = self._file or self.file
         self.touched = True
-        # What this opens is opened first: where no descriptor is left, nothing may have been written.
-        is_latest = max_timestamp > self._max_timestamp and max_timestamp > self.max_timestamp
-        is_due = self._bytes_since_entry > self.config.index_interval_bytes
-        if is_due or len(batches) > 1:
-            self._open_indices()
+        if (
+            self._bytes_since_entry > self.config.index_interval_bytes
+            or self._max_timestamp == _UNKNOWN
+            or len(batches) > 1
+        ):
+            self._open_indices()  # before the write: where no descriptor is left, nothing may have been written
         try:
             file.write(buffers, position)
         except OSError:
@@ -195,9 +196,9 @@ class Segment:
         if len(batches) > 1:
             self._index_each(batches, position)
             return position
-        if is_latest:
+        if max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
-        if is_due:
+        if self._bytes_since_entry > self.config.index_interval_bytes:
             self._add_entries(last_offset, position)
         self._bytes_since_entry += size
         return position

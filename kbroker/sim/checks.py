@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kbroker.core import Unbegun
+from kbroker.core import FETCH, Unbegun
 from kbroker.sim.catalogue import Catalogue
 from kbroker.sim.commits import GroupHistory
 from protocol.records.batch import BatchHeader, check, scan
@@ -43,6 +43,7 @@ Moment = tuple[int, int]
 """What had happened when somebody asked: power cuts, and ends and beginnings of topics."""
 
 LATER_LIMIT_MS = 60_000
+BATCHES_SINCE = 4  # of Fetch: answers to older ones carry message sets, made anew on the pool
 """By when an answer must have left that waits for another part of the broker, not for a deadline of its own."""
 
 FOREVER = 1 << 62
@@ -357,6 +358,8 @@ class Checks:
             deadline_ms = now_ms + LATER_LIMIT_MS
         else:
             deadline_ms = max(waiting.deadline_ms, now_ms)
+            if request.route.api == FETCH and request.version < BATCHES_SINCE:
+                deadline_ms += LATER_LIMIT_MS  # what was found by then is made anew, on the pool
         assert machine.core is not None
         self._parked += 1
         heappush(self._due, (deadline_ms, self._parked, request, machine.core, machine))

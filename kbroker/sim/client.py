@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kbroker.sim.topics import Topic
     from kbroker.sim.world import Event, World
 
+OLDEST = {8: 1, 9: 1}
+"""Versions below which no client here goes: OffsetCommit 0 and OffsetFetch 0 keep offsets in the metadata store, newer
+ones in the group's topic, and a client that mixed them by chance would look for its offsets in the other place."""
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of clients, counted from the last answer
 
 
@@ -285,7 +288,7 @@ class Client:
             raise self.world.broken(f"{self} is told {response.error_code} by ApiVersions")
         for each in response.api_keys:
             if each.api_key not in self.versions:
-                low, high = each.min_version, each.max_version
+                low, high = max(each.min_version, OLDEST.get(each.api_key, 0)), each.max_version
                 wanted = self.fixed_versions.get(each.api_key, self.chance.randint(low, high))
                 self.versions[each.api_key] = min(max(wanted, low), high)
         queued = connection.queued

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.sim.checks import whole_batches
+from kbroker.sim.checks import BATCHES_SINCE, whole_batches
 from kbroker.sim.client import Lost, Script
 from kbroker.sim.leaders import Router
 from kbroker.sim.producers import RETRIABLE
@@ -28,6 +28,7 @@ from protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from protocol.records import Record, legacy
 from protocol.records.content import parse_set
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Reader(Router):
             return False
         self.behind[where] = part.high_watermark
         data = whole_batches(memoryview(part.records or b""))  # type: ignore[arg-type]
-        records = [record for header, batch in parse_set(data) if not header.is_control for record in batch]
+        records = self._records(data)
         ahead = [record for record in records if record.offset >= position]
         if not ahead:
             return False
@@ -167,6 +168,12 @@ class Reader(Router):
         self.positions[where] = ahead[-1].offset + 1
         self.note(f"read {where[0]}-{where[1]} {position} to {ahead[-1].offset}")
         return True
+
+    def _records(self, data: memoryview) -> list[Record]:
+        """The records of an answer, in the format that its version has."""
+        if self.versions[FETCH] < BATCHES_SINCE:
+            return legacy.parse_set(data)
+        return [record for header, batch in parse_set(data) if not header.is_control for record in batch]
 
     def _must_know(self, where: Where, moment: Moment) -> bool:
         """Whether the broker that was asked at a moment must know where this reader stands."""

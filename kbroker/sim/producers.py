@@ -23,7 +23,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records import Record
+from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ZSTD, ZSTD_SINCE = 4, 7
+BATCHES_SINCE = 3  # of Produce: older ones carry message sets
 
 RETRIABLE = frozenset(
     {
@@ -192,19 +193,29 @@ class Producer(Router):
                 pass
             yield from self.pause(500)
 
+    def _set(self, records: list[Record], sequence: int) -> bytearray:
+        """The records in the format that the version is of: v0 for 0 and 1, v1 for 2, a batch from 3 on."""
+        if self.idempotent:  # there are no ids in the older formats
+            self.versions[PRODUCE] = max(self.versions[PRODUCE], BATCHES_SINCE)
+        version = self.versions[PRODUCE]
+        codec_id = self.codec_id if self.codec_id != ZSTD or version >= ZSTD_SINCE else 0
+        if version < BATCHES_SINCE:
+            return legacy.build_set(records, magic=0 if version < 2 else 1, codec_id=codec_id)
+        return build_batch(
+            records,
+            codec_id=codec_id,
+            producer_id=self.producer_id if self.idempotent else -1,
+            producer_epoch=self.epoch if self.idempotent else -1,
+            base_sequence=sequence,
+        )
+
     def _request(self, batch: Batch) -> ProduceRequest:
         name, index = batch.where
         by_id = self.versions[PRODUCE] >= 13
         topic_id = self.checks.catalogue.topic_id(name)
         now_ms = 1_700_000_000_000 + self.world.now_ms
         records = [Record(at, now_ms, None, value) for at, value in enumerate(batch.values)]
-        data = build_batch(
-            records,
-            codec_id=self.codec_id if self.codec_id != ZSTD or self.versions[PRODUCE] >= ZSTD_SINCE else 0,
-            producer_id=self.producer_id if self.idempotent else -1,
-            producer_epoch=self.epoch if self.idempotent else -1,
-            base_sequence=batch.sequence,
-        )
+        data = self._set(records, batch.sequence)
         return ProduceRequest(
             acks=self.acks,
             timeout_ms=5_000,

@@ -8,7 +8,7 @@ from kbroker.log import LogConfig, Origin
 from kbroker.log.append import must_prepare
 from kbroker.log.prepare import is_small, prepare
 from protocol.errors import ErrorCode
-from protocol.records import Record, legacy
+from protocol.records import Record, RecordError, legacy
 from protocol.records.content import build_batch, parse_set
 from tests.log.worlds import NOW, new_disk, open_at, refused
 
@@ -177,3 +177,9 @@ def test_an_append_time_that_a_producer_claims_passes_where_times_are_the_produc
 def test_messages_without_a_timestamp_pass_any_limit() -> None:
     config = LogConfig(message_timestamp_after_max_ms=1, message_timestamp_before_max_ms=1)
     assert len(prepare(old(0), config, NOW)) > 0
+
+
+def test_zeros_are_no_set_of_any_format() -> None:
+    with pytest.raises(RecordError) as raised:
+        prepare(view(bytes(61)), PLAIN, NOW)
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
