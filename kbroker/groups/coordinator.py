@@ -366,13 +366,17 @@ def _store(
     )
 
 
+LATEST_MS = (1 << 63) - 1
+"""The last time that a stored offset's expiry can say: a client may ask for any retention."""
+
+
 def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, now_ms: int) -> Commit:
     return Commit(
         each.committed_offset,
         each.committed_leader_epoch,
         each.committed_metadata or "",
         now_ms if each.commit_timestamp == -1 else each.commit_timestamp,
-        -1 if retention_time_ms == -1 else now_ms + retention_time_ms,
+        -1 if retention_time_ms == -1 else min(now_ms + retention_time_ms, LATEST_MS),
     )
 
 

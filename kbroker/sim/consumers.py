@@ -29,6 +29,7 @@ from protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from protocol.records import Record, legacy
+from protocol.records.batch import MAGIC, MAGIC_AT
 from protocol.records.content import parse_set
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Reader(Router):
         self.positions: dict[Where, int] = {}
         self.placed: dict[Where, Moment] = {}  # when the position was looked up
         self.behind: dict[Where, int] = {}  # high watermark last seen
+        self.too_old = False  # zstd is not for clients before batches: a newer one reads on
         self._fetch_sessions: dict[Machine, FetchSession] = {}
         self._turn = 0
 
@@ -96,6 +98,8 @@ class Reader(Router):
 
         With one after the other, not all at once as clients do: so none is waited for long.
         """
+        if self.too_old:
+            self.versions[FETCH] = max(self.versions[FETCH], BATCHES_SINCE)
         led, _ = yield from self.by_leader(self.positions, lambda where: where)
         if not led:
             return False
@@ -151,6 +155,9 @@ class Reader(Router):
                 raise self.world.broken(f"{self}: {promise} does not know {position}")
             lost.append(where)
             return False
+        if code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and self.versions[FETCH] < BATCHES_SINCE:
+            self.too_old = True
+            return False
         if code is not ErrorCode.NONE:
             self.note(f"{where[0]}-{where[1]}: {code.name}")
             if code not in ASK_AGAIN:
@@ -171,7 +178,7 @@ class Reader(Router):
 
     def _records(self, data: memoryview) -> list[Record]:
         """The records of an answer, in the format that its version has."""
-        if self.versions[FETCH] < BATCHES_SINCE:
+        if len(data) > MAGIC_AT and data[MAGIC_AT] < MAGIC:
             return legacy.parse_set(data)
         return [record for header, batch in parse_set(data) if not header.is_control for record in batch]
 

@@ -198,6 +198,13 @@ def test_every_version_commits(world: World, client: Client, version: int) -> No
     assert committed(client) == 7
 
 
+def test_a_retention_beyond_all_time_is_for_ever(world: World, client: Client) -> None:
+    request = commit_request(7)
+    request.retention_time_ms = (1 << 63) - 1
+    (part,) = client.ask(request, 3).topics[0].partitions
+    assert (part.error_code, committed(client)) == (0, 7)
+
+
 @pytest.mark.parametrize("version", range(1, 11))
 def test_every_version_fetches_what_was_committed(world: World, client: Client, version: int) -> None:
     commit(client, 7)

@@ -152,12 +152,11 @@ class World:
         topics = [OffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=[partition])]
         return OffsetCommitRequest(group_id=group, topics=topics)
 
-    def committed(self, offset: int) -> tuple[str, Topic]:
-        """A group without members that has committed this offset of a topic."""
+    def committed(self, offset: int, version: int = 9) -> tuple[str, Topic]:
+        """A group without members that has committed this offset of a topic, in a version of OffsetCommit."""
         group, topic = self.group(), self.topic()
-        self.until(
-            self.committing(group, topic, offset), 9, lambda done: done.topics[0].partitions[0].error_code == NONE
-        )
+        asked = self.committing(group, topic, offset)
+        self.until(asked, version, lambda done: done.topics[0].partitions[0].error_code == NONE)
         return group, topic
 
 
