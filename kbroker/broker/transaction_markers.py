@@ -232,6 +232,8 @@ class TransactionMarkers:
         Raises: KafkaError.
         """
         partition = self._replicas.find(*where)
+        if producer.producer_id < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer.producer_id}")
         wall_ms = self._clock.wall_ms()
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(

@@ -407,6 +407,11 @@ def test_marker_of_an_earlier_coordinator_is_fenced(world: World, producer: Prod
     assert markers(world, producer, epoch=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
+def test_marker_of_no_producer_is_refused(world: World, producer: Producer) -> None:
+    producer.producer_id = -1
+    assert markers(world, producer) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
 def test_marker_for_a_partition_that_is_not_here_is_refused(world: World, producer: Producer) -> None:
     assert markers(world, producer, index=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

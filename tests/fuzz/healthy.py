@@ -68,6 +68,7 @@ class HealthyClient:
             group_id=self._topic,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
+            metadata_max_age_ms=500,  # a group whose leader knew no partitions yet is given some with the next look
         )
         deadline = None
         while not self.complaints:
