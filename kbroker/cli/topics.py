@@ -90,7 +90,8 @@ def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options
             continue
         settings = ",".join(f"{key}={value}" for key, value in each["configs"].items()) or "none of its own"
         count, factor = each["partition_count"], each["replication_factor"]
-        click.echo(f"{each['topic']}  id {each['topic_id']}, {count} partitions x {factor}, settings: {settings}")
+        spread = f"{count} partition{'s' * (count != 1)} x {factor} replica{'s' * (factor != 1)}"
+        click.echo(f"{each['topic']}  id {each['topic_id']}, {spread}, settings: {settings}")
         show_table(_DETAILS[1:], each["partitions"])
         click.echo()
 

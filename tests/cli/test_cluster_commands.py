@@ -67,7 +67,7 @@ def test_a_described_topic_is_a_table_with_its_own_settings_above(ask: Ask) -> N
     ask("topics", "--create", "--topic", "table", "--config", "retention.ms=60000")
     head, columns, row = ask("topics", "--describe", "--topic", "table")[1].rstrip().splitlines()
     assert head.startswith("table  id ")
-    assert head.endswith("1 partitions x 1, settings: retention.ms=60000")
+    assert head.endswith("1 partition x 1 replica, settings: retention.ms=60000")
     assert columns.split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE"]
     assert row.split() == ["0", "1", "1", "1", "-"]
 
