@@ -92,14 +92,11 @@ def resets(admin: KafkaAdminClient, group: str, options: Mapping[str, Any]) -> l
     if len(given) != 1:
         raise click.UsageError("--reset-offsets wants one of --" + ", --".join(_SPECIFIED).replace("_", "-"))
     offsets = Offsets.of_group(admin, group)
-    if given == ["from_file"]:
-        targets = _from_file(options["from_file"], group)
-        places = sorted(targets)
-    else:
-        places = _places(admin, offsets, options)
-        targets = _targets(admin, given[0], options, offsets, places)
+    stored = _from_file(options["from_file"], group) if given == ["from_file"] else None
+    places = _places(admin, offsets, options) if stored is None else sorted(stored)
     earliest = listed(admin, dict.fromkeys(places, EARLIEST))
     latest = listed(admin, dict.fromkeys(places, LATEST))
+    targets = _targets(admin, given[0], options, offsets, earliest, latest) if stored is None else stored
     return [
         Reset(group, *place, min(max(targets[place], earliest[place]), latest[place]))
         for place in places
@@ -138,23 +135,27 @@ def _places(admin: KafkaAdminClient, offsets: Offsets, options: Mapping[str, Any
 
 
 def _targets(
-    admin: KafkaAdminClient, how: str, options: Mapping[str, Any], offsets: Offsets, places: Sequence[Place]
+    admin: KafkaAdminClient,
+    how: str,
+    options: Mapping[str, Any],
+    offsets: Offsets,
+    earliest: dict[Place, int],
+    latest: dict[Place, int],
 ) -> dict[Place, int]:
+    """Where each place goes, before it is held to the log. earliest, latest: of all places there are."""
     value = options[how]
     if how == "to_offset":
-        return dict.fromkeys(places, value)
+        return dict.fromkeys(latest, value)
     if how in ("to_datetime", "by_duration"):
         at_ms = _time_ms(value) if how == "to_datetime" else _before_now_ms(value)
-        found = listed(admin, dict.fromkeys(places, at_ms))
-        latest = listed(admin, dict.fromkeys(places, LATEST))  # nothing that young: Kafka's tool goes to the end
+        found = listed(admin, dict.fromkeys(latest, at_ms))  # nothing that young: Kafka's tool goes to the end
         return {place: offset if offset >= 0 else latest[place] for place, offset in found.items()}
-    latest = listed(admin, dict.fromkeys(places, LATEST))
-    current = {place: offsets.committed.get(place, latest.get(place, 0)) for place in places}
+    current = {place: offsets.committed.get(place, end) for place, end in latest.items()}
     if how == "shift_by":
         return {place: offset + value for place, offset in current.items()}
     if how == "to_current":
         return current
-    return listed(admin, dict.fromkeys(places, EARLIEST)) if how == "to_earliest" else latest
+    return earliest if how == "to_earliest" else latest
 
 
 def _topic_of(text: str) -> tuple[str, set[int]]:

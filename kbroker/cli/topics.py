@@ -20,7 +20,7 @@ Partition = dict[str, Any]
 
 _NO_LEADER = -1
 _UNKNOWN_TOPIC = 3
-_DETAILS = ("topic", "partition", "leader", "replicas", "isr", "offline")
+_DETAILS = ("partition", "leader", "replicas", "isr", "offline")
 
 
 ACTIONS = {
@@ -92,7 +92,7 @@ def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options
         count, factor = each["partition_count"], each["replication_factor"]
         spread = f"{count} partition{'s' * (count != 1)} x {factor} replica{'s' * (factor != 1)}"
         click.echo(f"{each['topic']}  id {each['topic_id']}, {spread}, settings: {settings}")
-        show_table(_DETAILS[1:], each["partitions"])
+        show_table(_DETAILS, each["partitions"])
         click.echo()
 
 
