@@ -200,8 +200,8 @@ def administer(told: Told) -> None:
         told.ask(making(name), 5, in_words=True)
     for partitions, factor in ((0, 1), (-2, 1), (1, 0), (1, 3), (1, -3)):
         told.ask(making("n", partitions, factor), 5, in_words=True)
-    for wish in ([(0, [1, 1])], [(0, [1]), (2, [1])], [(0, [])], [(0, [1]), (0, [1])]):
-        told.ask(making("n", -1, -1, assignments=wish), 5, in_words=True)
+    for wanted in ([(0, [1, 1])], [(0, [1]), (2, [1])], [(0, [])], [(0, [1]), (0, [1])]):
+        told.ask(making("n", -1, -1, assignments=wanted), 5, in_words=True)
     told.ask(making("n", assignments=[(0, [1])]), 5)
     for value in ("soon", "-5", None):
         told.ask(making("n", configs={"retention.ms": value}), 5)
@@ -215,7 +215,7 @@ def administer(told: Told) -> None:
     for names in (["nope"], ["a b"]):
         told.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=5000), 5, in_words=True)
     change_settings(told)
-    for wished, index, brokers in (
+    for name, index, brokers in (
         ("t", 0, [1]),
         ("t", 0, None),
         ("t", 9, [1]),
@@ -225,7 +225,7 @@ def administer(told: Told) -> None:
         ("t", 0, [1, 9]),
     ):
         part = ReassignablePartition(partition_index=index, replicas=brokers)
-        wanted = [ReassignableTopic(name=wished, partitions=[part])]
+        wanted = [ReassignableTopic(name=name, partitions=[part])]
         told.ask(AlterPartitionReassignmentsRequest(topics=wanted), 0, in_words=True)
     told.ask(ListPartitionReassignmentsRequest(topics=None), 0)
     told.ask(DescribeAclsRequest(**ANY_RULE), 2, in_words=True)

@@ -46,7 +46,7 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
-    return response or AwaitBytes(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+    return response or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
 
 
 def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:
@@ -60,7 +60,7 @@ def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:
     return at_least_ms + -at_least_ms % max(min(max_wait_ms // 20, LONG_POLL_STEP_MS), 1)
 
 
-class AwaitBytes:
+class DelayedFetch:
     """A fetch for which there is too little yet."""
 
     __slots__ = ("_reader", "deadline_ms", "keys")

@@ -145,7 +145,7 @@ class AwaitTopics:
     def _may_still_come(self, name: str) -> bool:
         """Whether a topic has no leaders yet; one of its name that is being deleted is nothing to wait for."""
         plane = self._call.broker.plane
-        return not _is_led(plane.cache.topics.get(name)) and not plane.controller.is_going(name)
+        return not _is_led(plane.cache.topics.get(name)) and not plane.controller.is_to_be_deleted(name)
 
     def expired(self, now_ms: int) -> MetadataResponse:
         """What is known now; a topic under way has no leader yet."""

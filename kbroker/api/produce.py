@@ -120,7 +120,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     response = ProduceResponse(responses=topics)
     if request.acks == 1 and not appended:
         return response
-    waiting = AwaitAppends(response, appended, request.acks, call.now_ms + request.timeout_ms)
+    waiting = DelayedProduce(response, appended, request.acks, call.now_ms + request.timeout_ms)
     return waiting.answer(call.now_ms) or waiting.also_for_fsync()
 
 
@@ -306,11 +306,11 @@ class Preparing:
         response = ProduceResponse(responses=self._topics)
         if acks == 1 and not appended:
             return response
-        waiting = AwaitAppends(response, appended, acks, self._call.now_ms + self._request.timeout_ms)
+        waiting = DelayedProduce(response, appended, acks, self._call.now_ms + self._request.timeout_ms)
         return waiting.answer(now_ms) or waiting.also_for_fsync()
 
 
-class AwaitAppends:
+class DelayedProduce:
     """A Produce whose batches are written here, and not yet durable, or, with acks=all, not yet by all in sync."""
 
     __slots__ = ("_acks", "_appended", "_response", "deadline_ms")
@@ -328,7 +328,7 @@ class AwaitAppends:
         self._acks = acks
         self.deadline_ms = deadline_ms
 
-    def also_for_fsync(self) -> AwaitAppends:
+    def also_for_fsync(self) -> DelayedProduce:
         """Allow for the fsync that it waits for, if it does."""
         if any(partition.log and partition.log.awaits_flush for partition, _, _ in self._appended):
             self.deadline_ms += LONGEST_FSYNC_MS

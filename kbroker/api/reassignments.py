@@ -1,10 +1,10 @@
 """AlterPartitionReassignments, ListPartitionReassignments: partitions that are to be led and kept by other brokers.
 
 Served: version 0 of both, by the controller; others answer NOT_CONTROLLER. Nothing moves between brokers yet: to be
-where it is already is granted, a wish that is wrong is refused with the code and the words of Apache Kafka 3.9's
-controller, and there is no move to list or to call off.
+where it is already is granted, a reassignment that is wrong is refused with the code and the words of Apache Kafka
+3.9's controller, and there is none to list or to call off.
 
-Unlike Kafka: a wish for other live brokers is refused, INVALID_REPLICA_ASSIGNMENT, until there is replication.
+Unlike Kafka: a reassignment to other live brokers is refused, INVALID_REPLICA_ASSIGNMENT, until there is replication.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
-    """Each wish by itself."""
+    """Each reassignment by itself."""
     plane = call.broker.plane
     assignments = _assignments(plane)
     if assignments is None:
         return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
     responses = []
     for topic in request.topics:
-        parts = [_wish(topic.name, each, assignments.get(topic.name), plane) for each in topic.partitions]
+        parts = [_reassign(topic.name, each, assignments.get(topic.name), plane) for each in topic.partitions]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=parts))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=responses
@@ -53,37 +53,37 @@ def alter_partition_reassignments(
 
 def _assignments(plane: ControlPlane) -> Mapping[str, Mapping[int, Assignment]] | None:
     """Who is to have each partition, as the controller knows; None if it is another broker."""
-    term = plane.controller.term
-    return None if term is None else term.context.assignments
+    epoch = plane.controller.epoch
+    return None if epoch is None else epoch.context.assignments
 
 
-def _wish(
-    topic: str, wish: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
+def _reassign(
+    topic: str, wanted: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
 ) -> ReassignablePartitionResponse:
     try:
-        _check_wish(topic, wish, partitions, plane)
+        _check_reassignment(topic, wanted, partitions, plane)
     except KafkaError as error:
         return ReassignablePartitionResponse(
-            partition_index=wish.partition_index, error_code=error.code, error_message=error.message or None
+            partition_index=wanted.partition_index, error_code=error.code, error_message=error.message or None
         )
     return ReassignablePartitionResponse(
-        partition_index=wish.partition_index, error_code=ErrorCode.NONE, error_message=None
+        partition_index=wanted.partition_index, error_code=ErrorCode.NONE, error_message=None
     )
 
 
-def _check_wish(
-    topic: str, wish: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
+def _check_reassignment(
+    topic: str, wanted: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
 ) -> None:
     """Raises: KafkaError if it cannot be granted."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partitions is None:
         raise KafkaError(unknown, f"Unable to find a topic named {topic}.")
-    if wish.partition_index not in partitions:
-        raise KafkaError(unknown, f"Unable to find partition {topic}:{wish.partition_index}.")
-    if wish.replicas is None:
+    if wanted.partition_index not in partitions:
+        raise KafkaError(unknown, f"Unable to find partition {topic}:{wanted.partition_index}.")
+    if wanted.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
-    _check_replicas(wish.replicas, plane)
-    if tuple(wish.replicas) != partitions[wish.partition_index].replicas:
+    _check_replicas(wanted.replicas, plane)
+    if tuple(wanted.replicas) != partitions[wanted.partition_index].replicas:
         text = "Replicas cannot be moved to other brokers: this broker does not replicate yet."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 

@@ -248,7 +248,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
 
     def gone(name: str) -> bool:
         """Whether the name is free: who has the answer may make a topic of it again at once."""
-        return name not in plane.cache.topics and not plane.controller.is_going(name)
+        return name not in plane.cache.topics and not plane.controller.is_to_be_deleted(name)
 
     waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
     return waiting.answer(call.now_ms) or waiting
@@ -304,7 +304,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     for topic in request.topics:
         if times[topic.name] > 1:
             refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif plane.controller.is_going(topic.name):
+        elif plane.controller.is_to_be_deleted(topic.name):
             refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         else:
             growths.append(_growth(topic))

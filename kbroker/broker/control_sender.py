@@ -1,7 +1,7 @@
 """What this broker's controller says to other brokers: the head of each line of its outbox, over a line of control.
 
 A part of the broker: told by the outbox that a line has another head, or is gone, and by `Peers` what became of a
-request. A request that got no answer is sent again, for as long as its broker is alive and the term lasts; the broker
+request. A request that got no answer is sent again, for as long as its broker is alive and the epoch lasts; the broker
 may have obeyed it before, and obeying twice does no harm: its epochs say so. Requests for the own broker never come
 here (`control_plane.py`).
 """
@@ -76,9 +76,9 @@ class ControlSender:
 
     def _send(self, broker_id: int) -> None:
         """Send the head of a broker's line, if there is one and the broker can be reached at all."""
-        outbox, term = self._controller.outbox, self._controller.term
+        outbox, epoch = self._controller.outbox, self._controller.epoch
         request = outbox.head(broker_id)
-        if request is None or term is None or broker_id == self._broker_id:
+        if request is None or epoch is None or broker_id == self._broker_id:
             return
         address = self._address(broker_id)
         if address is None:
@@ -95,13 +95,13 @@ class ControlSender:
         return (self._configs.broker.control_plane_listener_name or self._listener).upper()
 
     def _address(self, broker_id: int) -> PeerAddress | None:
-        assert self._controller.term is not None
-        broker = self._controller.term.context.brokers.get(broker_id)
+        assert self._controller.epoch is not None
+        broker = self._controller.epoch.context.brokers.get(broker_id)
         endpoint = broker.endpoint(self._control_listener) if broker is not None else None
         return PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol) if endpoint else None
 
     def _closed(self, fact: ControlLineClosed, now_ms: int) -> None:
-        """A broker is gone, or the term is over: nobody wants to hear what came of it."""
+        """A broker is gone, or the epoch is over: nobody wants to hear what came of it."""
         self._peers.drop(fact.broker_id, CONTROL)
 
     def _answered(self, answer: PeerAnswer, now_ms: int) -> None:

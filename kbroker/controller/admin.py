@@ -20,7 +20,7 @@ from kbroker.config import check_topic
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
-from kbroker.controller.term import ControllerMovedError, Term, fault_of
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
@@ -163,7 +163,7 @@ class Admin:
         return pending
 
     def delete(self, topics: Sequence[str]) -> Pending[Deleted]:
-        """Wish topics away. The value says which wishes were taken down; the controller grants them."""
+        """Ask for the deletion of topics. The value says which requests were taken down; the controller obeys them."""
         return self._start(self._delete(topics))
 
     def grow(self, growths: Sequence[Growth], *, validate_only: bool) -> Pending[Grown]:
@@ -208,16 +208,16 @@ class Admin:
         self._steps.run(procedure, done, failed)
         return pending
 
-    def _term(self) -> Term:
-        if self._controller.term is None:
+    def _epoch(self) -> ControllerEpoch:
+        if self._controller.epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        return self._controller.term
+        return self._controller.epoch
 
     # -- creating
 
     def _create_for_use(self, topic: NewTopic) -> Procedure[Made]:
         try:
-            if self._controller.term is None:
+            if self._controller.epoch is None:
                 return (yield from self._have_created(topic))
             return (yield from self._create([topic], validate_only=False))
         finally:
@@ -249,13 +249,13 @@ class Admin:
         return {topic.name: MadeTopic(result.topic_id, {}, topic.configs)}
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
-        term = self._term()
+        epoch = self._epoch()
         _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         lookups = [Exists(_config(topic.name)) for topic in topics]
-        (there, doomed, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
-        # a wish that outlived its topic, since a controller died between the two, would take the new one away
+        (there, being_deleted, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
+        # a deletion that outlived its topic, since a controller died between the two, would take the new one away
         # and what another request is making shows nowhere yet
-        names = {_plain(name): name for name in (*self._on_the_way, *there.names, *doomed.names)}
+        names = {_plain(name): name for name in (*self._on_the_way, *there.names, *being_deleted.names)}
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
@@ -268,7 +268,7 @@ class Admin:
             outcomes[topic.name] = made
             if not validate_only:
                 made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
-                writes[topic.name] = _creation(term, topic.name, made, has_config=config.stat is not None)
+                writes[topic.name] = _creation(epoch, topic.name, made, has_config=config.stat is not None)
         self._on_the_way |= writes.keys()
         try:
             answers = yield list(writes.values())
@@ -326,14 +326,14 @@ class Admin:
     # -- deleting
 
     def _delete(self, topics: Sequence[str]) -> Procedure[Deleted]:
-        term = self._term()
+        epoch = self._epoch()
         found = yield [Exists(topic_path(topic)) for topic in topics]
         there = [topic for topic, answer in zip(topics, found, strict=True) if answer.stat is not None]
-        answers = yield [term.fenced(Create(delete_topic_path(topic))) for topic in there]
+        answers = yield [epoch.fenced(Create(delete_topic_path(topic))) for topic in there]
         outcomes: Deleted = {topic: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in topics}
         for topic, answer in zip(there, answers, strict=True):
             fault = fault_of(answer)
-            if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # wished before: wait for it, too
+            if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # asked before: wait for it, too
                 outcomes[topic] = None
             else:
                 outcomes[topic] = _failure(topic, fault_of(answer, 0), fault)
@@ -342,12 +342,12 @@ class Admin:
     # -- growing
 
     def _grow(self, growths: Sequence[Growth], validate_only: bool) -> Procedure[Grown]:
-        term = self._term()
+        epoch = self._epoch()
         outcomes: Grown = {}
         remaining = list(growths)
         for _ in range(CHANGE_ATTEMPTS):
             found = yield [Get(topic_path(growth.topic)) for growth in remaining]
-            writes = self._growth_writes(remaining, found, term, outcomes)
+            writes = self._growth_writes(remaining, found, epoch, outcomes)
             if validate_only:
                 break
             answers = dict(zip(writes, (yield list(writes.values())), strict=True))
@@ -364,7 +364,7 @@ class Admin:
         return outcomes
 
     def _growth_writes(
-        self, growths: Sequence[Growth], found: Sequence[Outcome], term: Term, outcomes: Grown
+        self, growths: Sequence[Growth], found: Sequence[Outcome], epoch: ControllerEpoch, outcomes: Grown
     ) -> dict[str, Multi]:
         """What to write for each topic that may grow; what becomes of each topic goes into `outcomes`."""
         writes: dict[str, Multi] = {}
@@ -381,11 +381,11 @@ class Admin:
                 continue
             outcomes[growth.topic] = growth.total
             path = topic_path(growth.topic)
-            writes[growth.topic] = term.fenced(SetData(path, encode_topic(grown), answer.stat.version))
+            writes[growth.topic] = epoch.fenced(SetData(path, encode_topic(grown), answer.stat.version))
         return writes
 
     def _more(self, growth: Growth, info: TopicInfo) -> dict[int, Assignment]:
-        """The new partitions of a topic. Raises: KafkaError for whatever is wrong with the wish."""
+        """The new partitions of a topic. Raises: KafkaError for whatever is wrong with the request."""
         old = info.partitions
         if any(each.adding or each.removing for each in old.values()):
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {growth.topic} are being moved")
@@ -532,11 +532,11 @@ def _config(topic: str) -> str:
     return config_path("topics", topic)
 
 
-def _creation(term: Term, name: str, made: MadeTopic, *, has_config: bool) -> Multi:
+def _creation(epoch: ControllerEpoch, name: str, made: MadeTopic, *, has_config: bool) -> Multi:
     """A topic's settings, over what an earlier topic of the name may have left, and its replicas."""
     content = encode_config(made.configs)
     config = SetData(_config(name), content) if has_config else Create(_config(name), content)
-    return term.fenced(config, Create(topic_path(name), encode_topic(TopicInfo(made.topic_id, made.replicas))))
+    return epoch.fenced(config, Create(topic_path(name), encode_topic(TopicInfo(made.topic_id, made.replicas))))
 
 
 def _config_write(entity: tuple[str, str], settings: Mapping[str, str], version: int | None) -> Multi:

@@ -40,8 +40,9 @@ class ReplicaState(Enum):
 class Context:
     """One controller's knowledge, from its election to its end.
 
-    epoch, epoch_version: the term, and the version of the node that fences it. to_delete: topics that are to go;
-    deleting: those whose replicas were told so; undeletable: those that have to wait for a broker.
+    epoch, epoch_version: the controller epoch, and the version of the node that fences it. to_delete: topics whose
+    deletion was asked for; deleting: those of which replicas were told so; undeletable: those that have to wait for a
+    broker.
     """
 
     def __init__(self, epoch: int = 0, epoch_version: int = 0) -> None:
@@ -123,7 +124,7 @@ class Context:
         """Replicas whose broker is dead or whose disk has failed."""
         return [each for each in self.replicas(partition) if not self.is_replica_live(each, partition, stopping=True)]
 
-    def is_going(self, partition: TopicPartition) -> bool:
+    def is_to_be_deleted(self, partition: TopicPartition) -> bool:
         """Whether a partition's topic is to be deleted."""
         return partition[0] in self.to_delete
 
@@ -153,7 +154,7 @@ class Context:
         """By broker, the partitions that would rather be led by it; those that are to be deleted left out."""
         preferred: dict[int, list[TopicPartition]] = {}
         for partition in self.all_partitions():
-            if not self.is_going(partition) and self.replicas(partition):
+            if not self.is_to_be_deleted(partition) and self.replicas(partition):
                 preferred.setdefault(self.replicas(partition)[0], []).append(partition)
         return preferred
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from kbroker.controller import brokers, failover, leaders, topics
 from kbroker.controller.context import Context, TopicPartition
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError
 from kbroker.controller.events import (
     BrokerModified,
     BrokersChanged,
@@ -33,7 +34,6 @@ from kbroker.controller.events import (
     TopicsChanged,
 )
 from kbroker.controller.outbox import Outbox
-from kbroker.controller.term import ControllerMovedError, Term
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
@@ -63,7 +63,7 @@ ELECTION_ATTEMPTS = 10
 class Controller:
     """This broker's controller.
 
-    active_id: who is controller as far as is known, -1 nobody. term: None while it is not this one.
+    active_id: who is controller as far as is known, -1 nobody. epoch: None while it is not this one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Controller:
     ) -> None:
         """listener: the one over which brokers speak to each other."""
         self.active_id = NOBODY
-        self.term: Term | None = None
+        self.epoch: ControllerEpoch | None = None
         self.outbox = Outbox(tell)
         self.broker_id = self._broker_id = broker_id
         self._steps = steps
@@ -93,16 +93,16 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return self.term is not None
+        return self.epoch is not None
 
     @property
     def is_idle(self) -> bool:
         """Whether every event is dealt with."""
         return not self._queue and not self._is_working
 
-    def is_going(self, topic: str) -> bool:
+    def is_to_be_deleted(self, topic: str) -> bool:
         """Whether a topic is to be deleted, as the active controller knows."""
-        return self.term is not None and topic in self.term.context.to_delete
+        return self.epoch is not None and topic in self.epoch.context.to_delete
 
     # -- what happens
 
@@ -112,7 +112,7 @@ class Controller:
         self._work()
 
     def session_ended(self) -> None:
-        """The term is over now, whatever is in the queue: what was to be done in it is not done any more."""
+        """The epoch is over now, whatever is in the queue: what was to be done in it is not done any more."""
         self._session = NO_SESSION
         self._resign()
         while self._queue:
@@ -132,7 +132,7 @@ class Controller:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next; None while this broker is not the controller."""
-        if self.term is None or not self._configs.broker.auto_leader_rebalance_enable:
+        if self.epoch is None or not self._configs.broker.auto_leader_rebalance_enable:
             self._rebalance_at_ms = None
         elif self._rebalance_at_ms is None:
             interval_ms = 1000 * self._configs.broker.leader_imbalance_check_interval_seconds
@@ -152,7 +152,7 @@ class Controller:
         self._work()
 
     def _failed(self, event: Event, error: Exception) -> None:
-        """A procedure ended in the middle. A lost term is normal; anything else must not stop the queue."""
+        """A procedure ended in the middle. A lost epoch is normal; anything else must not stop the queue."""
         self._is_working = False
         self._refuse(event)
         if isinstance(error, ControllerMovedError | SessionLostError):
@@ -172,55 +172,55 @@ class Controller:
         elif isinstance(event, ControllerNodeChanged):
             if self._session != NO_SESSION:
                 yield from self._elect()
-        elif self.term is None:
+        elif self.epoch is None:
             self._refuse(event)
         else:
-            yield from self._handle_in_term(self.term, event)
+            yield from self._handle_in_epoch(self.epoch, event)
 
-    def _handle_in_term(self, term: Term, event: Event) -> Procedure[None]:
+    def _handle_in_epoch(self, epoch: ControllerEpoch, event: Event) -> Procedure[None]:
         match event:
             case BrokersChanged():
-                yield from brokers.brokers_changed(term)
+                yield from brokers.brokers_changed(epoch)
             case BrokerModified(broker_id):
-                yield from brokers.broker_modified(term, broker_id)
+                yield from brokers.broker_modified(epoch, broker_id)
             case TopicsChanged():
-                yield from topics.topics_changed(term)
+                yield from topics.topics_changed(epoch)
             case PartitionsChanged(topic):
-                yield from topics.partitions_changed(term, topic)
+                yield from topics.partitions_changed(epoch, topic)
             case DeletionsChanged():
-                yield from topics.deletions_changed(term)
+                yield from topics.deletions_changed(epoch)
             case IsrsChanged():
-                yield from leaders.isrs_changed(term)
+                yield from leaders.isrs_changed(epoch)
             case LogDirsFailed():
-                yield from brokers.log_dirs_failed(term)
+                yield from brokers.log_dirs_failed(epoch)
             case ControlAnswer():
-                yield from self._answered(term, event)
+                yield from self._answered(epoch, event)
             case ElectLeaders(partitions, kind, tell):
-                tell(*(yield from leaders.elect(term, partitions, kind)))
+                tell(*(yield from leaders.elect(epoch, partitions, kind)))
             case ShutDown():
-                yield from self._shut_down(term, event)
+                yield from self._shut_down(epoch, event)
             case Rebalance():
-                yield from leaders.rebalance(term)
+                yield from leaders.rebalance(epoch)
 
-    def _answered(self, term: Term, answer: ControlAnswer) -> Procedure[None]:
+    def _answered(self, epoch: ControllerEpoch, answer: ControlAnswer) -> Procedure[None]:
         """Look at a broker's answer for disks that failed and replicas that are deleted."""
         broker, request, response = answer
         if isinstance(response, LeaderAndIsrResponse):
-            failed, good = _by_disk(term.context, response)
-            if failed or term.context.failed_disks.get(broker):
-                yield from brokers.disk_answers(term, broker, failed, good)
+            failed, good = _by_disk(epoch.context, response)
+            if failed or epoch.context.failed_disks.get(broker):
+                yield from brokers.disk_answers(epoch, broker, failed, good)
         elif isinstance(response, StopReplicaResponse):
             assert isinstance(request, StopReplicaRequest), request
-            yield from topics.replicas_stopped(term, broker, request, response)
+            yield from topics.replicas_stopped(epoch, broker, request, response)
 
-    def _shut_down(self, term: Term, event: ShutDown) -> Procedure[None]:
-        known = term.context.brokers.get(event.broker_id)
+    def _shut_down(self, epoch: ControllerEpoch, event: ShutDown) -> Procedure[None]:
+        known = epoch.context.brokers.get(event.broker_id)
         if known is None:
             event.done(ErrorCode.BROKER_NOT_AVAILABLE, [])
         elif event.broker_epoch != NOBODY and event.broker_epoch < known.epoch:
             event.done(ErrorCode.STALE_BROKER_EPOCH, [])
         else:
-            event.done(ErrorCode.NONE, (yield from brokers.shut_down(term, event.broker_id)))
+            event.done(ErrorCode.NONE, (yield from brokers.shut_down(epoch, event.broker_id)))
 
     def _refuse(self, event: Event) -> None:
         """Tell who waits for an event that this broker is not the controller."""
@@ -232,7 +232,7 @@ class Controller:
             case _:
                 pass
 
-    # -- terms
+    # -- epochs
 
     def _elect(self) -> Procedure[None]:
         """See who is controller; if nobody is, try to be. Always leaves a watch on `/controller`."""
@@ -240,13 +240,13 @@ class Controller:
             (found,) = yield [Get(CONTROLLER)]
             if found.fault is None:
                 break
-            term = yield from self._stand()
-            if term is not None:
-                yield from self._serve(term)
+            epoch = yield from self._stand()
+            if epoch is not None:
+                yield from self._serve(epoch)
                 return
         yield from self._follow()
 
-    def _stand(self) -> Procedure[Term | None]:
+    def _stand(self) -> Procedure[ControllerEpoch | None]:
         """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
         (made, found) = yield [Create(CONTROLLER_EPOCH, b"0"), Get(CONTROLLER_EPOCH)]
         assert found.stat is not None, (made, found)
@@ -263,16 +263,16 @@ class Controller:
         if taken.fault is not None:
             return None
         context = Context(epoch, found.stat.version + 1)
-        return Term(self._broker_id, context, self.outbox, self._configs, self._listener, self._tell)
+        return ControllerEpoch(self._broker_id, context, self.outbox, self._configs, self._listener, self._tell)
 
-    def _serve(self, term: Term) -> Procedure[None]:
-        """Begin a term: know the cluster, then let the brokers know."""
-        log.info("broker %d is controller, epoch %d", self._broker_id, term.context.epoch)
+    def _serve(self, epoch: ControllerEpoch) -> Procedure[None]:
+        """Begin an epoch: know the cluster, then let the brokers know."""
+        log.info("broker %d is controller, epoch %d", self._broker_id, epoch.context.epoch)
         self._resign()
-        self.term = term
+        self.epoch = epoch
         self.active_id = self._broker_id
         yield [Get(CONTROLLER, watch=True)]
-        yield from failover.take_over(term)
+        yield from failover.take_over(epoch)
 
     def _follow(self) -> Procedure[None]:
         """Somebody is controller: who? This broker may find that it is not any more."""
@@ -281,15 +281,15 @@ class Controller:
             self._queue.appendleft(ControllerNodeChanged())  # gone between two looks: stand again
             return
         is_ours = found.stat is not None and found.stat.session == self._session
-        if is_ours and self.term is None:
-            yield [Delete(CONTROLLER)]  # a term that failed halfway: begin another one
+        if is_ours and self.epoch is None:
+            yield [Delete(CONTROLLER)]  # an epoch that failed halfway: begin another one
             return
         if not is_ours:
             self._resign()
         self.active_id = decode_controller(found.data)
 
     def _resign(self) -> None:
-        self.term = None
+        self.epoch = None
         self.active_id = NOBODY
         self.outbox.clear()
 

@@ -1,4 +1,4 @@
-"""The beginning of a term: read the whole cluster from the store, then bring brokers and partitions into line with it.
+"""The beginning of a controller epoch: read the whole cluster from the store, then bring everything into line with it.
 
 Run by `controller.py` once this broker has been elected. Everything that is watched is read with a watch, so that
 nothing between the reading and the first event is missed. Notices left for the old controller are thrown away: what
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from kbroker.controller.brokers import elect_offline_partitions, read_brokers
 from kbroker.controller.context import PartitionState, ReplicaState
-from kbroker.controller.machine import Replica, move_replicas, read_states
-from kbroker.controller.term import Term, check_fence
+from kbroker.controller.epoch import ControllerEpoch, check_fence
+from kbroker.controller.machine import Replica, read_states, transition_replicas
 from kbroker.controller.topics import deletions_changed, read_topics
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import ISR_CHANGES, LOG_DIR_EVENTS, TOPICS
@@ -22,44 +22,44 @@ from kbroker.ports import Children, Delete
 log = logging.getLogger("kbroker.controller")
 
 
-def take_over(term: Term) -> Procedure[None]:
+def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     """Know the cluster, say so to all brokers, and go on with what was under way."""
-    yield from _drop_notices(term)
-    yield from _load(term)
-    context = term.context
+    yield from _drop_notices(epoch)
+    yield from _load(epoch)
+    context = epoch.context
     for broker in context.brokers:
-        term.outbox.open(broker)
-    batch = term.batch()
+        epoch.outbox.open(broker)
+    batch = epoch.batch()
     batch.update_metadata(context.brokers, [])
     batch.send()
-    yield from _line_up_replicas(term)
-    _line_up_partitions(term)
-    yield from elect_offline_partitions(term)
-    yield from deletions_changed(term)
+    yield from _line_up_replicas(epoch)
+    _line_up_partitions(epoch)
+    yield from elect_offline_partitions(epoch)
+    yield from deletions_changed(epoch)
     brokers, topics = len(context.brokers), len(context.assignments)
     log.info("%d broker%s, %d topic%s", brokers, "s" * (brokers != 1), topics, "s" * (topics != 1))
 
 
-def _drop_notices(term: Term) -> Procedure[None]:
+def _drop_notices(epoch: ControllerEpoch) -> Procedure[None]:
     answers = yield [Children(ISR_CHANGES, watch=True), Children(LOG_DIR_EVENTS, watch=True)]
     paths = [f"{answer.path}/{name}" for answer in answers for name in answer.names]
-    check_fence((yield [term.fenced(Delete(path)) for path in paths]))
+    check_fence((yield [epoch.fenced(Delete(path)) for path in paths]))
 
 
-def _load(term: Term) -> Procedure[None]:
+def _load(epoch: ControllerEpoch) -> Procedure[None]:
     """Brokers, topics, replicas, leaders."""
-    context = term.context
-    context.brokers = yield from read_brokers(term)
+    context = epoch.context
+    context.brokers = yield from read_brokers(epoch)
     (children,) = yield [Children(TOPICS, watch=True)]
-    found = yield from read_topics(term, children.names)
+    found = yield from read_topics(epoch, children.names)
     for topic, info in found.items():
         context.add_topic(topic, info.topic_id, dict(info.partitions))
-    context.leaders = yield from read_states(term, list(context.all_partitions()))
+    context.leaders = yield from read_states(epoch, list(context.all_partitions()))
 
 
-def _line_up_replicas(term: Term) -> Procedure[None]:
+def _line_up_replicas(epoch: ControllerEpoch) -> Procedure[None]:
     """Replicas are as alive as their brokers: tell the live ones who leads, take the others out of sync."""
-    context = term.context
+    context = epoch.context
     live: list[Replica] = []
     dead: list[Replica] = []
     for partition in context.all_partitions():
@@ -70,16 +70,16 @@ def _line_up_replicas(term: Term) -> Procedure[None]:
             else:
                 context.set_replica_state(partition, broker, ReplicaState.OFFLINE)
                 dead.append((partition, broker))
-    batch = term.batch()
-    yield from move_replicas(term, batch, live, ReplicaState.ONLINE)
+    batch = epoch.batch()
+    yield from transition_replicas(epoch, batch, live, ReplicaState.ONLINE)
     batch.send()
-    batch = term.batch()
-    yield from move_replicas(term, batch, dead, ReplicaState.OFFLINE)
+    batch = epoch.batch()
+    yield from transition_replicas(epoch, batch, dead, ReplicaState.OFFLINE)
     batch.send()
 
 
-def _line_up_partitions(term: Term) -> None:
-    context = term.context
+def _line_up_partitions(epoch: ControllerEpoch) -> None:
+    context = epoch.context
     partitions: Iterable[tuple[str, int]] = context.all_partitions()
     for partition in partitions:
         state = context.leaders.get(partition)

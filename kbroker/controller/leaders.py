@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.controller.brokers import is_without_leader
 from kbroker.controller.context import TopicPartition
+from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.events import ElectionType
 from kbroker.controller.machine import bring_online, elect_offline, elect_preferred, read_states
-from kbroker.controller.term import Term, check_fence
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import ISR_CHANGES, decode_isr_change
 from kbroker.ports import Children, Delete, Get
@@ -22,59 +22,59 @@ log = logging.getLogger("kbroker.controller")
 
 
 def elect(
-    term: Term, partitions: Iterable[TopicPartition], kind: ElectionType
+    epoch: ControllerEpoch, partitions: Iterable[TopicPartition], kind: ElectionType
 ) -> Procedure[tuple[Mapping[TopicPartition, ErrorCode], Mapping[TopicPartition, int]]]:
     """Elect leaders where one is needed. Returns: what became of each partition, and who leads those that changed."""
-    outcomes = {partition: _objection(term, partition, kind) for partition in partitions}
+    outcomes = {partition: _objection(epoch, partition, kind) for partition in partitions}
     wanted = [partition for partition, code in outcomes.items() if code is ErrorCode.NONE]
-    batch = term.batch()
-    decide = elect_preferred(term) if kind is ElectionType.PREFERRED else elect_offline(term, set(), force=True)
-    elected = yield from bring_online(term, batch, wanted, decide)
+    batch = epoch.batch()
+    decide = elect_preferred(epoch) if kind is ElectionType.PREFERRED else elect_offline(epoch, set(), force=True)
+    elected = yield from bring_online(epoch, batch, wanted, decide)
     batch.send()
     for partition in wanted:
         code = elected.get(partition, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         if code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE and kind is ElectionType.PREFERRED:
             code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         outcomes[partition] = code
-    changed = {each: term.context.leader(each) for each, code in outcomes.items() if code is ErrorCode.NONE}
+    changed = {each: epoch.context.leader(each) for each, code in outcomes.items() if code is ErrorCode.NONE}
     return outcomes, changed
 
 
-def _objection(term: Term, partition: TopicPartition, kind: ElectionType) -> ErrorCode:
-    context = term.context
+def _objection(epoch: ControllerEpoch, partition: TopicPartition, kind: ElectionType) -> ErrorCode:
+    context = epoch.context
     if not context.replicas(partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if context.is_going(partition):
+    if context.is_to_be_deleted(partition):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if kind is ElectionType.PREFERRED:
         is_needed = context.leader(partition) != context.replicas(partition)[0]
     else:
-        is_needed = is_without_leader(term, partition)
+        is_needed = is_without_leader(epoch, partition)
     return ErrorCode.NONE if is_needed else ErrorCode.ELECTION_NOT_NEEDED
 
 
-def rebalance(term: Term) -> Procedure[None]:
+def rebalance(epoch: ControllerEpoch) -> Procedure[None]:
     """Give leaders back to brokers that lead too few of the partitions that prefer them."""
-    allowed = term.configs.broker.leader_imbalance_per_broker_percentage
-    for broker, preferring in term.context.leader_counts().items():
-        elsewhere = [partition for partition in preferring if term.context.leader(partition) != broker]
-        if not term.context.is_live(broker) or 100 * len(elsewhere) <= allowed * len(preferring):
+    allowed = epoch.configs.broker.leader_imbalance_per_broker_percentage
+    for broker, preferring in epoch.context.leader_counts().items():
+        elsewhere = [partition for partition in preferring if epoch.context.leader(partition) != broker]
+        if not epoch.context.is_live(broker) or 100 * len(elsewhere) <= allowed * len(preferring):
             continue
         log.info("broker %d leads %d of its %d partitions", broker, len(preferring) - len(elsewhere), len(preferring))
-        in_sync = [each for each in elsewhere if broker in term.context.leaders[each].isr]
-        yield from elect(term, in_sync, ElectionType.PREFERRED)
+        in_sync = [each for each in elsewhere if broker in epoch.context.leaders[each].isr]
+        yield from elect(epoch, in_sync, ElectionType.PREFERRED)
 
 
-def isrs_changed(term: Term) -> Procedure[None]:
+def isrs_changed(epoch: ControllerEpoch) -> Procedure[None]:
     """Leaders of an old protocol have written in-sync sets themselves: read them, and tell everybody."""
     (children,) = yield [Children(ISR_CHANGES, watch=True)]
     paths = [f"{ISR_CHANGES}/{name}" for name in children.names]
     answers = yield [Get(path) for path in paths]
     changed = {each: None for answer in answers if answer.fault is None for each in decode_isr_change(answer.data)}
-    known = [partition for partition in changed if term.context.replicas(partition)]
-    states = yield from read_states(term, known)
-    term.context.leaders.update(states)
-    batch = term.batch()
-    batch.update_metadata(term.context.brokers, states)
+    known = [partition for partition in changed if epoch.context.replicas(partition)]
+    states = yield from read_states(epoch, known)
+    epoch.context.leaders.update(states)
+    batch = epoch.batch()
+    batch.update_metadata(epoch.context.brokers, states)
     batch.send()
-    check_fence((yield [term.fenced(Delete(path)) for path in paths]))
+    check_fence((yield [epoch.fenced(Delete(path)) for path in paths]))

@@ -23,8 +23,8 @@ from typing import TypeAlias
 from kbroker.controller import election
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.election import Elected
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, check_fence, fault_of, stat_of
 from kbroker.controller.outbox import Batch
-from kbroker.controller.term import ControllerMovedError, Term, check_fence, fault_of, stat_of
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
     NO_LEADER,
@@ -76,34 +76,34 @@ REPLICA_MAY_FOLLOW: dict[ReplicaState, frozenset[ReplicaState]] = {
 # -- partitions
 
 
-def move_partitions(term: Term, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
+def transition_partitions(epoch: ControllerEpoch, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
     """Note a state that needs no leader: NEW, OFFLINE, NON_EXISTENT."""
     assert target is not PartitionState.ONLINE, target
     for partition in partitions:
-        if _may_become(term, partition, target):
-            term.context.partition_states[partition] = target
+        if _may_become(epoch, partition, target):
+            epoch.context.partition_states[partition] = target
 
 
 def bring_online(
-    term: Term, batch: Batch, partitions: Iterable[TopicPartition], decide: Decide
+    epoch: ControllerEpoch, batch: Batch, partitions: Iterable[TopicPartition], decide: Decide
 ) -> Procedure[dict[TopicPartition, ErrorCode]]:
     """Give partitions a leader: new ones their first, others the one that `decide` elects.
 
     Returns: why a partition did not get one; NONE for those that did.
     """
-    legal = [partition for partition in partitions if _may_become(term, partition, PartitionState.ONLINE)]
-    fresh = [each for each in legal if term.context.partition_state(each) is PartitionState.NEW]
-    known = [each for each in legal if term.context.partition_state(each) is not PartitionState.NEW]
+    legal = [partition for partition in partitions if _may_become(epoch, partition, PartitionState.ONLINE)]
+    fresh = [each for each in legal if epoch.context.partition_state(each) is PartitionState.NEW]
+    known = [each for each in legal if epoch.context.partition_state(each) is not PartitionState.NEW]
     outcomes: dict[TopicPartition, ErrorCode] = {}
     if fresh:
-        outcomes |= yield from _first_leaders(term, batch, fresh)
+        outcomes |= yield from _first_leaders(epoch, batch, fresh)
     if known:
-        outcomes |= yield from _elect(term, batch, known, decide)
+        outcomes |= yield from _elect(epoch, batch, known, decide)
     return outcomes
 
 
-def _may_become(term: Term, partition: TopicPartition, target: PartitionState) -> bool:
-    state = term.context.partition_state(partition)
+def _may_become(epoch: ControllerEpoch, partition: TopicPartition, target: PartitionState) -> bool:
+    state = epoch.context.partition_state(partition)
     if target in MAY_FOLLOW[state]:
         return True
     log.error("%s-%d cannot go from %s to %s", *partition, state.name, target.name)
@@ -111,10 +111,10 @@ def _may_become(term: Term, partition: TopicPartition, target: PartitionState) -
 
 
 def _first_leaders(
-    term: Term, batch: Batch, partitions: Sequence[TopicPartition]
+    epoch: ControllerEpoch, batch: Batch, partitions: Sequence[TopicPartition]
 ) -> Procedure[dict[TopicPartition, ErrorCode]]:
     """The first live replica leads, all live ones are in sync, in leader epoch 0."""
-    context = term.context
+    context = epoch.context
     outcomes = dict.fromkeys(partitions, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     states: dict[TopicPartition, LeaderIsr] = {}
     for partition in partitions:
@@ -125,27 +125,27 @@ def _first_leaders(
             log.error("%s-%d gets no leader: none of its replicas is live", *partition)
     parents = [partitions_path(topic) for topic in dict.fromkeys(topic for topic, _ in states)]
     parents += [partition_path(*partition) for partition in states]
-    writes = [term.fenced(Create(path)) for path in parents]
-    writes += [term.fenced(Create(state_path(*each), encode_state(state))) for each, state in states.items()]
+    writes = [epoch.fenced(Create(path)) for path in parents]
+    writes += [epoch.fenced(Create(state_path(*each), encode_state(state))) for each, state in states.items()]
     answers = yield writes
     check_fence(answers)
     for (partition, state), answer in zip(states.items(), answers[len(parents) :], strict=True):
         if answer.fault is not None:
             log.error("%s-%d gets no leader: %s", *partition, fault_of(answer))
             continue
-        _note(term, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
+        _note(epoch, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
         outcomes[partition] = ErrorCode.NONE
     return outcomes
 
 
 def _elect(
-    term: Term, batch: Batch, partitions: Sequence[TopicPartition], decide: Decide
+    epoch: ControllerEpoch, batch: Batch, partitions: Sequence[TopicPartition], decide: Decide
 ) -> Procedure[dict[TopicPartition, ErrorCode]]:
     """Elect by what the store says, not by what is remembered: a leader may just have changed the in-sync set."""
     outcomes: dict[TopicPartition, ErrorCode] = {}
     remaining = list(partitions)
     while remaining:
-        states = yield from read_states(term, remaining)
+        states = yield from read_states(epoch, remaining)
         elected: dict[TopicPartition, LeaderIsr] = {}
         for partition in remaining:
             state = states.get(partition)
@@ -157,17 +157,19 @@ def _elect(
                 leader=result.leader,
                 leader_epoch=state.leader_epoch + 1,
                 isr=result.isr,
-                controller_epoch=term.context.epoch,
+                controller_epoch=epoch.context.epoch,
                 recovery=RECOVERING if result.unclean else state.recovery,
             )
-        written, remaining = yield from _write_states(term, elected)
+        written, remaining = yield from _write_states(epoch, elected)
         for partition, state in written.items():
-            _note(term, batch, partition, state, is_new=False)
+            _note(epoch, batch, partition, state, is_new=False)
             outcomes[partition] = ErrorCode.NONE
     return outcomes
 
 
-def read_states(term: Term, partitions: Sequence[TopicPartition]) -> Procedure[dict[TopicPartition, LeaderIsr]]:
+def read_states(
+    epoch: ControllerEpoch, partitions: Sequence[TopicPartition]
+) -> Procedure[dict[TopicPartition, LeaderIsr]]:
     """The states of partitions as they stand in the store; those without one are left out.
 
     Raises: ControllerMovedError if one was written by a newer controller.
@@ -177,19 +179,19 @@ def read_states(term: Term, partitions: Sequence[TopicPartition]) -> Procedure[d
     for partition, answer in zip(partitions, answers, strict=True):
         if answer.fault is None and answer.stat is not None:
             states[partition] = decode_state(answer.data, answer.stat)
-            if states[partition].controller_epoch > term.context.epoch:
+            if states[partition].controller_epoch > epoch.context.epoch:
                 raise ControllerMovedError(f"{partition[0]}-{partition[1]} was changed by a newer controller")
     return states
 
 
 def _write_states(
-    term: Term, states: dict[TopicPartition, LeaderIsr]
+    epoch: ControllerEpoch, states: dict[TopicPartition, LeaderIsr]
 ) -> Procedure[tuple[dict[TopicPartition, LeaderIsr], list[TopicPartition]]]:
     """Write states over the versions they were read in. Returns: those written, and those to read again."""
     if not states:
         return {}, []
     answers = yield [
-        term.fenced(SetData(state_path(*partition), encode_state(state), state.version))
+        epoch.fenced(SetData(state_path(*partition), encode_state(state), state.version))
         for partition, state in states.items()
     ]
     check_fence(answers)
@@ -205,9 +207,9 @@ def _write_states(
     return written, again
 
 
-def _note(term: Term, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
+def _note(epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
     """A partition has a leader now: remember it, and tell its replicas."""
-    context = term.context
+    context = epoch.context
     context.leaders[partition] = state
     context.partition_states[partition] = PartitionState.ONLINE
     told = [each for each in context.replicas(partition) if context.is_replica_live(each, partition, stopping=True)]
@@ -217,54 +219,54 @@ def _note(term: Term, batch: Batch, partition: TopicPartition, state: LeaderIsr,
 # -- elections, by what the context knows
 
 
-def live_replicas(term: Term, partition: TopicPartition, *, stopping: bool = False) -> set[int]:
+def live_replicas(epoch: ControllerEpoch, partition: TopicPartition, *, stopping: bool = False) -> set[int]:
     """The replicas that could lead. stopping: those about to stop among them."""
-    context = term.context
+    context = epoch.context
     replicas = context.replicas(partition)
     return {each for each in replicas if context.is_replica_live(each, partition, stopping=stopping)}
 
 
-def elect_offline(term: Term, unclean_topics: set[str], *, force: bool = False) -> Decide:
+def elect_offline(epoch: ControllerEpoch, unclean_topics: set[str], *, force: bool = False) -> Decide:
     """For partitions without a live leader. unclean_topics: where losing records is allowed; force: everywhere."""
 
     def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
         allowed = force or partition[0] in unclean_topics
-        live = live_replicas(term, partition)
-        return election.offline(term.context.replicas(partition), state.isr, live, unclean_allowed=allowed)
+        live = live_replicas(epoch, partition)
+        return election.offline(epoch.context.replicas(partition), state.isr, live, unclean_allowed=allowed)
 
     return decide
 
 
-def elect_preferred(term: Term) -> Decide:
+def elect_preferred(epoch: ControllerEpoch) -> Decide:
     """Back to the first replica."""
 
     def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
-        return election.preferred(term.context.replicas(partition), state.isr, live_replicas(term, partition))
+        return election.preferred(epoch.context.replicas(partition), state.isr, live_replicas(epoch, partition))
 
     return decide
 
 
-def elect_for_shutdown(term: Term) -> Decide:
+def elect_for_shutdown(epoch: ControllerEpoch) -> Decide:
     """Away from brokers that are about to stop."""
 
     def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
-        live = live_replicas(term, partition, stopping=True)
-        leaving = term.context.shutting_down
-        return election.controlled_shutdown(term.context.replicas(partition), state.isr, live, leaving)
+        live = live_replicas(epoch, partition, stopping=True)
+        leaving = epoch.context.shutting_down
+        return election.controlled_shutdown(epoch.context.replicas(partition), state.isr, live, leaving)
 
     return decide
 
 
-def unclean_topics(term: Term, partitions: Iterable[TopicPartition]) -> Procedure[set[str]]:
+def unclean_topics(epoch: ControllerEpoch, partitions: Iterable[TopicPartition]) -> Procedure[set[str]]:
     """The topics, of those that have no live replica in sync, that allow an unclean election."""
     doubtful = []
     for partition in partitions:
-        state = term.context.leaders.get(partition)
-        if state is not None and not live_replicas(term, partition) & set(state.isr):
+        state = epoch.context.leaders.get(partition)
+        if state is not None and not live_replicas(epoch, partition) & set(state.isr):
             doubtful.append(partition[0])
     topics = list(dict.fromkeys(doubtful))
     answers = yield [Get(config_path("topics", topic)) for topic in topics]
-    default = str(term.configs.broker.unclean_leader_election_enable)
+    default = str(epoch.configs.broker.unclean_leader_election_enable)
     allowed = set()
     for topic, answer in zip(topics, answers, strict=True):
         overrides = decode_config(answer.data) if answer.fault is None else {}
@@ -276,17 +278,19 @@ def unclean_topics(term: Term, partitions: Iterable[TopicPartition]) -> Procedur
 # -- replicas
 
 
-def move_replicas(term: Term, batch: Batch, replicas: Iterable[Replica], target: ReplicaState) -> Procedure[None]:
+def transition_replicas(
+    epoch: ControllerEpoch, batch: Batch, replicas: Iterable[Replica], target: ReplicaState
+) -> Procedure[None]:
     """Bring replicas into a state; those that may not go there stay."""
-    legal = [replica for replica in replicas if _replica_may_become(term, replica, target)]
-    before = {(partition, broker): term.context.replica_state(partition, broker) for partition, broker in legal}
+    legal = [replica for replica in replicas if _replica_may_become(epoch, replica, target)]
+    before = {(partition, broker): epoch.context.replica_state(partition, broker) for partition, broker in legal}
     for partition, broker in legal:
-        term.context.set_replica_state(partition, broker, target)
+        epoch.context.set_replica_state(partition, broker, target)
     match target:
         case ReplicaState.ONLINE:
-            _tell_online(term, batch, [each for each in legal if before[each] is not ReplicaState.NEW])
+            _tell_online(epoch, batch, [each for each in legal if before[each] is not ReplicaState.NEW])
         case ReplicaState.OFFLINE:
-            yield from _take_offline(term, batch, legal)
+            yield from _take_offline(epoch, batch, legal)
         case ReplicaState.DELETION_STARTED:
             for partition, broker in legal:
                 batch.stop([broker], partition, delete=True)
@@ -294,44 +298,46 @@ def move_replicas(term: Term, batch: Batch, replicas: Iterable[Replica], target:
             pass
 
 
-def _replica_may_become(term: Term, replica: Replica, target: ReplicaState) -> bool:
+def _replica_may_become(epoch: ControllerEpoch, replica: Replica, target: ReplicaState) -> bool:
     partition, broker = replica
-    state = term.context.replica_state(partition, broker)
+    state = epoch.context.replica_state(partition, broker)
     if target in REPLICA_MAY_FOLLOW[state]:
         return True
     log.error("replica %d of %s-%d cannot go from %s to %s", broker, *partition, state.name, target.name)
     return False
 
 
-def _tell_online(term: Term, batch: Batch, replicas: Iterable[Replica]) -> None:
+def _tell_online(epoch: ControllerEpoch, batch: Batch, replicas: Iterable[Replica]) -> None:
     """Brokers that are back: tell them who leads what they have."""
     for partition, broker in replicas:
-        state = term.context.leaders.get(partition)
+        state = epoch.context.leaders.get(partition)
         if state is not None:
             batch.leader_and_isr([broker], partition, state, is_new=False)
 
 
-def _take_offline(term: Term, batch: Batch, replicas: Sequence[Replica]) -> Procedure[None]:
+def _take_offline(epoch: ControllerEpoch, batch: Batch, replicas: Sequence[Replica]) -> Procedure[None]:
     """Stop replicas, where there still is a broker to tell, and take them out of the in-sync sets."""
     by_broker: dict[int, list[TopicPartition]] = {}
     for partition, broker in replicas:
         batch.stop([broker], partition, delete=False)
-        if term.context.is_going(partition):
+        if epoch.context.is_to_be_deleted(partition):
             continue
-        if partition in term.context.leaders:
+        if partition in epoch.context.leaders:
             by_broker.setdefault(broker, []).append(partition)
         else:
-            batch.update_metadata(term.context.brokers, [partition])
+            batch.update_metadata(epoch.context.brokers, [partition])
     for broker, partitions in by_broker.items():
-        yield from _remove_from_isr(term, batch, broker, partitions)
+        yield from _remove_from_isr(epoch, batch, broker, partitions)
 
 
-def _remove_from_isr(term: Term, batch: Batch, broker: int, partitions: Sequence[TopicPartition]) -> Procedure[None]:
+def _remove_from_isr(
+    epoch: ControllerEpoch, batch: Batch, broker: int, partitions: Sequence[TopicPartition]
+) -> Procedure[None]:
     """A replica is not in sync any more, and does not lead; the last one in sync stays so, for what it has."""
-    context = term.context
+    context = epoch.context
     remaining = list(partitions)
     while remaining:
-        states = yield from read_states(term, remaining)
+        states = yield from read_states(epoch, remaining)
         shrunk = {
             partition: state._replace(
                 leader=NO_LEADER if state.leader == broker else state.leader,
@@ -345,7 +351,7 @@ def _remove_from_isr(term: Term, batch: Batch, broker: int, partitions: Sequence
         for partition, state in states.items():
             if partition not in shrunk:
                 context.leaders[partition] = state
-        written, remaining = yield from _write_states(term, shrunk)
+        written, remaining = yield from _write_states(epoch, shrunk)
         for partition, state in written.items():
             context.leaders[partition] = state
             others = [each for each in context.replicas(partition) if each != broker]

@@ -45,7 +45,7 @@ class ControlRequestDue(NamedTuple):
 
 
 class ControlLineClosed(NamedTuple):
-    """A broker's line in the outbox is gone: the broker is, or this controller's term is over."""
+    """A broker's line in the outbox is gone: the broker is, or this controller's epoch is over."""
 
     broker_id: int
 
@@ -68,7 +68,7 @@ class Outbox:
             self._tell(ControlLineClosed(broker_id))
 
     def clear(self) -> None:
-        """This controller's term is over."""
+        """This controller's epoch is over."""
         for broker_id in list(self._lines):
             self.close(broker_id)
 
@@ -144,7 +144,7 @@ class Batch:
     def stop(self, brokers: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
         """Tell these brokers to give their replica up."""
         epoch = NO_EPOCH
-        if self._context.is_going(partition):
+        if self._context.is_to_be_deleted(partition):
             epoch = EPOCH_DURING_DELETE
         elif partition in self._context.leaders:
             epoch = self._context.leaders[partition].leader_epoch

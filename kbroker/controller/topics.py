@@ -1,4 +1,4 @@
-"""Topics in the controller's hands: new ones get replicas and leaders, growing ones more, doomed ones are deleted.
+"""Topics in the controller's hands: new ones get replicas and leaders, growing ones more; those to be deleted are.
 
 Procedures run by `controller.py` when a watch says that `/brokers/topics` or `/admin/delete_topics` has changed.
 
@@ -18,8 +18,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
-from kbroker.controller.machine import Replica, bring_online, elect_offline, move_partitions, move_replicas
-from kbroker.controller.term import Term, check_fence, done
+from kbroker.controller.epoch import ControllerEpoch, check_fence, done
+from kbroker.controller.machine import Replica, bring_online, elect_offline, transition_partitions, transition_replicas
 from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -47,21 +47,21 @@ log = logging.getLogger("kbroker.controller")
 # -- coming
 
 
-def topics_changed(term: Term) -> Procedure[None]:
+def topics_changed(epoch: ControllerEpoch) -> Procedure[None]:
     """The set of topics is another one: bring new ones to life, forget lost ones."""
     (children,) = yield [Children(TOPICS, watch=True)]
-    known = term.context.assignments.keys()
+    known = epoch.context.assignments.keys()
     for topic in known - set(children.names):
-        term.context.remove_topic(topic)
-    found = yield from read_topics(term, [name for name in children.names if name not in known])
+        epoch.context.remove_topic(topic)
+    found = yield from read_topics(epoch, [name for name in children.names if name not in known])
     for topic, info in found.items():
-        term.context.add_topic(topic, info.topic_id, dict(info.partitions))
+        epoch.context.add_topic(topic, info.topic_id, dict(info.partitions))
         count = len(info.partitions)
         log.info("new topic %s with %d partition%s", topic, count, "s" * (count != 1))
-    yield from _create(term, [(topic, index) for topic, info in found.items() for index in info.partitions])
+    yield from _create(epoch, [(topic, index) for topic, info in found.items() for index in info.partitions])
 
 
-def read_topics(term: Term, topics: Sequence[str]) -> Procedure[dict[str, TopicInfo]]:
+def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict[str, TopicInfo]]:
     """The nodes of topics, watched from now on; those that have gone meanwhile are left out."""
     answers = yield [Get(topic_path(topic), watch=True) for topic in topics]
     return {
@@ -69,67 +69,67 @@ def read_topics(term: Term, topics: Sequence[str]) -> Procedure[dict[str, TopicI
     }
 
 
-def partitions_changed(term: Term, topic: str) -> Procedure[None]:
+def partitions_changed(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     """A topic's node was written: it may have more partitions."""
-    found = yield from read_topics(term, [topic])
-    known = term.context.assignments.get(topic)
+    found = yield from read_topics(epoch, [topic])
+    known = epoch.context.assignments.get(topic)
     if topic not in found or known is None:
         return
     fresh = {index: each for index, each in found[topic].partitions.items() if index not in known}
     if not fresh:
         return
-    if topic in term.context.to_delete:
+    if topic in epoch.context.to_delete:
         log.warning("%s gets no more partitions: it is being deleted", topic)
-        info = TopicInfo(term.context.topic_ids.get(topic), known)
-        done((yield [term.fenced(SetData(topic_path(topic), encode_topic(info)))]))
+        info = TopicInfo(epoch.context.topic_ids.get(topic), known)
+        done((yield [epoch.fenced(SetData(topic_path(topic), encode_topic(info)))]))
         return
     known.update(fresh)
     log.info("%s gets %d more partition%s", topic, len(fresh), "s" * (len(fresh) != 1))
-    yield from _create(term, [(topic, index) for index in fresh])
+    yield from _create(epoch, [(topic, index) for index in fresh])
 
 
-def _create(term: Term, partitions: Sequence[TopicPartition]) -> Procedure[None]:
+def _create(epoch: ControllerEpoch, partitions: Sequence[TopicPartition]) -> Procedure[None]:
     """New partitions: replicas, then leaders."""
-    batch = term.batch()
-    replicas = [(partition, broker) for partition in partitions for broker in term.context.replicas(partition)]
-    move_partitions(term, partitions, PartitionState.NEW)
-    yield from move_replicas(term, batch, replicas, ReplicaState.NEW)
-    yield from bring_online(term, batch, partitions, elect_offline(term, set()))
-    yield from move_replicas(term, batch, replicas, ReplicaState.ONLINE)
+    batch = epoch.batch()
+    replicas = [(partition, broker) for partition in partitions for broker in epoch.context.replicas(partition)]
+    transition_partitions(epoch, partitions, PartitionState.NEW)
+    yield from transition_replicas(epoch, batch, replicas, ReplicaState.NEW)
+    yield from bring_online(epoch, batch, partitions, elect_offline(epoch, set()))
+    yield from transition_replicas(epoch, batch, replicas, ReplicaState.ONLINE)
     batch.send()
 
 
 # -- going
 
 
-def deletions_changed(term: Term) -> Procedure[None]:
-    """There are new wishes to delete a topic."""
+def deletions_changed(epoch: ControllerEpoch) -> Procedure[None]:
+    """Somebody asks for the deletion of topics."""
     (children,) = yield [Children(DELETE_TOPICS, watch=True)]
-    unknown = [topic for topic in children.names if topic not in term.context.assignments]
-    doomed = [topic for topic in children.names if topic in term.context.assignments]
-    if not term.configs.broker.delete_topic_enable:
-        unknown, doomed = list(children.names), []
+    unknown = [topic for topic in children.names if topic not in epoch.context.assignments]
+    requested = [topic for topic in children.names if topic in epoch.context.assignments]
+    if not epoch.configs.broker.delete_topic_enable:
+        unknown, requested = list(children.names), []
     if unknown:
-        check_fence((yield [term.fenced(Delete(delete_topic_path(topic))) for topic in unknown]))
-    term.context.to_delete.update(doomed)
-    yield from resume_deletions(term)
+        check_fence((yield [epoch.fenced(Delete(delete_topic_path(topic))) for topic in unknown]))
+    epoch.context.to_delete.update(requested)
+    yield from resume_deletions(epoch)
 
 
-def resume_deletions(term: Term) -> Procedure[None]:
-    """Take each doomed topic as far as it can go now."""
-    context = term.context
+def resume_deletions(epoch: ControllerEpoch) -> Procedure[None]:
+    """Take each deletion of a topic as far as it can go now."""
+    context = epoch.context
     for topic in sorted(context.to_delete):
         replicas = context.replicas_of_topic(topic)
         states = {context.replica_state(*replica) for replica in replicas}
         if states <= {ReplicaState.DELETION_DONE}:
-            yield from _finish(term, topic)
-        elif ReplicaState.DELETION_STARTED not in states and not _is_blocked(term, topic):
-            yield from _start(term, topic)
+            yield from _finish(epoch, topic)
+        elif ReplicaState.DELETION_STARTED not in states and not _is_blocked(epoch, topic):
+            yield from _start(epoch, topic)
 
 
-def _is_blocked(term: Term, topic: str) -> bool:
+def _is_blocked(epoch: ControllerEpoch, topic: str) -> bool:
     """Whether a topic has to wait: a replica cannot be deleted, or the topic is being moved."""
-    context = term.context
+    context = epoch.context
     moving = any(each.adding or each.removing for each in context.assignments[topic].values())
     dead = [
         (partition, broker)
@@ -145,12 +145,12 @@ def _is_blocked(term: Term, topic: str) -> bool:
     return topic in context.undeletable
 
 
-def _start(term: Term, topic: str) -> Procedure[None]:
+def _start(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     """Brokers forget the topic's partitions; its replicas are stopped and deleted."""
-    context = term.context
+    context = epoch.context
     log.info("deleting topic %s", topic)
     context.deleting.add(topic)
-    batch = term.batch()
+    batch = epoch.batch()
     batch.update_metadata(context.brokers, context.partitions_of(topic))
     batch.send()
     replicas = [
@@ -158,65 +158,65 @@ def _start(term: Term, topic: str) -> Procedure[None]:
         for replica in context.replicas_of_topic(topic)
         if context.replica_state(*replica) is not ReplicaState.DELETION_DONE
     ]
-    batch = term.batch()
-    yield from move_replicas(term, batch, replicas, ReplicaState.OFFLINE)
+    batch = epoch.batch()
+    yield from transition_replicas(epoch, batch, replicas, ReplicaState.OFFLINE)
     batch.send()
-    batch = term.batch()
-    yield from move_replicas(term, batch, replicas, ReplicaState.DELETION_STARTED)
+    batch = epoch.batch()
+    yield from transition_replicas(epoch, batch, replicas, ReplicaState.DELETION_STARTED)
     batch.send()
 
 
 def replicas_stopped(
-    term: Term, broker: int, request: StopReplicaRequest, response: StopReplicaResponse
+    epoch: ControllerEpoch, broker: int, request: StopReplicaRequest, response: StopReplicaResponse
 ) -> Procedure[None]:
-    """A broker has answered a StopReplica; what it was told to delete for a doomed topic is deleted, or is not."""
+    """A broker has answered a StopReplica; what it was told to delete for a topic deletion is deleted, or is not."""
     codes = {(each.topic_name, each.partition_index): each.error_code for each in response.partition_errors}
     deleted: list[Replica] = []
     failed: list[Replica] = []
     for topic in request.topic_states:
         for state in topic.partition_states:
             partition = (topic.topic_name, state.partition_index)
-            is_ours = term.context.replica_state(partition, broker) is ReplicaState.DELETION_STARTED
+            is_ours = epoch.context.replica_state(partition, broker) is ReplicaState.DELETION_STARTED
             if not state.delete_partition or not is_ours:
                 continue
             code = response.error_code or codes.get(partition, ErrorCode.NONE)
             (failed if code else deleted).append((partition, broker))
-    yield from fail_deletions(term, failed)
-    yield from move_replicas(term, term.batch(), deleted, ReplicaState.DELETION_DONE)
+    yield from fail_deletions(epoch, failed)
+    yield from transition_replicas(epoch, epoch.batch(), deleted, ReplicaState.DELETION_DONE)
     if deleted:
-        yield from resume_deletions(term)
+        yield from resume_deletions(epoch)
 
 
-def fail_deletions(term: Term, replicas: Iterable[Replica]) -> Procedure[None]:
+def fail_deletions(epoch: ControllerEpoch, replicas: Iterable[Replica]) -> Procedure[None]:
     """These replicas cannot be deleted now: their topics wait until `unblock`."""
     failed = list(replicas)
     for (topic, _), _ in failed:
-        term.context.undeletable.add(topic)
+        epoch.context.undeletable.add(topic)
     if failed:
         log.warning("%d replicas cannot be deleted now, %s-%d the first", len(failed), *failed[0][0])
-        started = [each for each in failed if term.context.replica_state(*each) is ReplicaState.DELETION_STARTED]
-        yield from move_replicas(term, term.batch(), started, ReplicaState.DELETION_IMPOSSIBLE)
+        started = [each for each in failed if epoch.context.replica_state(*each) is ReplicaState.DELETION_STARTED]
+        yield from transition_replicas(epoch, epoch.batch(), started, ReplicaState.DELETION_IMPOSSIBLE)
 
 
-def unblock(term: Term, topics: Iterable[str]) -> Procedure[None]:
+def unblock(epoch: ControllerEpoch, topics: Iterable[str]) -> Procedure[None]:
     """What held these topics' deletion up may be over: try again."""
-    for topic in term.context.to_delete.intersection(topics):
-        term.context.undeletable.discard(topic)
-    yield from resume_deletions(term)
+    for topic in epoch.context.to_delete.intersection(topics):
+        epoch.context.undeletable.discard(topic)
+    yield from resume_deletions(epoch)
 
 
-def _finish(term: Term, topic: str) -> Procedure[None]:
-    """All replicas are deleted: take the nodes away, the wish last, and forget the topic."""
-    partitions = term.context.partitions_of(topic)
+def _finish(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
+    """All replicas are deleted: take the nodes away, the request last, and forget the topic."""
+    partitions = epoch.context.partitions_of(topic)
     paths = [state_path(*partition) for partition in partitions]
     paths += [partition_path(*partition) for partition in partitions]
     paths += [partitions_path(topic), topic_path(topic), config_path("topics", topic), delete_topic_path(topic)]
-    answers = yield [term.fenced(Delete(path)) for path in paths]
+    answers = yield [epoch.fenced(Delete(path)) for path in paths]
     check_fence(answers)
-    move_partitions(term, partitions, PartitionState.OFFLINE)
-    move_partitions(term, partitions, PartitionState.NON_EXISTENT)
-    term.context.remove_topic(topic)
-    term.tell(Touched([TopicKey(topic)]))
+    transition_partitions(epoch, partitions, PartitionState.OFFLINE)
+    transition_partitions(epoch, partitions, PartitionState.NON_EXISTENT)
+    epoch.context.remove_topic(topic)
+    epoch.tell(Touched([TopicKey(topic)]))
     log.info("deleted topic %s", topic)
 
 

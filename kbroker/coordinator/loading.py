@@ -46,11 +46,11 @@ def _replay_batch(shard: Shard[Any], data: memoryview, at: int, header: BatchHea
     if header.is_control:
         # a cleaner leaves a batch without records in place of a marker whose transaction is gone
         commits = bool(records) and parse_marker(records[0]).control_type is ControlType.COMMIT
-        shard.replay_marker(header.producer_id, commit=commits, position=header.base_offset)
+        shard.replay_marker(header.producer_id, commit=commits, record_offset=header.base_offset)
         return
     producer_id = header.producer_id if header.is_transactional else -1
     for record in records:
         if record.offset >= offset and record.key is not None:
             decoded = shard.decode(record.key, record.value)
             if decoded is not None:
-                shard.replay(decoded, position=header.base_offset, producer_id=producer_id)
+                shard.replay(decoded, record_offset=header.base_offset, producer_id=producer_id)

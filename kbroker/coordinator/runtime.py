@@ -173,16 +173,16 @@ class Runtime(Generic[S]):
             self._tell_committed(shard, now_ms)
 
     def marked(
-        self, partition: int, producer_id: int, position: int, high_watermark: int, now_ms: int, *, commit: bool
+        self, partition: int, producer_id: int, record_offset: int, high_watermark: int, now_ms: int, *, commit: bool
     ) -> None:
-        """The marker that ends a producer's transaction has been appended to a partition, at `position`.
+        """The marker that ends a producer's transaction has been appended to a partition, at `record_offset`.
 
         One that is being loaded meets it in the log.
         """
         shard = self.shards.get(partition)
         if shard is not None and not shard.loading:
             self.advanced(partition, high_watermark, now_ms)
-            shard.replay_marker(producer_id, commit=commit, position=position)
+            shard.replay_marker(producer_id, commit=commit, record_offset=record_offset)
 
     def elected(self, partition: int, epoch: int, now_ms: int) -> None:
         """This broker leads a partition from now on: its records are replayed, then it is served."""

@@ -66,7 +66,7 @@ class Shard(ABC, Generic[R]):
             return error.code
         self.advance(high_watermark)
         for record in records:
-            self.replay(record, position=first, producer_id=producer_id)
+            self.replay(record, record_offset=first, producer_id=producer_id)
         if note is not None:
             self.waiting.append((end, note))
         return ErrorCode.NONE
@@ -100,15 +100,15 @@ class Shard(ABC, Generic[R]):
         """The record in these bytes; None for one of a newer Kafka, to be passed by. Raises: DecodeError."""
 
     @abstractmethod
-    def replay(self, record: R, *, position: int, producer_id: int = -1) -> None:
+    def replay(self, record: R, *, record_offset: int, producer_id: int = -1) -> None:
         """Apply one record: the only way into the state that is stored.
 
-        position: the offset of its batch's first record; committed already if that is below `high_watermark`.
+        record_offset: the offset of its batch's first record; committed already if that is below `high_watermark`.
         producer_id: of a transactional batch, else -1.
         """
 
     @abstractmethod
-    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+    def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         """Apply the marker that ends a producer's transaction in this partition."""
 
     @abstractmethod

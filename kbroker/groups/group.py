@@ -109,7 +109,7 @@ class Group:
 
     protocol_type: None until the first member, and for a group that only keeps offsets. protocol: the one picked for
     the present generation. state_since_ms: None if the record that it was loaded from does not say.
-    joining, syncing: the calls parked by member id. pending: member ids handed out and not used yet.
+    joining, syncing: the calls parked by member id. pending_members: member ids handed out and not used yet.
     unsynced: members of the generation whose SyncGroup is still to come. storing: a generation whose assignment is
     being written. extend_join: somebody joined during the initial delay. initial_left_ms, initial_delay_ms: how far the
     initial delay may still be extended, and how long its present stretch is; None outside of it.
@@ -126,7 +126,7 @@ class Group:
         "leader",
         "members",
         "offsets",
-        "pending",
+        "pending_members",
         "protocol",
         "protocol_type",
         "state",
@@ -148,7 +148,7 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # member id by instance id
-        self.pending: dict[str, None] = {}
+        self.pending_members: dict[str, None] = {}
         self.joining: dict[str, Caller] = {}
         self.syncing: dict[str, Caller] = {}
         self.unsynced: set[str] = set()
@@ -185,7 +185,7 @@ class Group:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self._support.update({name for name, _ in member.protocols})
-        self.pending.pop(member.member_id, None)
+        self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         """Forget a member, or an id handed out. If it led, the member that has been here longest does."""
@@ -198,7 +198,7 @@ class Group:
             self.leader = next(iter(self.members), None)
         self.joining.pop(member_id, None)
         self.syncing.pop(member_id, None)
-        self.pending.pop(member_id, None)
+        self.pending_members.pop(member_id, None)
         self.unsynced.discard(member_id)
 
     def update(self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
@@ -232,7 +232,7 @@ class Group:
     @property
     def everybody_joined(self) -> bool:
         """Whether a join need not wait any longer."""
-        return len(self.joining) == len(self.members) and not self.pending
+        return len(self.joining) == len(self.members) and not self.pending_members
 
     # --- protocols
 

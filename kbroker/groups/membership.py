@@ -53,7 +53,7 @@ def join(
         refuse_join(turn, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
     elif not member_id:
         _newcomer(turn, group, request, caller, config, chance)
-    elif member_id in group.pending and request.group_instance_id is None:
+    elif member_id in group.pending_members and request.group_instance_id is None:
         _add_member(turn, group, _member(member_id, request, caller), request.protocol_type, caller, config)
     else:
         _rejoin(turn, group, request, caller, config)
@@ -77,9 +77,9 @@ def _newcomer(
     if instance_id is not None and instance_id in group.static:
         _replace_static_member(turn, group, new_id, request, caller, config)
     elif instance_id is None and caller.version >= NEEDS_MEMBER_ID_SINCE:
-        if len(group.pending) >= PENDING_MEMBERS_PER_GROUP:
-            _forget(turn, group, next(iter(group.pending)))
-        group.pending[new_id] = None
+        if len(group.pending_members) >= PENDING_MEMBERS_PER_GROUP:
+            _forget(turn, group, next(iter(group.pending_members)))
+        group.pending_members[new_id] = None
         turn.set_timer("session", group.group_id, request.session_timeout_ms, new_id)
         refuse_join(turn, caller, ErrorCode.MEMBER_ID_REQUIRED, new_id)
     else:
@@ -393,7 +393,7 @@ def leave(turn: Turn, group: Group, who: MemberIdentity, config: BrokerConfig) -
         member_id = group.static.get(instance_id, "") if instance_id is not None else ""
         if not member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
-    elif member_id in group.pending:
+    elif member_id in group.pending_members:
         _forget(turn, group, member_id)
         _complete_join_if_everybody_is_there(turn, group, config)
         return ErrorCode.NONE
@@ -407,7 +407,7 @@ def leave(turn: Turn, group: Group, who: MemberIdentity, config: BrokerConfig) -
 
 def session_timer(turn: Turn, group: Group, member_id: str, config: BrokerConfig) -> None:
     """A member, or an id handed out, has been silent for its session. One whose call is parked is not silent."""
-    if member_id in group.pending:
+    if member_id in group.pending_members:
         group.remove(member_id)
         _complete_join_if_everybody_is_there(turn, group, config)
         return
@@ -430,7 +430,7 @@ def _remove_member(turn: Turn, group: Group, member_id: str, config: BrokerConfi
 
 def _forget(turn: Turn, group: Group, member_id: str) -> None:
     """Drop a member, its parked calls (it has to join anew if it still lives) and its timer."""
-    if member_id in group.members or member_id in group.pending:
+    if member_id in group.members or member_id in group.pending_members:
         _answer_join(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         _answer_sync(turn, group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         turn.cancel_timer("session", group.group_id, member_id)
@@ -443,7 +443,7 @@ def unload(turn: Turn, group: Group) -> None:
         _answer_join(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
         _answer_sync(turn, group, member_id, ErrorCode.NOT_COORDINATOR)
         turn.cancel_timer("session", group.group_id, member_id)
-    for member_id in group.pending:
+    for member_id in group.pending_members:
         turn.cancel_timer("session", group.group_id, member_id)
     turn.cancel_timer("join", group.group_id)
     turn.cancel_timer("sync", group.group_id)

@@ -17,8 +17,8 @@ class Commit(NamedTuple):
     """One committed offset.
 
     offset: the next one to read. leader_epoch: -1 unknown. committed_ms: when. expires_ms: an expiry that the client
-    asked for (OffsetCommit v2-v4), -1 for the broker's own. position: the offset of its record in __consumer_offsets,
-    -1 while it is not known; later positions win.
+    asked for (OffsetCommit v2-v4), -1 for the broker's own. record_offset: that of its record in the
+    partition of __consumer_offsets, -1 while it is not known; the greater one wins.
     """
 
     offset: int
@@ -26,7 +26,7 @@ class Commit(NamedTuple):
     metadata: str
     committed_ms: int
     expires_ms: int = -1
-    position: int = -1
+    record_offset: int = -1
 
 
 NOWHERE = Commit(-1, -1, "", 0)  # what a partition without an offset answers
@@ -52,21 +52,21 @@ class GroupOffsets:
 
     # --- plain commits
 
-    def appended(self, where: TopicPartition, commit: Commit | None, position: int) -> None:
-        """An offset, or a tombstone, is in the log at `position`, but not committed yet."""
-        self._on_the_way[where] = position, commit
+    def appended(self, where: TopicPartition, commit: Commit | None, record_offset: int) -> None:
+        """An offset, or a tombstone, is in the log at `record_offset`, but not committed yet."""
+        self._on_the_way[where] = record_offset, commit
         if commit is None:
             self._drop_in_transactions(where)
 
-    def passed(self, where: TopicPartition, commit: Commit | None, position: int) -> None:
+    def passed(self, where: TopicPartition, commit: Commit | None, record_offset: int) -> None:
         """What was `appended` is committed."""
-        if self._on_the_way.get(where, (-1, None))[0] == position:
+        if self._on_the_way.get(where, (-1, None))[0] == record_offset:
             del self._on_the_way[where]
         if commit is not None:
             self._put(where, commit)
         else:
             before = self.committed.get(where)
-            if before is not None and before.position < position:
+            if before is not None and before.record_offset < record_offset:
                 del self.committed[where]
 
     def put(self, where: TopicPartition, commit: Commit) -> None:
@@ -131,7 +131,7 @@ class GroupOffsets:
 
     def _put(self, where: TopicPartition, commit: Commit) -> None:
         before = self.committed.get(where)
-        if before is None or before.position < commit.position:
+        if before is None or before.record_offset < commit.record_offset:
             self.committed[where] = commit
 
 

@@ -50,7 +50,7 @@ class GroupShard(Shard[GroupsRecord]):
         self.groups: dict[str, Group] = {}
         self._chance = chance
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
-        self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by position
+        self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
 
     # --- membership
@@ -244,9 +244,9 @@ class GroupShard(Shard[GroupsRecord]):
             if gathering is not None:
                 gathering.waiting += 1
         if dead:
-            for member_id in group.pending:
+            for member_id in group.pending_members:
                 turn.cancel_timer("session", group.group_id, member_id)
-            group.pending.clear()
+            group.pending_members.clear()
             self._let_go(group)
         return ErrorCode.NONE
 
@@ -287,10 +287,10 @@ class GroupShard(Shard[GroupsRecord]):
         """See Shard.passed."""
         on_the_way = self._on_the_way
         while on_the_way and on_the_way[0][0] < self.high_watermark:
-            position, group_id, where, commit = on_the_way.popleft()
+            record_offset, group_id, where, commit = on_the_way.popleft()
             group = self.groups.get(group_id)
             if group is not None:
-                group.offsets.passed(where, commit, position)
+                group.offsets.passed(where, commit, record_offset)
                 if commit is None and not self.loading:
                     self._let_go(group)
 
@@ -299,35 +299,35 @@ class GroupShard(Shard[GroupsRecord]):
     encode = staticmethod(records.encode)  # once an offset: a method that calls it would cost as much again
     decode = staticmethod(records.decode)
 
-    def replay(self, record: GroupsRecord, *, position: int, producer_id: int = -1) -> None:
+    def replay(self, record: GroupsRecord, *, record_offset: int, producer_id: int = -1) -> None:
         """See Shard.replay."""
         group = self.groups.get(record.group_id)
         if group is None:
             group = self.groups[record.group_id] = Group(record.group_id, None)
         if record.__class__ is OffsetRecord:
-            self._replay_offset(group, record, position, producer_id)
+            self._replay_offset(group, record, record_offset, producer_id)
             return
         assert isinstance(record, GroupRecord), record
         group.take(record.value)
         if self.loading:  # live, a generation begins with its members' answers
             group.state = STABLE if group.members else EMPTY
 
-    def _replay_offset(self, group: Group, record: OffsetRecord, position: int, producer_id: int) -> None:
+    def _replay_offset(self, group: Group, record: OffsetRecord, record_offset: int, producer_id: int) -> None:
         where, commit = record.where, record.commit
         if commit is not None:
-            commit = Commit(commit[0], commit[1], commit[2], commit[3], commit[4], position)
+            commit = Commit(commit[0], commit[1], commit[2], commit[3], commit[4], record_offset)
         if producer_id >= 0:
             group.offsets.put_in_transaction(producer_id, where, commit)
             self._in_transactions.setdefault(producer_id, set()).add(group.group_id)
-        elif position >= self.high_watermark:
-            group.offsets.appended(where, commit, position)
-            self._on_the_way.append((position, group.group_id, where, commit))
+        elif record_offset >= self.high_watermark:
+            group.offsets.appended(where, commit, record_offset)
+            self._on_the_way.append((record_offset, group.group_id, where, commit))
         elif commit is not None:
             group.offsets.put(where, commit)
         else:
             group.offsets.drop(where)
 
-    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+    def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         """See Shard.replay_marker."""
         for group_id in self._in_transactions.pop(producer_id, ()):
             group = self.groups.get(group_id)
@@ -335,8 +335,8 @@ class GroupShard(Shard[GroupsRecord]):
                 continue
             for where, offset in group.offsets.end_transaction(producer_id).items():
                 if commit:
-                    group.offsets.appended(where, offset, position)
-                    self._on_the_way.append((position, group_id, where, offset))
+                    group.offsets.appended(where, offset, record_offset)
+                    self._on_the_way.append((record_offset, group_id, where, offset))
         self.passed()
 
     def loaded(self, turn: Turn) -> None:
@@ -399,9 +399,9 @@ def _old_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPart
 
 def _is_spent(group: Group, gone: list[TopicPartition]) -> bool:
     """Whether nothing is left to keep a group for once these offsets are gone."""
-    return group.state is EMPTY and not group.pending and len(group.offsets.places()) == len(gone)
+    return group.state is EMPTY and not group.pending_members and len(group.offsets.places()) == len(gone)
 
 
 def _is_gone(group: Group) -> bool:
     """Whether the log, up to its end, knows of no such group, and nobody is about to join it."""
-    return group.state is EMPTY and group.generation == 0 and not group.pending and not group.offsets.places()
+    return group.state is EMPTY and group.generation == 0 and not group.pending_members and not group.offsets.places()

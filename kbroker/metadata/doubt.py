@@ -12,7 +12,7 @@ A node is as a write would have left it if its data is the same, its version the
 belongs to this session if it is ephemeral (Create); or if it is gone (Delete). So two writers must not be able to write
 the same: data that is fought for names its writer (`/controller`, producer id blocks), or a fence keeps others from
 writing it (`/controller_epoch`). A Multi was done if all of its writes look done; if it only deletes, and its fence
-fails now, nobody can tell, and it counts as not done: the term is over either way.
+fails now, nobody can tell, and it counts as not done: the epoch is over either way.
 
 What the rule leaves open: a sequential node may be made twice, and a node deleted once more if somebody has made it
 anew in between. Both are read by whoever watches them as a reason to look again, and no more.

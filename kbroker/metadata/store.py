@@ -10,7 +10,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/brokers/topics/T` | topic id, and the replicas of each partition |
 | `/brokers/topics/T/partitions/P/state` | leader, leader epoch, in-sync replicas; its version is the partition epoch |
 | `/controller` | who is controller, ephemeral |
-| `/controller_epoch` | number of the term; its version fences what older controllers still write |
+| `/controller_epoch` | number of the last election; its version fences what older controllers still write |
 | `/config/{topics,brokers,...}/NAME` | settings; `<default>` stands for all brokers |
 | `/config/changes/config_change_NNNNNNNNNN` | which of them has changed |
 | `/admin/delete_topics/T` | a topic that is to be deleted |
@@ -97,7 +97,7 @@ class LeaderIsr(NamedTuple):
     leader: int  # -1 none
     leader_epoch: int
     isr: tuple[int, ...]
-    controller_epoch: int = -1  # the term in which it was written
+    controller_epoch: int = -1  # that in which it was written
     recovery: int = RECOVERED
     version: int = -1
 
@@ -136,7 +136,7 @@ def config_path(kind: str, name: str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """The wish to delete a topic."""
+    """That a topic is to be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
 
 

@@ -150,9 +150,9 @@ def _chunk(
     place = f"{MAP}/chunk-{known['chunks']:010}"
     done.write.mode("overwrite").parquet(store.path(place))
     appended = spark.read.schema(WRITTEN).parquet(store.path(place)).agg(f.sum("appended")).first()
-    positions = {(topic, index): offset for topic, index, offset in known["next"]}
-    positions |= {place: span.end for place, span in spans.items()}
-    known["next"] = [[*place, offset] for place, offset in sorted(positions.items())]
+    next_offsets = {(topic, index): offset for topic, index, offset in known["next"]}
+    next_offsets |= {place: span.end for place, span in spans.items()}
+    known["next"] = [[*place, offset] for place, offset in sorted(next_offsets.items())]
     known["open"], known["chunks"] = None, known["chunks"] + 1
     store.write_json(STATE, known)
     return int((appended and appended[0]) or 0)
@@ -160,10 +160,10 @@ def _chunk(
 
 def _decide(known: dict[str, Any], here: Cluster, there: Cluster, names: Mapping[str, str]) -> dict[str, Any] | None:
     """The next chunk; None if the source has nothing new."""
-    positions: dict[Place, int] = {(topic, index): offset for topic, index, offset in known["next"]}
+    next_offsets: dict[Place, int] = {(topic, index): offset for topic, index, offset in known["next"]}
     spans: list[tuple[str, int, int, int]] = []
     for place, end in sorted(here.ends(names, committed=True).items()):
-        start = positions.get(place, end.start)
+        start = next_offsets.get(place, end.start)
         if start < end.end:
             spans.append((*place, start, min(end.end, start + CHUNK)))
     if not spans:

@@ -54,14 +54,14 @@ class Catalogue:
 
     # ---- ends and beginnings
 
-    def dooms(self, topic: str) -> None:
+    def deletion_requested(self, topic: str) -> None:
         """Somebody asks for a topic's deletion: it goes at any time from now on."""
-        if not self.is_doomed(topic):
+        if not self.is_being_deleted(topic):
             self._turn(topic)
 
     def begins(self, topic: str, topic_id: bytes) -> int:
         """A topic of this name was made, with this id; the era that it is in."""
-        if self.is_doomed(topic):
+        if self.is_being_deleted(topic):
             self._turn(topic)
         before = self._living.get(topic, topic_id)
         if before != topic_id:
@@ -73,7 +73,7 @@ class Catalogue:
         """How often the name was given up and taken again."""
         return self._eras.get(topic, 0)
 
-    def is_doomed(self, topic: str) -> bool:
+    def is_being_deleted(self, topic: str) -> bool:
         """Whether nobody can say if the topic is there."""
         return self._eras.get(topic, 0) % 2 == 1
 
@@ -82,7 +82,7 @@ class Catalogue:
         return self._told.get(topic, 0) != self.era(topic)
 
     def is_of_the_past(self, topic: str, topic_id: bytes) -> bool:
-        """Whether an id is one that a topic of this name had before the present one, which is not doomed."""
+        """Whether an id is one that a topic of this name had before the present one, which is not being deleted."""
         return topic_id != self._living.get(topic, topic_id)
 
     def is_another(self, topic: str, topic_id: bytes) -> bool:
@@ -93,15 +93,15 @@ class Catalogue:
         """Whether a topic was deleted, and another of its name has been seen since."""
         return (topic, topic_id) in self._gone
 
-    def was_doomed(self, topic: str) -> bool:
+    def was_deleted(self, topic: str) -> bool:
         """Whether the name has ever been given up, so that clients may know things of a topic that is gone."""
         return topic in self._eras
 
     def is_same(self, topic: str, changes: int) -> bool:
         """Whether a name has meant one topic ever since there were so many changes."""
-        return topic not in self._eras or (changes == self.changes and not self.is_doomed(topic))
+        return topic not in self._eras or (changes == self.changes and not self.is_being_deleted(topic))
 
     def _turn(self, topic: str) -> None:
         self._eras[topic] = self._eras.get(topic, 0) + 1
         self.changes += 1
-        self._groups.topic_may_go(topic, goes=self.is_doomed(topic))
+        self._groups.topic_may_go(topic, goes=self.is_being_deleted(topic))

@@ -10,7 +10,7 @@ it (`Held`). A breach raises `Broken`. What is checked:
 - a record of an idempotent producer is there once, any other at most as often as it was sent;
 - log start <= high watermark <= log end, and none goes back while the broker runs; nothing is forgotten unasked;
 - a reader gets offsets without a gap, below the high watermark;
-- a topic that was made again begins empty, and only if somebody wished the one before away;
+- a topic that was made again begins empty, and only if somebody asked for the deletion of the one before;
 - in one controller epoch one machine is controller;
 - a partition of one replica has its log on one machine, and no topic that is gone gets a log again;
 - assignments of one generation of a group never overlap; committed offsets are those last committed;
@@ -256,10 +256,10 @@ class Checks:
             if core is None or not machine.moved:
                 continue
             machine.moved = False
-            term = core.broker.plane.controller.term
-            if term is not None and self._controllers.setdefault(term.context.epoch, machine) is not machine:
+            epoch = core.broker.plane.controller.epoch
+            if epoch is not None and self._controllers.setdefault(epoch.context.epoch, machine) is not machine:
                 raise self.world.broken(
-                    f"{machine} is controller in the epoch of {self._controllers[term.context.epoch]}"
+                    f"{machine} is controller in the epoch of {self._controllers[epoch.context.epoch]}"
                 )
             for where, log in core.broker.logs.logs():
                 held = mine.get(where) or self._hold(machine, where)
@@ -289,11 +289,13 @@ class Checks:
             raise self.world.broken(f"{held}: gets a log, and is of a topic that was deleted")
         was_there = held.log is not None
         era = catalogue.era(topic)
-        if not catalogue.is_doomed(topic) or catalogue.is_another(topic, topic_id):
+        if not catalogue.is_being_deleted(topic) or catalogue.is_another(topic, topic_id):
             era = catalogue.begins(topic, topic_id)
             if promise.era == era and (was_there or promise.holder not in (None, machine)):
-                raise self.world.broken(f"{held}: a log of {promise.holder} was replaced, and nobody wished it away")
-        # else a doomed topic's: one that it could not get earlier, or gets again from a controller that has just begun
+                raise self.world.broken(
+                    f"{held}: a log of {promise.holder} was replaced, and nobody asked for its deletion"
+                )
+        # else a deleted topic's: one that it could not get earlier, or gets again from a controller that has just begun
         if was_there or promise.era != era:
             self._forget_all(held)
         if log.log_end_offset or log.log_start_offset:
@@ -301,10 +303,10 @@ class Checks:
         held.log, promise.era, promise.holder = log, era, machine
 
     def _forget_if_over(self, held: Held) -> bool:
-        """After a start, nobody can tell a doomed topic's log from that of the next one of its name."""
+        """After a start, nobody can tell a deleted topic's log from that of the next one of its name."""
         promise = held.promise
         era = self.catalogue.era(promise.where[0])
-        is_over = promise.era != era or self.catalogue.is_doomed(promise.where[0])
+        is_over = promise.era != era or self.catalogue.is_being_deleted(promise.where[0])
         if is_over:
             self._forget_all(held)
             promise.era = era
@@ -313,7 +315,7 @@ class Checks:
     def _is_strange(self, held: Held) -> bool:
         """Whether the log that a broker found under a name is of a topic that was deleted: a power cut undid that."""
         topic, index = held.promise.where
-        if not self.catalogue.was_doomed(topic) or self.catalogue.is_doomed(topic):
+        if not self.catalogue.was_deleted(topic) or self.catalogue.is_being_deleted(topic):
             return False
         machine = held.machine
         fault, machine.disk.fault = machine.disk.fault, None

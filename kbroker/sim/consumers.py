@@ -189,7 +189,7 @@ class Reader(Router):
         return (
             checks.is_since(moment, where)
             and placed[0] >= checks.promise(where).lost_at
-            and not checks.catalogue.was_doomed(where[0])
+            and not checks.catalogue.was_deleted(where[0])
         )
 
     def look_up(self, places: Iterable[Where], timestamp: int) -> Generator[Any, Any, None]:

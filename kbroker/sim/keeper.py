@@ -62,11 +62,11 @@ class Keeper(Router):
         while True:
             yield from self.pause(self.pace_ms)
             topic = self.chance.choice(self.topics)
-            doomed = [each for each in self.topics if self.checks.catalogue.is_unsettled(each.name)]
-            if doomed:
-                topic = doomed[0]
+            deleted = [each for each in self.topics if self.checks.catalogue.is_unsettled(each.name)]
+            if deleted:
+                topic = deleted[0]
             try:
-                if doomed:
+                if deleted:
                     yield from self._make_again(topic)
                 elif self.restless:
                     yield from self.chance.choice(self._things(topic))(topic)
@@ -100,7 +100,7 @@ class Keeper(Router):
     # ---- topics
 
     def _delete(self, topic: Topic) -> Step:
-        self.checks.catalogue.dooms(topic.name)
+        self.checks.catalogue.deletion_requested(topic.name)
         by_id = self.versions[DELETE_TOPICS] >= BY_ID_SINCE
         yield from self._ask_for_deletion(topic, by_id=by_id and self.chance.random() < 0.5)
         yield from self._make_again(topic)
@@ -119,7 +119,7 @@ class Keeper(Router):
         self._done(f"deletes {topic.name}", answer.responses[0].error_code, *unknown)
 
     def _make_again(self, topic: Topic) -> Step:
-        """See a doomed topic go, and make another of its name; or find that it is still there, and ask again."""
+        """See a deleted topic go, and make another of its name; or find that it is still there, and ask again."""
         old = self.checks.catalogue.topic_id(topic.name)
         found = yield from self._look(topic)
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

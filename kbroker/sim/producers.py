@@ -165,7 +165,7 @@ class Producer(Router):
         raise self.world.broken(f"{self}: {topic}-{index} answers {code.name}: {part.error_message}")
 
     def _sequence_lost(self, batch: Batch, part: PartitionProduceResponse) -> None:
-        if not self.checks.promise(batch.where).lost_at and not self.checks.catalogue.was_doomed(batch.where[0]):
+        if not self.checks.promise(batch.where).lost_at and not self.checks.catalogue.was_deleted(batch.where[0]):
             raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")
         self._begin_anew()
 

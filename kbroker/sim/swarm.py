@@ -148,7 +148,7 @@ class Swarm:
         before = [producer.acknowledged for producer in self.producers]
         world.run_until(world.now_ms + HEALING_MS)
         for producer, was in zip(self.producers, before, strict=True):
-            has_topics = not all(self.checks.catalogue.is_doomed(topic.name) for topic in producer.topics)
+            has_topics = not all(self.checks.catalogue.is_being_deleted(topic.name) for topic in producer.topics)
             if producer.acks and producer.acknowledged == was and has_topics:
                 raise world.broken(f"{producer} gets nothing through since everything works again")
             producer.stop()

@@ -26,7 +26,7 @@ def check_whole(world: World, ensemble: Ensemble, machines: Sequence[Machine]) -
     if len(controllers) != 1:
         raise world.broken(f"controllers: {controllers}")
     if nodes[DELETE_TOPICS].children:
-        raise world.broken(f"wished away and still there: {sorted(nodes[DELETE_TOPICS].children)}")
+        raise world.broken(f"deletions asked for and not done: {sorted(nodes[DELETE_TOPICS].children)}")
     topics = sorted(nodes[TOPICS].children)
     for machine in machines:
         cache = machine.broker.plane.cache

@@ -230,14 +230,14 @@ class TransactionShard(Shard[TransactionRecord]):
 
     # --- replay
 
-    def replay(self, record: TransactionRecord, *, position: int, producer_id: int = -1) -> None:
+    def replay(self, record: TransactionRecord, *, record_offset: int, producer_id: int = -1) -> None:
         """See Shard.replay."""
         if record.transaction is None:
             self.transactions.pop(record.name, None)
         else:
             self.transactions[record.name] = record.transaction
 
-    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+    def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         """See Shard.replay_marker: nobody writes to this topic in a transaction."""
 
     def loaded(self, turn: Turn) -> None:

@@ -55,7 +55,7 @@ class LeaderAndIsrRequest(Message, api=4, versions="0-7", flexible="4+"):
     controller_id: Int32  # node id of the sender
     # True: the sender is a KRaft controller in the middle of a migration
     is_k_raft_controller: Bool = since(7, default=False)
-    controller_epoch: Int32  # number of the sender's term
+    controller_epoch: Int32  # the sender's
     # registration of the addressee that is meant; -1 unknown, and not checked
     broker_epoch: Int64 = since(2, default=-1, ignorable=True)
     # 0 unknown, 1 only what changed, 2 every replica of the broker; a ZooKeeper controller sends 0
@@ -71,7 +71,7 @@ class LeaderAndIsrPartitionState(Struct):
 
     topic_name: String = until(1, default="", ignorable=True)
     partition_index: Int32
-    controller_epoch: Int32  # term in which this state was written; may be older than the sender's
+    controller_epoch: Int32  # that in which this state was written; may be older than the sender's
     leader: Int32  # node id; -1 none
     leader_epoch: Int32  # rises with every change of leader or of the in-sync set by the controller
     isr: Array[Int32]  # node ids of the in-sync replicas
@@ -156,7 +156,7 @@ class StopReplicaRequest(Message, api=5, versions="0-4", flexible="2+"):
     controller_id: Int32  # node id of the sender
     # True: the sender is a KRaft controller in the middle of a migration
     is_k_raft_controller: Bool = since(4, default=False)
-    controller_epoch: Int32  # number of the sender's term
+    controller_epoch: Int32  # the sender's
     # registration of the addressee that is meant; -1 unknown, and not checked
     broker_epoch: Int64 = since(1, default=-1, ignorable=True)
     # for all partitions of the request; from version 3 on each has its own
@@ -242,7 +242,7 @@ class UpdateMetadataRequest(Message, api=6, versions="0-8", flexible="6+"):
     is_k_raft_controller: Bool = since(8, default=False)
     # 0 unknown, 1 only what changed, 2 all partitions: forget the others; a ZooKeeper controller sends 0
     type: Int8 = tagged(0, since=8, default=0)
-    controller_epoch: Int32  # number of the sender's term
+    controller_epoch: Int32  # the sender's
     # registration of the addressee that is meant; -1 unknown, and not checked
     broker_epoch: Int64 = since(5, default=-1, ignorable=True)
     ungrouped_partition_states: Array[UpdateMetadataPartitionState] = until(4, default=[])
@@ -255,7 +255,7 @@ class UpdateMetadataPartitionState(Struct):
 
     topic_name: String = until(4, default="", ignorable=True)
     partition_index: Int32
-    controller_epoch: Int32  # term in which this state was written
+    controller_epoch: Int32  # that in which this state was written
     leader: Int32  # node id; -1 none, -2 the topic is being deleted: forget the partition
     leader_epoch: Int32
     isr: Array[Int32]  # node ids of the in-sync replicas
@@ -308,7 +308,7 @@ class UpdateMetadataResponse(Message, api=6, versions="0-8", flexible="6+"):
 
 
 class ControlledShutdownRequest(Message, api=7, versions="0-3", flexible="3+"):
-    """A broker's wish to stop: move the leadership of all its partitions away first.
+    """A broker asks to stop: move the leadership of all its partitions away first.
 
     The broker repeats it, controlled.shutdown.max.retries times at most, while partitions remain.
 
@@ -346,7 +346,7 @@ class RemainingPartition(Struct):
 
 
 class AlterPartitionRequest(Message, api=56, versions="0-3", flexible="0+"):
-    """A leader's wish to change the in-sync replicas of its partitions, or to call a recovery done.
+    """A leader asks to change the in-sync replicas of its partitions, or to call a recovery done.
 
     Sent by leaders, one request in flight at a time, since KIP-497; before, brokers wrote to ZooKeeper and raised a
     notice there. Until it is answered, a leader counts with the larger of the old and the new set.
@@ -427,7 +427,7 @@ class AlterPartitionResult(Struct):
 
 
 class AllocateProducerIdsRequest(Message, api=67, versions="0", flexible="0+"):
-    """A broker's wish for a block of producer ids that nobody else will hand out.
+    """A broker asks for a block of producer ids that nobody else will hand out.
 
     Sent when the last block is running low, by brokers that serve InitProducerId.
 

@@ -1,4 +1,4 @@
-"""Wishes to move partitions between brokers, as far as one broker can grant them."""
+"""Partitions moved between brokers, as far as one broker can do that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.controller.cluster import Cluster
 from tests.world import BROKER, World
 
 
-def wish(topic: str, index: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+def reassigning(topic: str, index: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
     part = ReassignablePartition(partition_index=index, replicas=replicas)
     return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[part])])
 
@@ -36,12 +36,12 @@ def wish(topic: str, index: int, replicas: list[int] | None) -> AlterPartitionRe
         ("t", 0, [-1], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker -1, but no such broker is registered."),
     ],
 )
-def test_what_becomes_of_a_wish(
+def test_what_becomes_of_a_reassignment(
     topic: str, index: int, replicas: list[int] | None, code: ErrorCode, text: str | None
 ) -> None:
     world = World()
     world.create("t")
-    told = world.client().ask(wish(topic, index, replicas), 0)
+    told = world.client().ask(reassigning(topic, index, replicas), 0)
     (part,) = told.responses[0].partitions
     assert (told.error_code, part.partition_index, part.error_code) == (ErrorCode.NONE, index, code)
     assert (part.error_message or "").endswith(text or "")
@@ -59,9 +59,9 @@ def test_nothing_is_being_moved() -> None:
 def test_what_another_controller_has_begun_to_move_is_listed() -> None:
     cluster = Cluster(1)
     cluster.create("t")
-    term = cluster.nodes[1].plane.controller.term
-    assert term is not None
-    term.context.assignments["t"][0] = Assignment((1, 2), (2,), (1,))
+    epoch = cluster.nodes[1].plane.controller.epoch
+    assert epoch is not None
+    epoch.context.assignments["t"][0] = Assignment((1, 2), (2,), (1,))
     asked = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 0])]
     for topics in (None, asked):
         (topic,) = cluster.ask(ListPartitionReassignmentsRequest(topics=topics), 0).topics
@@ -73,7 +73,10 @@ def test_what_another_controller_has_begun_to_move_is_listed() -> None:
 def test_only_the_controller_knows_of_moves() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t")
-    told = cluster.ask(wish("t", 0, [1]), 0, 2), cluster.ask(ListPartitionReassignmentsRequest(topics=None), 0, 2)
+    told = (
+        cluster.ask(reassigning("t", 0, [1]), 0, 2),
+        cluster.ask(ListPartitionReassignmentsRequest(topics=None), 0, 2),
+    )
     assert [each.error_code for each in told] == [ErrorCode.NOT_CONTROLLER] * 2
 
 
@@ -81,5 +84,5 @@ def test_a_partition_stays_where_it_is_until_there_is_replication() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t")
     leader = cluster.leaders(1, "t")[0]
-    (topic,) = cluster.ask(wish("t", 0, [3 - leader]), 0).responses
+    (topic,) = cluster.ask(reassigning("t", 0, [3 - leader]), 0).responses
     assert topic.partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -127,7 +127,7 @@ def test_the_same_topic_twice_in_a_request() -> None:
     assert codes(Cluster(1), topic(), topic()) == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_topic_that_is_wished_away_is_there_until_the_wish_is_gone() -> None:
+def test_a_topic_whose_deletion_is_asked_for_is_there_until_it_is_done() -> None:
     cluster = Cluster(1)
     cluster.ensemble.tree.apply(Create(delete_topic_path("t")), 0)  # left by a controller that died in the last step
     assert codes(cluster, topic()) == [ErrorCode.TOPIC_ALREADY_EXISTS]

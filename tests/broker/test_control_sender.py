@@ -36,7 +36,7 @@ class Bench:
         self.outbox = Outbox(self.facts.append)
         self.brokers: dict[int, BrokerInfo] = {}
         self.controller = SimpleNamespace(
-            outbox=self.outbox, term=SimpleNamespace(context=SimpleNamespace(brokers=self.brokers))
+            outbox=self.outbox, epoch=SimpleNamespace(context=SimpleNamespace(brokers=self.brokers))
         )
         static = {key.replace("_", "."): Given(text, "test") for key, text in settings.items()}
         configs = Configs(BrokerLayers(static=static))
@@ -164,7 +164,7 @@ def test_the_next_term_begins_on_a_line_of_its_own() -> None:
 
 def test_without_a_term_nothing_is_sent() -> None:
     bench = Bench()
-    bench.controller.term = None
+    bench.controller.epoch = None
     bench.put(leads())
     assert bench.broker.accepted == 0
 

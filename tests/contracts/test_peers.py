@@ -31,7 +31,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     made.close()
 
 
-def wish(broker_epoch: int = 7) -> Message:
+def request(broker_epoch: int = 7) -> Message:
     return LeaderAndIsrRequest(
         controller_id=1, controller_epoch=3, broker_epoch=broker_epoch, type=0, topic_states=[], live_leaders=[]
     )
@@ -44,7 +44,7 @@ def done(code: ErrorCode = ErrorCode.NONE) -> Message:
 def send(
     bench: Bench, broker: PlayedBroker, token: object, *, purpose: str = CONTROL, version: int = 7, epoch: int = 7
 ) -> None:
-    bench.peers.send(broker.id, broker.address, purpose, wish(epoch), version, token, TIMEOUT_MS)
+    bench.peers.send(broker.id, broker.address, purpose, request(epoch), version, token, TIMEOUT_MS)
 
 
 def heard(bench: Bench, broker: PlayedBroker, count: int = 1) -> Any:
@@ -172,7 +172,7 @@ def test_where_nobody_listens_a_request_is_refused(bench: Bench) -> None:
 
 
 def test_an_address_that_nobody_has_is_refused(bench: Bench) -> None:
-    bench.peers.send(2, PeerAddress("host.invalid", 9092), CONTROL, wish(), 7, "token", TIMEOUT_MS)
+    bench.peers.send(2, PeerAddress("host.invalid", 9092), CONTROL, request(), 7, "token", TIMEOUT_MS)
     assert ends(bench) == [("token", PeerFaultKind.REFUSED)]
 
 
@@ -427,7 +427,7 @@ def test_a_request_may_be_late_while_its_line_waits_to_connect(bench: Bench) -> 
     broker = bench.broker(listens=False)
     send(bench, broker, 1)
     ends(bench)
-    bench.peers.send(broker.id, broker.address, CONTROL, wish(), 7, 2, 20)
+    bench.peers.send(broker.id, broker.address, CONTROL, request(), 7, 2, 20)
     bench.advance(20)
     assert whether_sent(bench) == [False]
     assert ends(bench) == [(2, PeerFaultKind.TIMED_OUT)]

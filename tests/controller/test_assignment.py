@@ -41,7 +41,7 @@ def test_brokers_alternate_between_racks() -> None:
         (1, 1, 2, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_impossible_wishes_are_refused(brokers: int, partitions: int, factor: int, code: ErrorCode) -> None:
+def test_impossible_assignments_are_refused(brokers: int, partitions: int, factor: int, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as raised:
         assign(dict.fromkeys(range(brokers)), partitions, factor, start=0, shift=0)
     assert raised.value.code is code

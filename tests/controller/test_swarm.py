@@ -1,6 +1,6 @@
 """Brokers that start, die and lose sessions while topics come and go, their events in any interleaving.
 
-Each seed is one history. While it runs no assertion of the code may fail, and no two brokers write in the same term;
+Each seed is one history. While it runs no assertion of the code may fail, and no two brokers write in the same epoch;
 at its end, when everybody is back and everything has settled, the cluster must be whole.
 """
 
@@ -28,7 +28,7 @@ class Swarm:
         self.cluster = Cluster(*BROKERS)
         self.disks: dict[int, Replicas] = {broker: node.replicas for broker, node in self.cluster.nodes.items()}
         self.leaving: set[int] = set()  # brokers that said they are about to stop
-        self.terms: dict[int, set[int]] = {}  # brokers that were controller, by epoch
+        self.epochs: dict[int, set[int]] = {}  # brokers that were controller, by epoch
 
     def run(self) -> None:
         moves = [self.handle] * 12 + [self.step] * 10 + [self.send] * 10
@@ -145,10 +145,10 @@ class Swarm:
 
     def note_terms(self) -> None:
         for node in self.cluster.nodes.values():
-            term = node.plane.controller.term
-            if term is not None:
-                self.terms.setdefault(term.context.epoch, set()).add(node.id)
-        shared = {epoch: ids for epoch, ids in self.terms.items() if len(ids) > 1}
+            epoch = node.plane.controller.epoch
+            if epoch is not None:
+                self.epochs.setdefault(epoch.context.epoch, set()).add(node.id)
+        shared = {epoch: ids for epoch, ids in self.epochs.items() if len(ids) > 1}
         assert not shared, shared
 
     def check(self) -> None:
@@ -158,8 +158,8 @@ class Swarm:
         assert [node.id for node in cluster.nodes.values() if node.plane.ready] == list(cluster.nodes)
         controller = cluster.controller.plane.controller
         assert controller.is_idle
-        assert controller.term is not None
-        assert str(controller.term.context.epoch).encode() == tree.nodes[CONTROLLER_EPOCH].data
+        assert controller.epoch is not None
+        assert str(controller.epoch.context.epoch).encode() == tree.nodes[CONTROLLER_EPOCH].data
         assert tree.nodes[DELETE_TOPICS].children == set()
         topics = {name: decode_topic(tree.nodes[f"{TOPICS}/{name}"].data) for name in tree.nodes[TOPICS].children}
         for node in cluster.nodes.values():

@@ -156,9 +156,9 @@ def test_growths_of_a_topic_at_once_follow_one_another() -> None:
     cluster = Cluster(1)
     cluster.create("t")
     admin = cluster.controller.plane.admin
-    wishes = [admin.grow([Growth("t", total, None)], validate_only=False) for total in (2, 3)]
+    growths = [admin.grow([Growth("t", total, None)], validate_only=False) for total in (2, 3)]
     cluster.settle()
-    assert [wish.value for wish in wishes] == [{"t": 2}, {"t": 3}]
+    assert [each.value for each in growths] == [{"t": 2}, {"t": 3}]
     assert len(cluster.leaders(1, "t")) == 3
 
 
@@ -252,7 +252,7 @@ def test_deletion_may_be_disabled() -> None:
     assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_DELETION_DISABLED]
 
 
-def test_a_wish_to_delete_what_does_not_exist_is_thrown_away() -> None:
+def test_the_deletion_of_what_does_not_exist_is_forgotten() -> None:
     cluster = Cluster(1)
     cluster.ensemble.tree.apply(Create(delete_topic_path("none")), 0)
     cluster.ensemble.spread()

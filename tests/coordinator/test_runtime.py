@@ -26,10 +26,10 @@ class Counter(Shard[str]):
     def decode(self, key: bytes, value: bytes | None) -> str | None:
         return None if key == b"newer" else key.decode()
 
-    def replay(self, record: str, *, position: int, producer_id: int = -1) -> None:
+    def replay(self, record: str, *, record_offset: int, producer_id: int = -1) -> None:
         self.words.append((record, producer_id))
 
-    def replay_marker(self, producer_id: int, *, commit: bool, position: int) -> None:
+    def replay_marker(self, producer_id: int, *, commit: bool, record_offset: int) -> None:
         self.words.append((f"marker {commit}", producer_id))
 
     def passed(self) -> None:

@@ -1,6 +1,6 @@
 """One exchange for each API that a controller uses, good for every version: the test is the controller.
 
-It speaks in the broker's own term (controller epoch 1, as of a new cluster), and only of topics that the real
+It speaks in the broker's own controller epoch (1, as of a new cluster), and only of topics that the real
 controller has never heard of.
 """
 
@@ -27,8 +27,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.e2e.exchanges import exchange
 from tests.e2e.world import NODE, NONE, Topic, World
 
-TERM = 1
-CONTROLLER = {"controller_id": NODE, "controller_epoch": TERM}
+EPOCH = 1
+CONTROLLER = {"controller_id": NODE, "controller_epoch": EPOCH}
 
 
 def leading(here: World, version: int) -> Topic:
@@ -37,7 +37,7 @@ def leading(here: World, version: int) -> Topic:
     state = LeaderAndIsrPartitionState(
         topic_name=topic.name if version < 2 else "",
         partition_index=0,
-        controller_epoch=TERM,
+        controller_epoch=EPOCH,
         leader=NODE,
         leader_epoch=0,
         isr=[NODE],
@@ -87,7 +87,7 @@ def update_metadata(here: World, version: int) -> None:
     state = UpdateMetadataPartitionState(
         topic_name=topic.name if version < 5 else "",
         partition_index=0,
-        controller_epoch=TERM,
+        controller_epoch=EPOCH,
         leader=NODE,
         leader_epoch=7,
         isr=[NODE],

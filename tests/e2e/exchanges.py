@@ -242,8 +242,8 @@ def describe_topic_partitions(here: World, version: int) -> None:
 
 @exchange(45)
 def alter_partition_reassignments(here: World, version: int) -> None:
-    wish = ReassignablePartition(partition_index=0, replicas=[NODE])
-    asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=here.topic().name, partitions=[wish])])
+    wanted = ReassignablePartition(partition_index=0, replicas=[NODE])
+    asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=here.topic().name, partitions=[wanted])])
     done = here.ask(asked, version)
     assert (done.error_code, done.responses[0].partitions[0].error_code) == (NONE, NONE)
 
@@ -256,8 +256,8 @@ def list_partition_reassignments(here: World, version: int) -> None:
 
 @exchange(57)
 def update_features(here: World, version: int) -> None:
-    wish = FeatureUpdateKey(feature="none", max_version_level=1)
-    done = here.ask(UpdateFeaturesRequest(feature_updates=[wish]), version)
+    wanted = FeatureUpdateKey(feature="none", max_version_level=1)
+    done = here.ask(UpdateFeaturesRequest(feature_updates=[wanted]), version)
     assert done.results[0].error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -116,9 +116,9 @@ class World:
         self.store.refuse = error
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        position = self.store.append_marker(0, producer_id, commit=commit)
+        record_offset = self.store.append_marker(0, producer_id, commit=commit)
         self.shard.advance(self.store.high_watermark(0))
-        self.shard.replay_marker(producer_id, commit=commit, position=position)
+        self.shard.replay_marker(producer_id, commit=commit, record_offset=record_offset)
 
     # --- time
 

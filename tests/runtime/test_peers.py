@@ -27,7 +27,7 @@ def bench() -> Iterator[SocketBench]:
     made.close()
 
 
-def wish(topics: int = 0) -> LeaderAndIsrRequest:
+def request(topics: int = 0) -> LeaderAndIsrRequest:
     states = [LeaderAndIsrTopicState(topic_name="t" * 200, topic_id=bytes(16), partition_states=[])] * topics
     return LeaderAndIsrRequest(
         controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=states, live_leaders=[]
@@ -35,7 +35,7 @@ def wish(topics: int = 0) -> LeaderAndIsrRequest:
 
 
 def send(bench: SocketBench, broker: PlayedBroker, address: PeerAddress | None = None, topics: int = 0) -> None:
-    bench.peers.send(broker.id, address or broker.address, CONTROL, wish(topics), 7, "token", 30_000)
+    bench.peers.send(broker.id, address or broker.address, CONTROL, request(topics), 7, "token", 30_000)
 
 
 def why(bench: SocketBench) -> str:
@@ -72,7 +72,7 @@ def test_a_request_larger_than_the_kernel_takes_at_once_arrives_whole(bench: Soc
     broker = bench.broker()
     send(bench, broker, topics=50_000)
     bench.until(lambda: broker.asked)
-    assert broker.asked[0].request == wish(50_000)
+    assert broker.asked[0].request == request(50_000)
 
 
 def test_a_host_with_several_addresses_is_tried_at_each(bench: SocketBench, monkeypatch: pytest.MonkeyPatch) -> None:

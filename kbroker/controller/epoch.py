@@ -1,4 +1,4 @@
-"""One controller's term: what it knows, what it has to say, and the fence around what it writes.
+"""One controller epoch: what it knows, what it has to say, and the fence around what it writes.
 
 Made when a broker is elected, dropped when it is not controller any more. The procedures of this package take it as
 their first argument.
@@ -19,11 +19,11 @@ Write: TypeAlias = Create | SetData | Delete
 
 
 class ControllerMovedError(Exception):
-    """Another broker has been elected since: nothing of this term counts any more."""
+    """Another broker has been elected since: nothing of this epoch counts any more."""
 
 
-class Term:
-    """What the procedures of one term share.
+class ControllerEpoch:
+    """What the procedures of one controller epoch share.
 
     listener: over which brokers speak to each other. tell: takes facts.
     """
@@ -49,7 +49,7 @@ class Term:
         return Batch(self.broker_id, self.listener, self.context, self.outbox)
 
     def fenced(self, *writes: Write) -> Multi:
-        """Writes that are done only while this term lasts."""
+        """Writes that are done only while this epoch lasts."""
         return Multi((Check(CONTROLLER_EPOCH, self.context.epoch_version), *writes))
 
 
