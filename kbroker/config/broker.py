@@ -325,7 +325,6 @@ class BrokerConfig(Settings):
     offsets_commit_timeout_ms: Int = setting(
         5000,
         at_least(1),
-        unused=NO_REPLICAS,
         doc="How long a commit or a group's record may wait for its replicas.",
     )
     offsets_commit_required_acks: Short = setting(

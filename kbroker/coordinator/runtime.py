@@ -106,6 +106,8 @@ class Runtime(Generic[S]):
                 shard = self.shards.get(effect.partition)
                 if shard is not None:
                     self._tell_committed(shard, now_ms)
+                    if shard.waiting:
+                        self._be_patient(shard, now_ms)
             elif isinstance(effect, Happened):
                 self._happened(effect)
             else:
@@ -119,6 +121,11 @@ class Runtime(Generic[S]):
             turn = shard.turn(now_ms)
             shard.committed(turn, note)
             self.carry_out(turn.effects, now_ms)
+
+    def _be_patient(self, shard: S, now_ms: int) -> None:
+        turn = shard.turn(now_ms)
+        shard.uncommitted(turn)
+        self.carry_out(turn.effects, now_ms)
 
     # --- time
 

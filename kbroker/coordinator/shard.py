@@ -83,6 +83,11 @@ class Shard(ABC, Generic[R]):
             return self.waiting.popleft()[1]
         return None
 
+    def give_up_below(self, turn: Turn, end: int, code: ErrorCode) -> None:
+        """Whoever waits for records below `end` hears that nobody knows; they may be committed yet."""
+        while self.waiting and self.waiting[0][0] <= end:
+            self.abandoned(turn, self.waiting.popleft()[1], code)
+
     def drop(self, turn: Turn, code: ErrorCode) -> None:
         """This broker leads the partition no longer: answer everybody, forget everything."""
         self.unload(turn)
@@ -122,6 +127,9 @@ class Shard(ABC, Generic[R]):
     @abstractmethod
     def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
         """What was written with `note` may or may not be there for the next leader: answer whoever waited."""
+
+    def uncommitted(self, turn: Turn) -> None:  # noqa: B027 - most shards wait as long as it takes
+        """What was just written waits for its replicas."""
 
     @abstractmethod
     def loaded(self, turn: Turn) -> None:

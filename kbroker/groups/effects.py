@@ -66,6 +66,11 @@ def append_error(code: ErrorCode) -> ErrorCode:
     return _GROUP_ERRORS.get(code, code)
 
 
+def removal_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when the removal of its group or offsets failed. Source: Apache Kafka 4."""
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else append_error(code)
+
+
 def commit_error(code: ErrorCode) -> ErrorCode:
     """What a client is told when the append of its offsets failed. Source: Apache Kafka 3.9."""
     return _COMMIT_ERRORS.get(code, code)

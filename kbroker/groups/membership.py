@@ -199,6 +199,14 @@ def static_member_stored(turn: Turn, group: Group, note: StaticMemberReplaced) -
     _restart_session(turn, group, group.members[note.new_member_id])  # it may have run out while the call was parked
 
 
+def static_member_not_stored(turn: Turn, group: Group, note: StaticMemberReplaced, code: ErrorCode) -> None:
+    """It took too long: the member asks again. It keeps the new id, which may be committed yet."""
+    caller = group.joining.get(note.new_member_id)
+    if group.state is STABLE and caller is not None:
+        del group.joining[note.new_member_id]
+        refuse_join(turn, caller, append_error(code))
+
+
 # --- rebalance
 
 
@@ -307,12 +315,23 @@ def sync(turn: Turn, group: Group, request: SyncGroupRequest, caller: Caller, co
 def _store_assignment(turn: Turn, group: Group, assignments: dict[str, bytes], config: BrokerConfig) -> None:
     """Write what the leader has assigned; if that cannot be, begin again."""
     record = group_record(group, group.members.values(), group.leader, assignments)
-    error = turn.write([record], GroupStored(group.group_id, group.generation))
+    note = GroupStored(group.group_id, group.generation)
+    error = turn.write([record], note)
     if error is ErrorCode.NONE:
         group.storing = group.generation
     else:
-        _fail_syncs(turn, group, append_error(error))
-        prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
+        assignment_not_stored(turn, group, note, config, error)
+
+
+def assignment_not_stored(
+    turn: Turn, group: Group, note: GroupStored, config: BrokerConfig, error: ErrorCode
+) -> None:
+    """The leader's assignment was refused by the log, or waited too long for its replicas: begin again."""
+    if group.state is not COMPLETING or group.generation != note.generation:
+        return  # a rebalance has overtaken it
+    group.storing = None
+    _fail_syncs(turn, group, append_error(error))
+    prepare_rebalance(turn, group, config, f"its assignment could not be stored: {error.name}")
 
 
 def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:

@@ -22,6 +22,7 @@ from kbroker.groups.effects import (
     StaticMemberReplaced,
     append_error,
     commit_error,
+    removal_error,
 )
 from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, STABLE, Group
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
@@ -52,6 +53,7 @@ class GroupShard(Shard[GroupsRecord]):
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
+        self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
 
     # --- membership
 
@@ -97,6 +99,9 @@ class GroupShard(Shard[GroupsRecord]):
         """A deadline that was set has passed."""
         if key.kind == "expiry":
             self._forget_old_offsets(turn)
+            return
+        if key.kind == "commit":
+            self._lose_patience(turn)
             return
         group = self.groups.get(key.name)
         if group is None:
@@ -240,7 +245,7 @@ class GroupShard(Shard[GroupsRecord]):
             code = turn.write(tombstones[at : at + TOMBSTONES_PER_BATCH], note)
             if code is not ErrorCode.NONE:
                 turn.happened(group.group_id, f"could not be written to __consumer_offsets: {code.name}")
-                return append_error(code)
+                return removal_error(code)
             if gathering is not None:
                 gathering.waiting += 1
         if dead:
@@ -274,17 +279,45 @@ class GroupShard(Shard[GroupsRecord]):
                 membership.static_member_stored(turn, group, note)
 
     def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
-        """See Shard.abandoned. Parked joins and syncs have been answered by `unload`."""
+        """See Shard.abandoned. At the leadership's end `unload` has answered parked joins and syncs."""
         if isinstance(note, OffsetsStored):
             _put_code(note, commit_error(code))
             turn.reply(note.call, note.response)
         elif isinstance(note, Removed):
             for place in note.places:
-                place.error_code = append_error(code)  # type: ignore[attr-defined]
+                place.error_code = removal_error(code)  # type: ignore[attr-defined]
             _one_less(turn, note.gathering)
+        elif isinstance(note, GroupStored):
+            group = self.groups.get(note.group_id)
+            if group is not None:
+                membership.assignment_not_stored(turn, group, note, self.config, code)
+        else:
+            assert isinstance(note, StaticMemberReplaced), note
+            group = self.groups.get(note.group_id)
+            if group is not None:
+                membership.static_member_not_stored(turn, group, note, code)
+
+    def uncommitted(self, turn: Turn) -> None:
+        """See Shard.uncommitted: nobody waits longer than offsets.commit.timeout.ms."""
+        end, patience = self.waiting[-1][0], self._patience
+        if patience and patience[-1][1] >= end:
+            return
+        if not patience:
+            turn.set_timer("commit", "", self.config.offsets_commit_timeout_ms)
+        patience.append((turn.now_ms + self.config.offsets_commit_timeout_ms, end))
+
+    def _lose_patience(self, turn: Turn) -> None:
+        patience = self._patience
+        while patience and patience[0][0] <= turn.now_ms:
+            self.give_up_below(turn, patience.popleft()[1], ErrorCode.REQUEST_TIMED_OUT)
+        if patience:
+            turn.set_timer("commit", "", patience[0][0] - turn.now_ms)
 
     def passed(self) -> None:
         """See Shard.passed."""
+        patience = self._patience
+        while patience and patience[0][1] <= self.high_watermark:
+            patience.popleft()
         on_the_way = self._on_the_way
         while on_the_way and on_the_way[0][0] < self.high_watermark:
             record_offset, group_id, where, commit = on_the_way.popleft()
@@ -356,6 +389,7 @@ class GroupShard(Shard[GroupsRecord]):
         for group in self.groups.values():
             membership.unload(turn, group)
         turn.cancel_timer("expiry", "")
+        turn.cancel_timer("commit", "")
         self.groups.clear()
 
     def _make(self, group_id: str, now_ms: int) -> Group:
