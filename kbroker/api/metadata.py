@@ -287,9 +287,10 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
     """The live brokers and the controller."""
     if request.endpoint_type != BROKERS:
         if request.endpoint_type == CONTROLLERS:
-            text = "controllers were asked for at an endpoint of brokers"
+            text = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
             return _refuse_cluster(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, text)
-        return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "the endpoint type is not known here")
+        text = f"Unsupported endpoint type {request.endpoint_type}"
+        return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)
     plane = call.broker.plane
     return DescribeClusterResponse(
         throttle_time_ms=0,

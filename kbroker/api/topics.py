@@ -58,6 +58,15 @@ T = TypeVar("T")
 IDS_SINCE = 6  # DeleteTopics
 DELETION_DISABLED_SINCE = 3  # DeleteTopics: the client knows TOPIC_DELETION_DISABLED
 WHOLE_ELECTION_SINCE = 1  # ElectLeaders: the answer has a code of its own
+PREFERRED_STRATEGY = "PreferredReplicaPartitionLeaderElectionStrategy"
+NO_LEADER_FOUND = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+ELECTION_TEXTS = {
+    ErrorCode.NONE: None,
+    ErrorCode.NOT_CONTROLLER: None,
+    ErrorCode.REQUEST_TIMED_OUT: None,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted",
+}
 STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
 
 
@@ -404,18 +413,25 @@ class AwaitElection:
         codes = dict(self._codes) | dict.fromkeys(self._unknown(), ErrorCode.REQUEST_TIMED_OUT)
         if self._request.topic_partitions is None:
             codes = {each: code for each, code in codes.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
-        return _elections(codes)
+        return _elections(codes, self._request.election_type)
 
     def _unknown(self) -> list[tuple[str, int]]:
         states = {each: self._plane.cache.partition(*each) for each in self._changed}
         return [each for each, state in states.items() if state is None or state.leader != self._changed[each]]
 
 
-def _elections(codes: Mapping[tuple[str, int], ErrorCode], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+def _elections(
+    codes: Mapping[tuple[str, int], ErrorCode], election_type: int, code: ErrorCode = ErrorCode.NONE
+) -> ElectLeadersResponse:
+    """The answer, in the words that Apache's controller has for each code."""
+    is_unclean = election_type == ElectionType.UNCLEAN.value
+    strategy = "OfflinePartitionLeaderElectionStrategy(true)" if is_unclean else PREFERRED_STRATEGY
     topics: dict[str, ReplicaElectionResult] = {}
     for (topic, index), outcome in codes.items():
         result = topics.setdefault(topic, ReplicaElectionResult(topic=topic, partition_result=[]))
-        text = None if outcome is ErrorCode.NONE else outcome.message
+        text = ELECTION_TEXTS.get(outcome, outcome.message)
+        if outcome in NO_LEADER_FOUND:
+            text = f"Failed to elect leader for partition {topic}-{index} under strategy {strategy}"
         result.partition_result.append(PartitionResult(partition_id=index, error_code=outcome, error_message=text))
     return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=list(topics.values()))
 
@@ -423,7 +439,8 @@ def _elections(codes: Mapping[tuple[str, int], ErrorCode], code: ErrorCode = Err
 def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
     """Why there was none: of each partition that was named, and of the whole request where that can be told."""
     asked = [(each.topic, index) for each in request.topic_partitions or () for index in each.partitions]
-    return _elections(dict.fromkeys(asked, code), code if version >= WHOLE_ELECTION_SINCE else ErrorCode.NONE)
+    whole = code if version >= WHOLE_ELECTION_SINCE else ErrorCode.NONE
+    return _elections(dict.fromkeys(asked, code), request.election_type, whole)
 
 
 def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from importlib import import_module
 
 import click
@@ -62,6 +64,25 @@ def run_command(words: list[str]) -> int:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f" (see {error.ctx.command_path} --help)"
+        if _wants_json(words):
+            return _complain_in_json(error.format_message() + hint)
         return complain(error.format_message(), hint)
     except click.exceptions.Abort:
         return 130
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Whether a start is asked for whose every line is read by a machine: the wrong command line's, too."""
+    pairs = zip(words, (*words[1:], ""), strict=True)
+    return words[:1] == ["start"] and any(
+        word == "--log-format=json" or (word, value) == ("--log-format", "json") for word, value in pairs
+    )
+
+
+def _complain_in_json(message: str) -> int:
+    """As `complain`, for a machine."""
+    from kbroker.runtime.logs import json_line
+
+    line = json_line("error", time.time(), {"logger": "kbroker", "message": " ".join(message.split())})
+    print(line, file=sys.stderr)
+    return 2

@@ -128,7 +128,7 @@ class Shard(ABC, Generic[R]):
     def abandoned(self, turn: Turn, note: object, code: ErrorCode) -> None:
         """What was written with `note` may or may not be there for the next leader: answer whoever waited."""
 
-    def uncommitted(self, turn: Turn) -> None:  # noqa: B027 - most shards wait as long as it takes
+    def uncommitted(self, turn: Turn) -> None:
         """What was just written waits for its replicas."""
 
     @abstractmethod

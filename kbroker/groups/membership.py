@@ -323,9 +323,7 @@ def _store_assignment(turn: Turn, group: Group, assignments: dict[str, bytes], c
         assignment_not_stored(turn, group, note, config, error)
 
 
-def assignment_not_stored(
-    turn: Turn, group: Group, note: GroupStored, config: BrokerConfig, error: ErrorCode
-) -> None:
+def assignment_not_stored(turn: Turn, group: Group, note: GroupStored, config: BrokerConfig, error: ErrorCode) -> None:
     """The leader's assignment was refused by the log, or waited too long for its replicas: begin again."""
     if group.state is not COMPLETING or group.generation != note.generation:
         return  # a rebalance has overtaken it

@@ -20,7 +20,6 @@ from kbroker.groups.effects import (
     OffsetsStored,
     Removed,
     StaticMemberReplaced,
-    append_error,
     commit_error,
     removal_error,
 )

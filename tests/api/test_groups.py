@@ -39,6 +39,7 @@ from protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.records import Record
 from protocol.records.content import build_batch
@@ -118,6 +119,15 @@ def groups_log(world: World) -> Log:
 
 
 # ---- who coordinates
+
+
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_nobody_on_the_connection_waits_while_the_coordinators_topic_is_made(key_type: int) -> None:
+    client = World(offsets_topic_num_partitions="50", transaction_state_log_num_partitions="50").client()
+    first = client.start(FindCoordinatorRequest(key=GROUP, key_type=key_type), 3)  # nothing under way goes on
+    second = client.start(ApiVersionsRequest(), 2)
+    answers = client.look()
+    assert (answers[first].error_code, answers[second].error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -278,12 +278,16 @@ def test_the_cluster_is_described(version: int) -> None:
 
 def test_controllers_are_not_to_be_had_from_a_broker() -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
-    assert Cluster(1).ask(request, 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    answer = Cluster(1).ask(request, 1)
+    text = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+    assert (answer.error_code, answer.error_message) == (ErrorCode.MISMATCHED_ENDPOINT_TYPE, text)
 
 
 def test_unknown_endpoint_types_are_refused() -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=9)
-    assert Cluster(1).ask(request, 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    answer = Cluster(1).ask(request, 1)
+    expected = (ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "Unsupported endpoint type 9")
+    assert (answer.error_code, answer.error_message) == expected
 
 
 # -- DescribeTopicPartitions

@@ -21,6 +21,7 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     ElectLeadersRequest,
+    TopicPartitions,
 )
 from tests.controller.cluster import Cluster
 from tests.world import World
@@ -215,6 +216,25 @@ def test_leaders_are_elected_in_every_version(version: int) -> None:
 def test_an_unknown_kind_of_election_is_refused_where_no_partition_is_named_too() -> None:
     request = ElectLeadersRequest(election_type=7, topic_partitions=None, timeout_ms=1000)
     assert Cluster(1).ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_election_that_is_not_held_says_why_in_the_words_of_apaches_controller() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2,))
+    cluster.stop(2)
+    told = {}
+    for kind in (0, 1):
+        asked = [TopicPartitions(topic="t", partitions=[0]), TopicPartitions(topic="nope", partitions=[0])]
+        answer = cluster.ask(ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=1000), 2)
+        for result in answer.replica_election_results:
+            told[kind, result.topic] = result.partition_result[0].error_message
+    head = "Failed to elect leader for partition t-0 under strategy "
+    assert told == {
+        (0, "t"): head + "PreferredReplicaPartitionLeaderElectionStrategy",
+        (1, "t"): head + "OfflinePartitionLeaderElectionStrategy(true)",
+        (0, "nope"): "The partition does not exist.",
+        (1, "nope"): "The partition does not exist.",
+    }
 
 
 def test_an_election_that_is_not_held_in_time_says_so() -> None:

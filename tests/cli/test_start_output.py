@@ -55,6 +55,16 @@ def test_with_json_what_keeps_it_from_starting_is_json_too(
     assert (line["level"], line["message"].startswith(said)) == ("error", True)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--log-format", "json", "--nonsense"], ["--nonsense", "--log-format=json"], ["no.file", "--log-format=json"]],
+)
+def test_with_json_a_wrong_command_line_is_told_in_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["start", *words]) == 2
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["message"].endswith("(see kbroker start --help)")) == ("error", True)
+
+
 def test_a_setting_with_control_characters_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["start", "--override", "num.partitions=\x1b[2J"]) == 1
     assert "\x1b" not in capsys.readouterr().err
