@@ -1,7 +1,8 @@
-"""LeaderAndIsr, StopReplica, UpdateMetadata: what the controller tells this broker.
+"""LeaderAndIsr, StopReplica, UpdateMetadata: what the controller tells this broker; AlterPartition: what it is asked.
 
-Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, as Apache 3.9 speaks them between brokers. They are
-obeyed by `broker/control_requests.py`, strictly one after the other; what is said here is what may not even get there.
+Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, AlterPartition 0-3, as Apache 3.9 speaks them between
+brokers. The first three are obeyed by `broker/control_requests.py`, strictly one after the other; what is said here is
+what may not even get there. AlterPartition waits for its turn in the controller's queue.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.broker.control_requests import ControlRequest, leader_states
+from kbroker.broker.facts import Reply
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.controller.events import AlterPartition
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
@@ -52,6 +57,19 @@ def _check(request: ControlRequest) -> None:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"security protocol {endpoint.security_protocol}")
 
 
+def alter_partition(request: AlterPartitionRequest, call: Call) -> Result:
+    """Ask the controller to change in-sync sets; NOT_CONTROLLER where it is another broker."""
+    broker, ticket = call.broker, call.ticket
+    broker.plane.controller.put(
+        AlterPartition(request, call.version, lambda response: broker.tell(Reply(ticket, response)))
+    )
+    return LATER
+
+
+def _refuse_alteration(request: AlterPartitionRequest, code: ErrorCode, text: str) -> Result:
+    return AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[])
+
+
 def _refuse(request: ControlRequest, code: ErrorCode, text: str) -> Result:
     """Without partitions, which look different from version to version: nothing was done to any."""
     if isinstance(request, LeaderAndIsrRequest):
@@ -65,4 +83,5 @@ ROUTES = (
     Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse),
     Route(5, StopReplicaRequest, 0, 4, control, _refuse),
     Route(6, UpdateMetadataRequest, 0, 8, control, _refuse),
+    Route(56, AlterPartitionRequest, 0, 3, alter_partition, _refuse_alteration),
 )

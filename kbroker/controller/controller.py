@@ -14,10 +14,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from kbroker.controller import brokers, failover, leaders, topics
+from kbroker.controller import brokers, failover, in_sync, leaders, topics
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError
 from kbroker.controller.events import (
+    AlterPartition,
     BrokerModified,
     BrokersChanged,
     ControlAnswer,
@@ -49,7 +50,12 @@ from kbroker.metadata.store import (
 )
 from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
 from protocol.errors import ErrorCode
-from protocol.messages.control import LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
+from protocol.messages.control import (
+    AlterPartitionResponse,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 
 log = logging.getLogger("kbroker.controller")
 
@@ -199,6 +205,8 @@ class Controller:
                 tell(*(yield from leaders.elect(epoch, partitions, kind)))
             case ShutDown():
                 yield from self._shut_down(epoch, event)
+            case AlterPartition(request, version, answer):
+                answer((yield from in_sync.alter_partition(epoch, request, version)))
             case Rebalance():
                 yield from leaders.rebalance(epoch)
 
@@ -229,6 +237,8 @@ class Controller:
                 tell(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
             case ShutDown(_, _, tell):
                 tell(ErrorCode.NOT_CONTROLLER, [])
+            case AlterPartition(_, _, answer):
+                answer(AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
             case _:
                 pass
 

@@ -9,6 +9,8 @@ from typing import NamedTuple, TypeAlias
 from kbroker.controller.context import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
@@ -91,6 +93,14 @@ class ShutDown(NamedTuple):
     done: Callable[[ErrorCode, list[TopicPartition]], None]
 
 
+class AlterPartition(NamedTuple):
+    """A leader wants in-sync sets changed. done: gets the answer."""
+
+    request: AlterPartitionRequest
+    version: int
+    done: Callable[[AlterPartitionResponse], None]
+
+
 class Rebalance(NamedTuple):
     """It is time to see whether leaders should go back to the preferred replicas."""
 
@@ -108,5 +118,6 @@ Event: TypeAlias = (
     | ControlAnswer
     | ElectLeaders
     | ShutDown
+    | AlterPartition
     | Rebalance
 )

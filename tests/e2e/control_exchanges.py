@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionState,
+    AlterPartitionTopic,
+    BrokerState,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -109,3 +113,23 @@ def update_metadata(here: World, version: int) -> None:
     assert here.ask(request, version).error_code == NONE
     found = here.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]), 9)
     assert [(each.leader_id, each.leader_epoch) for each in found.topics[0].partitions] == [(NODE, 7)]
+
+
+@exchange(56)
+def alter_partition(here: World, version: int) -> None:
+    """Of a life of the broker that never was: nobody but the broker itself knows the epoch it is in."""
+    topic = here.topic()
+    state = AlterPartitionState(
+        partition_index=0,
+        leader_epoch=0,
+        new_isr=[NODE] if version < 3 else [],
+        new_isr_with_epochs=[BrokerState(broker_id=NODE)] if version >= 3 else [],
+        partition_epoch=0,
+    )
+    named = AlterPartitionTopic(
+        topic_name=topic.name if version < 2 else "",
+        topic_id=topic.id if version >= 2 else bytes(16),
+        partitions=[state],
+    )
+    request = AlterPartitionRequest(broker_id=NODE, broker_epoch=-2, topics=[named])
+    assert here.ask(request, version).error_code == ErrorCode.STALE_BROKER_EPOCH
