@@ -7,8 +7,9 @@ through it. It decides nothing about topics or leaders.
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, OwnRequest
@@ -36,9 +37,9 @@ from kbroker.metadata.store import (
 from kbroker.metadata.tree import ancestors
 from kbroker.ports import (
     Create,
-    Exists,
     Get,
     NodeChanged,
+    Outcome,
     PeerAnswer,
     PeerFault,
     SessionExpired,
@@ -61,6 +62,16 @@ T = TypeVar("T")
 
 NO_SESSION = 0
 NOBODY = -1
+SESSION_TIMEOUTS = 2
+"""How often zookeeper.session.timeout.ms the broker id may be taken: after once, a former life is over for sure."""
+
+
+class Taken(NamedTuple):
+    """The broker id is another session's. by: in words. until_ms: when this broker gives up."""
+
+    session: int
+    by: str
+    until_ms: int
 
 
 class ControlPlane:
@@ -97,6 +108,7 @@ class ControlPlane:
         self._endpoints = endpoints
         self._session = NO_SESSION
         self._joining_in = NO_SESSION
+        self._taken: Taken | None = None
         self._tell = tell
         self._steps = Steps(store, peers)
         listener = self.listener = inter_broker_listener(configs, endpoints)
@@ -163,10 +175,14 @@ class ControlPlane:
         """Time has moved on."""
         self.controller.expire(now_ms)
         self.notices.expire(now_ms)
+        if self._taken is not None and now_ms >= self._taken.until_ms:
+            self.fatal = f"broker.id {self.broker_id} is taken: {self._taken.by}"
+            self._taken = None
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
-        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms())
+        taken_ms = self._taken.until_ms if self._taken is not None else None
+        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms(), taken_ms)
         return min((each for each in deadlines if each is not None), default=None)
 
     def close(self) -> None:
@@ -205,6 +221,7 @@ class ControlPlane:
                 return  # that session is over, and the next one's registration under way
             self._joining_in = NO_SESSION
             if epoch >= 0:
+                self._taken = None
                 self.control_requests.broker_epoch = epoch
                 log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
                 self.controller.put(Registered(session))
@@ -235,13 +252,27 @@ class ControlPlane:
         while True:
             (made,) = yield [Create(path, encode_broker(info, self._clock.wall_ms()), ephemeral=True)]
             if made.fault is StoreFault.NODE_EXISTS:
-                (made,) = yield [Exists(path, watch=True)]
+                (made,) = yield [Get(path, watch=True)]
             if made.stat is None:
                 continue  # it was there, and is gone
             if made.stat.session != self._session:
-                log.warning("broker %d is registered by another session; waiting for its end", self.broker_id)
+                self._await_end_of_other(made)
                 return -1
             return made.stat.czxid
+
+    def _await_end_of_other(self, registration: Outcome) -> None:
+        """The broker id is taken, most often by a former life of this broker, whose session nobody has ended.
+
+        Such a session is over within its timeout. One that is heard of still is another broker's.
+        """
+        assert registration.stat is not None
+        is_watched = self._taken is not None and self._taken.session == registration.stat.session
+        if is_watched:
+            return
+        by = _whose(registration.data)
+        patience_ms = SESSION_TIMEOUTS * self.configs.broker.zookeeper_session_timeout_ms
+        self._taken = Taken(registration.stat.session, by, self._clock.now_ms() + patience_ms)
+        log.warning("broker.id %d is taken: %s; waiting for the end of its session", self.broker_id, by)
 
     def _agree_on_cluster(self) -> Procedure[None]:
         """The cluster's id: the one that is there, or else ours."""
@@ -264,6 +295,15 @@ class ControlPlane:
             self._join(self._session)
         elif not self.notices.node_changed(change, now_ms):
             self.controller.node_changed(change)
+
+
+def _whose(registration: bytes) -> str:
+    """The broker of a registration, for a person."""
+    try:
+        content = json.loads(registration)
+        return f"another broker is registered with it, {', '.join(content['endpoints'])}"
+    except (ValueError, KeyError, TypeError):
+        return "another broker is registered with it"
 
 
 def inter_broker_listener(configs: Configs, endpoints: tuple[Endpoint, ...]) -> str:

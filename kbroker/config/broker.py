@@ -45,7 +45,6 @@ SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
 NO_REPLICAS = "there is no replication between brokers yet"
 NO_CLEANER = "there is no log compaction yet"
-NO_ZOOKEEPER = "there is no cluster on ZooKeeper yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
@@ -73,12 +72,11 @@ class BrokerConfig(Settings):
     )
     node_id: Int = setting(-1, at_least(-1), doc="The newer name of broker.id; if both are set they must agree.")
     broker_id_generation_enable: Boolean = setting(
-        True, unused=NO_ZOOKEEPER, doc="Whether broker.id -1 takes the next free number of the cluster."
+        True, doc="Whether broker.id -1 takes the next free number of the cluster."
     )
     reserved_broker_max_id: Int = setting(
         1000,
         at_least(0),
-        unused=NO_ZOOKEEPER,
         doc="Numbers picked by the broker itself lie above this, so that none collides with a set one.",
     )
     broker_rack: String | None = setting(
@@ -440,16 +438,16 @@ class BrokerConfig(Settings):
         doc="Throttle of followers, bytes/s.",
     )
     zookeeper_connect: String | None = setting(
-        None, unused=NO_ZOOKEEPER, doc="The ensemble: host:port, comma-separated, and a path under which all nodes lie."
+        None, doc="The ensemble: host:port, comma-separated, and a path under which all nodes lie."
     )
     zookeeper_session_timeout_ms: Int = setting(
-        18_000, unused=NO_ZOOKEEPER, doc="Silence after which the ensemble takes the broker for dead."
+        18_000, doc="Silence after which the ensemble takes the broker for dead."
     )
     zookeeper_connection_timeout_ms: Int | None = setting(
-        None, unused=NO_ZOOKEEPER, doc="How long a first connection to the ensemble may take."
+        None, doc="How long a first connection to the ensemble may take."
     )
     zookeeper_max_in_flight_requests: Int = setting(
-        10, at_least(1), unused=NO_ZOOKEEPER, doc="Requests sent to the ensemble before its answers are awaited."
+        10, at_least(1), doc="Requests sent to the ensemble before its answers are awaited."
     )
 
     # --- compaction

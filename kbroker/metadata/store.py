@@ -15,6 +15,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/config/changes/config_change_NNNNNNNNNN` | which of them has changed |
 | `/admin/delete_topics/T` | a topic that is to be deleted |
 | `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
+| `/brokers/seqid` | its version counts the broker ids that nobody chose |
 | `/latest_producer_id_block` | the last block of producer ids that was handed out |
 
 Source: ZkData of Apache Kafka 3.9, by observation of the nodes it writes.
@@ -40,11 +41,12 @@ DELETE_TOPICS = "/admin/delete_topics"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+BROKER_SEQUENCE = "/brokers/seqid"
 
 ALL_BROKERS = "<default>"  # the name that settings for all brokers are kept under
 
 PERSISTENT = (
-    "/consumers", BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, "/brokers/seqid", ISR_CHANGES, PRODUCER_ID_BLOCK,
+    "/consumers", BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, BROKER_SEQUENCE, ISR_CHANGES, PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS, "/config/topics", "/config/clients", "/config/users", "/config/brokers", "/config/ips",
 )  # fmt: skip
 """What every broker makes at its start where it is missing."""

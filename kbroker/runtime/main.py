@@ -38,7 +38,8 @@ def run_process(
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.on_signal(number, lambda number=number: signals.append(number))  # type: ignore[misc]
-        node.open()
+        if not node.open(given_up=lambda: signals):
+            return 0
         try:
             _serve(loop, node, started, signals)
         finally:

@@ -19,7 +19,6 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
@@ -34,10 +33,11 @@ from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import TOPICS, Endpoint
-from kbroker.ports import Clock, Disk, MetadataStore, Post, Random
+from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStarted
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import DiskPool
 from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.peers import SocketPeers
@@ -102,7 +102,9 @@ class Node:
 
     def __init__(self, static: dict[str, Given], loop: Loop, host: Host) -> None:
         """static: everything given before the start (`config.static_values`). Raises: ConfigError, StartupError."""
-        self.layers = BrokerLayers(static=static, alone=ONE_BROKER)
+        connect = static.get("zookeeper.connect")
+        self._is_in_cluster = connect is not None and bool(connect.text.strip())
+        self.layers = BrokerLayers(static=static, alone={} if self._is_in_cluster else ONE_BROKER)
         self.config: BrokerConfig = resolve_broker(self.layers)
         self.listeners = resolve_listeners(self.config)
         self.paths = [_full(path) for path in self.config.log_dirs or [self.config.log_dir] if path]
@@ -112,7 +114,8 @@ class Node:
         self._host = host
         self._world = Surroundings(host.disk, host.clock, host.random)
         self._sockets: dict[str, socket.socket] = {}
-        self._is_open = self._is_ending = False
+        self._is_open = self._is_ending = self._is_loaded = False
+        self._receive: Callable[[object], None] = _ignore  # what the store and the peers post
         self._choose_identity()
 
     def _choose_identity(self) -> None:
@@ -122,16 +125,35 @@ class Node:
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None
         given = max(self.config.broker_id, self.config.node_id)
+        self._has_id = given >= 0 or known.node_id is not None
         self.node_id = given if given >= 0 else FIRST_NODE_ID if known.node_id is None else known.node_id
+        self._stored_cluster_id = known.cluster_id
         own = known.cluster_id or self._host.cluster_id
         self.cluster_id = own or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
 
     # -- coming up
 
-    def open(self) -> None:
-        """Load the logs, take the ports, begin to join the cluster. Raises: StartupError; then nothing is held."""
+    def open(self, given_up: Callable[[], object] = lambda: False) -> bool:
+        """Find the cluster, load the logs, take the ports, begin to join. Not from within a callback of the loop.
+
+        given_up: asked while an ensemble is waited for. Returns: whether it is open; else it was given up. Raises:
+        StartupError. Then, too, nothing is held.
+        """
         configs = Configs(self.layers)
         self._store_path = self._find_store()
+        introduction = self._meet_ensemble(given_up) if self._is_in_cluster else None
+        try:
+            if introduction is not None and not introduction.is_over:
+                return False
+            self._load(configs)
+        finally:
+            if introduction is not None and not self._is_loaded:
+                self._store.close()
+        if introduction is not None and introduction.session:
+            self._receive(SessionStarted(introduction.session))
+        return True
+
+    def _load(self, configs: Configs) -> None:
         facts = self._facts = FactQueue()
         self._logs = self._load_logs(facts, configs)
         self._pool = DiskPool(self._loop)
@@ -142,6 +164,40 @@ class Node:
             self._close_sockets()
             self._close_logs()
             raise
+        self._is_loaded = True
+
+    def _meet_ensemble(self, given_up: Callable[[], object]) -> Introduction:
+        """Wait until an ensemble has said which cluster this is. Raises: StartupError if it is another one."""
+        from kbroker.runtime.zookeeper import ZooKeeperStore  # kazoo costs a lone broker's start a tenth
+
+        config = self.config
+        assert config.zookeeper_connect is not None
+        if not self._has_id and not config.broker_id_generation_enable:
+            raise StartupError("broker.id is not set, and broker.id.generation.enable=false")
+        try:
+            self._store: NodeStore = ZooKeeperStore(
+                config.zookeeper_connect,
+                self._post,
+                session_timeout_ms=config.zookeeper_session_timeout_ms,
+                connection_timeout_ms=config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms,
+                max_in_flight=config.zookeeper_max_in_flight_requests,
+            )
+        except ValueError as error:
+            raise StartupError(str(error)) from None
+        above = None if self._has_id else config.reserved_broker_max_id
+        introduction = Introduction(self._store, self._stored_cluster_id, self.cluster_id, above=above)
+        self._receive = introduction.handle
+        self._loop.run_until(lambda: introduction.is_over or given_up())
+        if introduction.fault:
+            self._store.close()
+            raise StartupError(introduction.fault)
+        self.cluster_id = introduction.cluster_id or self.cluster_id
+        self.node_id = self.node_id if self._has_id else introduction.broker_id
+        return introduction
+
+    def _post(self, event: object) -> None:
+        # Never at once: whoever caused it is in the middle of a step. Most stores call from other threads.
+        self._loop.call_from_thread(lambda: self._receive(event))
 
     @property
     def ready(self) -> bool:
@@ -225,8 +281,8 @@ class Node:
 
     def _find_store(self) -> str:
         """Where its own metadata is. Raises: StartupError if it is not where it should be."""
-        if self._host.open_store is not embedded_store:
-            return ""  # brokers of a test share theirs
+        if self._host.open_store is not embedded_store or self._is_in_cluster:
+            return ""  # the metadata is elsewhere
         try:
             return find_store(self._host.disk, self.paths)
         except StoreMissingError as error:
@@ -268,18 +324,8 @@ class Node:
             if not self._is_open and self.core.broker.plane.open_to_brokers:
                 self.serve()
 
-        def post(event: object) -> None:
-            # Never at once: whoever caused it is in the middle of a step. A shared store calls from other threads.
-            loop.call_from_thread(partial(deliver, event))
-
-        try:
-            self._store = host.open_store(self._store_path, post, lambda again: loop.call_later(STORE_RETRY_S, again))
-        except DamagedError as error:
-            raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None
-        except OSError as error:
-            raise StartupError(str(error)) from None
-        if isinstance(self._store, EmbeddedStore):
-            self._warn_of_unclaimed(self._store.names_under(TOPICS))
+        if not self._is_in_cluster:
+            self._store = self._open_store()
         self._peers = SocketPeers(
             f"broker-{self.node_id}",
             loop,
@@ -302,7 +348,27 @@ class Node:
         )
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
+        self._receive = deliver
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
+
+    def _open_store(self) -> NodeStore:
+        """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""
+        loop = self._loop
+        try:
+            store = self._host.open_store(
+                self._store_path, self._post, lambda again: loop.call_later(STORE_RETRY_S, again)
+            )
+        except DamagedError as error:
+            raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None
+        except OSError as error:
+            raise StartupError(str(error)) from None
+        if isinstance(store, EmbeddedStore):
+            self._warn_of_unclaimed(store.names_under(TOPICS))
+        return store
+
+
+def _ignore(event: object) -> None:
+    """Nobody listens yet."""
 
 
 def _full(path: str) -> str:

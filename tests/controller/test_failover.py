@@ -90,6 +90,35 @@ def test_a_broker_of_another_cluster_does_not_join() -> None:
     assert not cluster.has("/brokers/ids/3")
 
 
+def test_a_broker_id_that_is_taken_is_waited_for_and_then_given_up() -> None:
+    cluster = Cluster(1)
+    twin = Node(cluster, 1, {"zookeeper.session.timeout.ms": "6000"}, None)
+    while twin.turn():
+        pass
+    assert not twin.plane.fatal
+    cluster.clock.advance(11_999)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert not twin.plane.fatal
+    cluster.clock.advance(1)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert twin.plane.fatal.startswith("broker.id 1 is taken: another broker is registered with it, PLAINTEXT://host1")
+
+
+def test_a_broker_id_that_a_former_life_left_behind_is_registered_once_its_session_is_over() -> None:
+    cluster = Cluster(1)
+    former = cluster.nodes[1]
+    twin = cluster.nodes[1] = Node(cluster, 1, {}, None)
+    while twin.turn():
+        pass
+    assert not twin.plane.ready
+    cluster.ensemble.end_session(former.store.session)
+    cluster.settle()
+    assert twin.plane.ready
+    cluster.clock.advance(3_600_000)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert not twin.plane.fatal
+
+
 # -- sessions
 
 
