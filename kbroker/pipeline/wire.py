@@ -2,14 +2,13 @@
 
 Used by the driver to look before it reads, and by tasks on the workers to fetch log bytes and to append batches with
 timestamps and sequence numbers that Spark's connector cannot set. Made of `protocol` and a socket; each call asks the
-partition's leader and asks again while an error is one that passes. Plain text only, or TLS as --option has it.
+partition's leader and asks again while an error is one that passes. `security.py` has TLS and SASL.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-import ssl
 import struct
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from kbroker.pipeline.columns import Producer, last_offset
 from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.security import Security
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
@@ -47,7 +47,7 @@ PATIENCE_S = 60.0
 IN_FLIGHT = 4
 """Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
 FETCH_BYTES = 8 << 20
-_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 18: 0, 19: 4, 22: 1, 32: 1}
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 22: 1, 32: 1, 36: 0}
 """The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
 
 Place = tuple[str, int]
@@ -55,21 +55,16 @@ Place = tuple[str, int]
 
 
 class Settings(NamedTuple):
-    """Where a cluster is. bootstrap: host:port, several with commas. security: PLAINTEXT or SSL. ca_file: for SSL."""
+    """Where a cluster is. bootstrap: host:port, several with commas."""
 
     bootstrap: str
-    security: str = "PLAINTEXT"
-    ca_file: str | None = None
+    security: Security = Security()
     client_id: str = "kbroker-pipeline"
 
     @classmethod
     def of(cls, bootstrap: str, options: Mapping[str, str]) -> Settings:
         """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
-        security = options.get("security.protocol", "PLAINTEXT").upper()
-        if security not in ("PLAINTEXT", "SSL"):
-            raise PipelineError(f"security.protocol={security}: this job speaks PLAINTEXT and SSL")
-        client_id = options.get("client.id", "kbroker-pipeline")
-        return cls(bootstrap, security, options.get("ssl.truststore.location"), client_id)
+        return cls(bootstrap, Security.of(options), options.get("client.id", "kbroker-pipeline"))
 
 
 class PartitionEnd(NamedTuple):
@@ -91,20 +86,18 @@ class Connection:
     """One connection to one broker; requests may be sent before earlier ones are answered."""
 
     def __init__(self, settings: Settings, host: str, port: int) -> None:
-        """Raises OSError."""
+        """Raises OSError; PipelineError if the broker does not let us in."""
         self._settings, self.address = settings, f"{host}:{port}"
         plain = socket.create_connection((host, port), timeout=CONNECT_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if settings.security == "SSL":
-            context = ssl.create_default_context(cafile=settings.ca_file)
-            plain = context.wrap_socket(plain, server_hostname=host)
-        self._socket = plain
+        self._socket = settings.security.wrapped(plain, host)
         self._socket.settimeout(ANSWER_S)
         self._count = 0
         self._waiting: deque[tuple[type[Message], int]] = deque()
         self._served: dict[int, int] = {}
         answer = self.ask(ApiVersionsRequest(client_software_name="kbroker", client_software_version="1"))
         self._served = {each.api_key: each.max_version for each in answer.api_keys}
+        settings.security.log_in(self.ask, self.address)
 
     def send(self, request: Message) -> None:
         """Without waiting. Raises OSError."""
@@ -134,7 +127,9 @@ class Connection:
         while got < size:
             count = self._socket.recv_into(view[got:])
             if not count:
-                raise ConnectionError(f"{self.address} hung up")
+                # what a listener does that wants a login, once it is asked for more than its versions
+                guess = ": it may want another security.protocol" if self._count <= 2 else ""
+                raise ConnectionError(f"{self.address} hung up{guess}")
             got += count
         return data
 
