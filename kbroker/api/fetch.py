@@ -6,16 +6,19 @@ the first batch of the first partition with data always comes whole, so that a c
 most 1,000 partitions, since each may hold a file open. An error of any partition, or a divergence of epochs, is
 answered at once.
 
-Unlike Kafka: followers are not served yet; consumers are never sent to a nearer replica (KIP-392), whatever their
-rack. A min_bytes that a segment's end cuts in two is waited for all the same. A partition that is not there is
-answered at once; Kafka waits for the others first, if there are any. A size below 0 is taken for 0, and an isolation
-level that does not exist for read uncommitted; Kafka fails at both.
+Followers, which name a replica, read to the end of the log (`fetch_follower.py`), with Fetch 4 and newer.
+
+Unlike Kafka: a replica in Fetch 0-3 is taken for a consumer; consumers are never sent to a nearer replica (KIP-392),
+whatever their rack. A min_bytes that a segment's end cuts in two is waited for all the same. A partition that is not
+there is answered at once; Kafka waits for the others first, if there are any. A size below 0 is taken for 0, and an
+isolation level that does not exist for read uncommitted; Kafka fails at both.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.api.fetch_follower import FollowerReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader
 from kbroker.api.routes import Route
@@ -27,9 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from kbroker.api.call import Call, Result, Signal
+    from kbroker.broker.fetch_sessions import FetchSession, Wanted
 
 BATCHES_SINCE = 4
 ZSTD_SINCE = 10  # KIP-110
+REPLICA_STATE_SINCE = 15  # KIP-903
 
 
 def fetch(request: FetchRequest, call: Call) -> Result:
@@ -41,12 +46,35 @@ def fetch(request: FetchRequest, call: Call) -> Result:
         return FetchResponse(error_code=error.code, responses=[])
     if call.version < BATCHES_SINCE:
         reader: Reader = OldReader(request, call, wanted)
+    elif (request.replica_id if call.version < REPLICA_STATE_SINCE else request.replica_state.replica_id) >= 0:
+        reader = _follower(request, call, session, wanted)
     else:
         reader = Reader(request, broker, session, wanted, knows_zstd=call.version >= ZSTD_SINCE)
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
     return response or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+
+
+def _follower(
+    request: FetchRequest, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]
+) -> FollowerReader:
+    """The reader of a replica's fetch, which has been noted as far as it says how far the replica is."""
+    if call.version < REPLICA_STATE_SINCE:
+        replica_id, broker_epoch = request.replica_id, -1
+    else:
+        replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    reader = FollowerReader(
+        request,
+        call.broker,
+        session,
+        wanted,
+        replica_id=replica_id,
+        broker_epoch=broker_epoch,
+        now_ms=call.now_ms,
+    )
+    reader.arrive()
+    return reader
 
 
 def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:

@@ -75,7 +75,7 @@ class Reader:
             try:
                 partition = self._find(wanted)
                 end = partition.readable_end(self._isolation)
-                if wanted.last_fetched_epoch >= 0 and _divergence(partition, wanted) is not None:
+                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not None:
                     return True
             except KafkaError:
                 return True
@@ -124,7 +124,7 @@ class Reader:
         """One partition's part of the response, and the bytes of records in it."""
         try:
             partition = self._find(wanted)
-            diverging = _divergence(partition, wanted)
+            diverging = divergence(partition, wanted)
             if diverging is not None:
                 return self._data(partition, wanted, diverging=diverging), 0
             fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
@@ -176,7 +176,7 @@ class Reader:
         return partition
 
 
-def _divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
     """Where the reader's log and ours part, if its last record is of an epoch that ended earlier here (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None

@@ -6,12 +6,13 @@ first. A timestamp asks for the first record at or after it; -1 is the end (of w
 shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
 know fewer of these.
 
-Unlike Kafka: whoever asks is answered as a consumer, replica_id or not, for there are no followers yet. There is no
-tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the remote tier) are answered
-with -1. A record's timestamp is found to the batch, then to the record by reading it. What lies before the log start is
-not looked at: Kafka does while its segment is not deleted yet, and then names a record that is gone (-3), or says -1
-for a time that a later segment has. An isolation level that does not exist is read uncommitted, at which Kafka fails.
-DeleteRecords answers a partition as often as it is named.
+Who names a replica is shown the whole log. ListOffsets 0 shows it to nobody.
+
+Unlike Kafka: there is no tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the
+remote tier) are answered with -1. A record's timestamp is found to the batch, then to the record by reading it. What
+lies before the log start is not looked at: Kafka does while its segment is not deleted yet, and then names a record
+that is gone (-3), or says -1 for a time that a later segment has. An isolation level that does not exist is read
+uncommitted, at which Kafka fails. DeleteRecords answers a partition as often as it is named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
 from kbroker.log.times import TimeScan, TimeSearch, segment_starts
+from kbroker.replica.partition import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -59,6 +61,7 @@ SINCE = {
 }  # the version in which each got its meaning
 NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
+CONSUMER = -1  # as replica_id
 SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that needs longer is as good as gone
 READ_UNCOMMITTED = 0
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
@@ -67,6 +70,7 @@ EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
     """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read."""
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    isolation = request.isolation_level if request.replica_id == CONSUMER else LOG_END
     topics = []
     searches: list[_Search] = []
     for topic in request.topics:
@@ -82,7 +86,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
                 if call.version == 0:
                     answers.append(_segment_starts(partition, asked, call))
                 else:
-                    answers.append(_offset(partition, asked, request.isolation_level, call, searches))
+                    answers.append(_offset(partition, asked, isolation, call, searches))
             except KafkaError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)

@@ -19,6 +19,7 @@ from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
 from kbroker.broker.fetch_sessions import FetchSessions
+from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_care import LogCare
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
@@ -114,4 +115,5 @@ def assemble(
         fetch_regions=fetch_regions,
     )
     broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
+    broker.add(InSyncChanges(replicas, plane, peers, clock, config.replica_lag_time_max_ms, tell))
     return broker

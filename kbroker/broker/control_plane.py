@@ -40,6 +40,7 @@ from kbroker.ports import (
     Get,
     NodeChanged,
     Outcome,
+    PeerAddress,
     PeerAnswer,
     PeerFault,
     SessionExpired,
@@ -101,6 +102,7 @@ class ControlPlane:
         self.fatal = ""
         self.cache = MetadataCache()
         replicas.is_known = self.cache.partition
+        replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
         self._store = store
         self._peers = peers
         self._clock = clock
@@ -137,6 +139,12 @@ class ControlPlane:
         """The other brokers that the controller here has something to say to: the network takes it from the outbox."""
         outbox = self.controller.outbox
         return [each for each in outbox.brokers() if each != self.broker_id and outbox.head(each) is not None]
+
+    def address_for_controller(self, controller_id: int) -> PeerAddress | None:
+        """Where a broker takes what is asked of it as the controller; None if it is not known."""
+        listener = (self.configs.broker.control_plane_listener_name or self.listener).upper()
+        endpoint = self.cache.node(controller_id, listener)
+        return PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol) if endpoint else None
 
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""

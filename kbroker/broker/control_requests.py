@@ -193,6 +193,8 @@ class ControlRequestQueue:
             isr=tuple(state.isr),
             partition_epoch=state.partition_epoch,
             replicas=tuple(state.replicas),
+            adding=tuple(state.adding_replicas),
+            removing=tuple(state.removing_replicas),
         )
         try:
             self._replicas.become(topic, index, topic_id, wanted, is_new=state.is_new)

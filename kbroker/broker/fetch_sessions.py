@@ -44,6 +44,7 @@ class Wanted:
         "fetch_offset",
         "index",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "told_high_watermark",
         "told_log_start",
@@ -65,6 +66,7 @@ class Wanted:
         self.max_bytes = partition.partition_max_bytes
         self.current_leader_epoch = partition.current_leader_epoch
         self.last_fetched_epoch = partition.last_fetched_epoch
+        self.log_start_offset = partition.log_start_offset
 
     def has_news(self, data: PartitionData, size: int) -> bool:
         """Whether the client has to be told; remembers what it is told."""

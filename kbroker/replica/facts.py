@@ -17,3 +17,9 @@ class RoleChanged(NamedTuple):
     partition: Partition
     leader_epoch: int
     is_leader: bool
+
+
+class InSyncProposed(NamedTuple):
+    """A partition led here wants another in-sync set: `partition.proposal`, for the controller."""
+
+    partition: Partition

@@ -7,12 +7,14 @@ Partitions that moved are in `touched` until the core takes them: parked request
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log import LogConfig
 from kbroker.metadata.cache import INTERNAL_TOPICS
-from kbroker.replica.facts import RoleChanged
+from kbroker.replica.facts import InSyncProposed, RoleChanged
+from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
     from kbroker.log.producers import Origin
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
+    from kbroker.replica.partition import Proposal
+
+log = logging.getLogger("kbroker.replicas")
 
 
 class ReplicaManager:
     """The replicas of one broker.
 
     touched: partitions with new records, another high watermark, leader or log start. is_known: whether the cluster has
-    a partition, here or elsewhere, as this broker was told last.
+    a partition, here or elsewhere, as this broker was told last. rules: who is in sync.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class ReplicaManager:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.touched: list[Partition] = []
         self.is_known: Callable[[str, int], object] = lambda topic, index: False
+        self.rules = InSyncRules(clock.now_ms, configs.broker.replica_lag_time_max_ms)
         self._logs = logs
         self._clock = clock
         self._configs = configs
@@ -104,6 +110,32 @@ class ReplicaManager:
             partition.advance_high_watermark()
             self.touched.append(partition)
 
+    # -- followers
+
+    def follower_fetched(
+        self, partition: Partition, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int
+    ) -> None:
+        """A follower of a partition led here has everything below `offset`."""
+        before = partition.proposal
+        if partition.follower_fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
+            self.touched.append(partition)
+        if partition.proposal is not before:
+            self._tell(InSyncProposed(partition))
+
+    def look_for_laggards(self, now_ms: int) -> None:
+        """Propose in-sync sets without those who have lagged for too long."""
+        for partition in self.partitions.values():
+            if partition.followers and partition.propose_without_laggards(now_ms):
+                log.info("%s-%d: in sync are %s of %s", *_shrunk(partition))
+                self._tell(InSyncProposed(partition))
+
+    def in_sync_granted(
+        self, partition: Partition, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """The controller has written an in-sync set that was proposed."""
+        if partition.granted(proposal, isr, leader_epoch, partition_epoch):
+            self.touched.append(partition)
+
     # -- what the controller wants
 
     def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:
@@ -114,7 +146,8 @@ class ReplicaManager:
         """
         partition = self.partitions.get((topic, index))
         if partition is None:
-            partition = Partition(topic, index, topic_id, self.broker_id, is_internal=topic in INTERNAL_TOPICS)
+            is_internal = topic in INTERNAL_TOPICS
+            partition = Partition(topic, index, topic_id, self.broker_id, self.rules, is_internal=is_internal)
             self.partitions[topic, index] = partition
         if partition.is_of_another(topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic}-{index} has the id {partition.topic_id.hex()}")
@@ -157,24 +190,23 @@ class ReplicaManager:
         The renaming that took it away was not durable yet. Its records are not this topic's: as a stray it is kept, and
         nobody reads it. A folder without an id is one, too, if it has records and the partition was only just made.
         """
-        log = self._logs.get(partition.topic, partition.index)
-        if log is None or partition.topic_id == ZERO_UUID:
+        stranger = self._logs.get(partition.topic, partition.index)
+        if stranger is None or partition.topic_id == ZERO_UUID:
             return
         try:
             found = self._logs.topic_id(partition.topic, partition.index)
         except OSError as error:
-            self.went_offline(self._logs.disk_failed(log.folder.path, error))
+            self.went_offline(self._logs.disk_failed(stranger.folder.path, error))
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         has_id = found is not None and found != ZERO_UUID
-        if found != partition.topic_id if has_id else is_new and log.log_end_offset > 0:
+        if found != partition.topic_id if has_id else is_new and stranger.log_end_offset > 0:
             self._logs.set_aside(partition.topic, partition.index)
 
     def stop(self, topic: str, index: int, *, delete: bool) -> None:
         """Give a replica up; with delete, its log goes too."""
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
-            partition.is_leader = False
-            partition.leader_id = -1
+            partition.resign()
             self.touched.append(partition)
             self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))
         if delete:
@@ -186,6 +218,11 @@ class ReplicaManager:
         for partition in self.of_topic(topic):
             partition.min_insync_replicas = config.min_insync_replicas
             self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))
+
+
+def _shrunk(partition: Partition) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
+    assert partition.proposal is not None, partition
+    return partition.topic, partition.index, partition.proposal.isr, partition.isr
 
 
 def _storage_error(partition: Partition, error: OSError) -> KafkaError:

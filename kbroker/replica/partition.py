@@ -1,14 +1,23 @@
 """One replica of a partition: am I its leader, in which epoch, with whom in sync; then the log may do its work.
 
-Owns what LeaderAndIsr decides (leader, epochs, in-sync set) and the high watermark that follows from it. Called by
-the API handlers through `manager.py`, for one partition at a time. It never waits, never answers a client and knows
+Owns what LeaderAndIsr decides (leader, epochs, in-sync set), a value for each follower while it leads
+(`followers.py`), and what follows from both: the high watermark, and who should join or leave the in-sync set. Called
+by the API handlers through `manager.py`, for one partition at a time. It never waits, never answers a client and knows
 no request: what it cannot do it raises as KafkaError.
+
+The high watermark is the smallest log end of all in sync, of the one that is about to join them, and of those that
+have caught up and will ask to: else they would fall behind it at the moment they join. While fewer are in sync than
+min.insync.replicas asks for, it stays. The set changes through the controller: a proposal is made, the larger of the
+two sets counts until it is answered, and after that there may be another one (KIP-497).
+
+Source: Partition of Apache Kafka 3.9, by behaviour.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.replica.followers import Follower
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
@@ -17,14 +26,20 @@ if TYPE_CHECKING:
     from kbroker.log.epochs import EpochEnd
     from kbroker.log.log import Fetched, Log
     from kbroker.log.producers import Origin
+    from kbroker.replica.followers import InSyncRules
 
 ALL_REPLICAS = -1  # acks: as many as are in sync
 NO_EPOCH = -1
+NOBODY = -1
 READ_COMMITTED = 1
+LOG_END = 1 << 8  # what followers read: no isolation level that a request could name
 
 
 class LeaderState(NamedTuple):
-    """What the controller decided about a partition (LeaderAndIsr)."""
+    """What the controller decided about a partition (LeaderAndIsr).
+
+    adding, removing: replicas that a reassignment under way brings, and takes away at its end.
+    """
 
     controller_epoch: int
     leader: int  # node id; -1 none
@@ -32,18 +47,34 @@ class LeaderState(NamedTuple):
     isr: tuple[int, ...]
     partition_epoch: int  # version of the partition's state in the metadata store
     replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class Proposal(NamedTuple):
+    """Another in-sync set, on its way to the controller. joining: who is new in it, -1 if it only gets smaller."""
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int  # of the state that it is to replace
+    joining: int
 
 
 class Partition:
     """A partition of which this broker holds a replica. It is its own key in the purgatory.
 
     log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
-    partition_epoch: as the controller last said.
+    partition_epoch: as the controller last said. followers: by broker id, while this is the leader. proposal: the
+    in-sync set that the controller was asked for.
     """
 
     __slots__ = (
         "_alone",
+        "_epoch_start",
+        "_rules",
+        "adding",
         "broker_id",
+        "followers",
         "index",
         "is_internal",
         "is_leader",
@@ -53,17 +84,23 @@ class Partition:
         "log",
         "min_insync_replicas",
         "partition_epoch",
+        "proposal",
+        "removing",
         "replicas",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, topic: str, index: int, topic_id: bytes, broker_id: int, *, is_internal: bool) -> None:
+    def __init__(
+        self, topic: str, index: int, topic_id: bytes, broker_id: int, rules: InSyncRules, *, is_internal: bool
+    ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.broker_id = broker_id
         self._alone = (broker_id,)
+        self._rules = rules
+        self._epoch_start = 0  # where the epoch begins that this broker leads
         self.is_internal = is_internal
         self.log: Log | None = None
         self.min_insync_replicas = 1
@@ -72,7 +109,11 @@ class Partition:
         self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
         self.is_leader = False
+        self.followers: dict[int, Follower] = {}
+        self.proposal: Proposal | None = None
 
     def __repr__(self) -> str:
         role = "leads" if self.is_leader else "follows"
@@ -85,16 +126,32 @@ class Partition:
     # -- roles
 
     def lead(self, state: LeaderState, log: Log) -> None:
-        """Become, or stay, the leader. The epoch starts at the end of the log."""
+        """Become, or stay, the leader. A new epoch starts at the end of the log."""
+        is_new_epoch = state.leader_epoch > self.leader_epoch
         self._adopt(state, log)
         self.is_leader = True
         log.epochs.assign(state.leader_epoch, log.log_end_offset)  # an epoch that has begun already stays where it is
+        others = (each for each in state.replicas if each != self.broker_id)
+        self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
+        if is_new_epoch:
+            self._epoch_start = log.log_end_offset
+            now_ms = self._rules.now_ms() if self.followers else 0
+            for follower in self.followers.values():
+                follower.begin(now_ms, log.log_end_offset, in_sync=follower.broker_id in state.isr)
         self.advance_high_watermark()
 
     def follow(self, state: LeaderState, log: Log) -> None:
         """Become, or stay, a follower."""
         self._adopt(state, log)
         self.is_leader = False
+        self.followers = {}
+
+    def resign(self) -> None:
+        """Be neither: the replica is given up."""
+        self.is_leader = False
+        self.leader_id = -1
+        self.followers = {}
+        self.proposal = None
 
     def _adopt(self, state: LeaderState, log: Log) -> None:
         assert state.leader_epoch >= self.leader_epoch, (self, state)
@@ -104,18 +161,100 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.isr = state.isr
         self.replicas = state.replicas
+        self.adding = state.adding
+        self.removing = state.removing
+        self.proposal = None
 
     def advance_high_watermark(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved.
 
-        Alone in sync, that is the end of the own log, or what of it is durable if flush.messages says so. Followers'
-        offsets join in with replication.
+        Of the own log, it is what is durable that counts if flush.messages says so.
         """
         log = self._require_log()
-        if not self.is_leader or self.isr != self._alone:
+        if not self.is_leader or self.is_under_min_isr:
             return False
         before = log.high_watermark
-        return log.set_high_watermark(log.log_end_offset) != before
+        everywhere = self._everywhere(log)
+        return everywhere > before and log.set_high_watermark(everywhere) != before
+
+    def _everywhere(self, log: Log) -> int:
+        """Up to where all have the log that are in sync, or about to be."""
+        end_offset = log.log_end_offset
+        if self.isr == self._alone and not self.followers:
+            return end_offset
+        joining = self.proposal.joining if self.proposal is not None else NOBODY
+        now_ms = self._rules.now_ms()
+        everywhere = end_offset if len(self.followers) >= len(self.isr) - 1 else 0  # else one is in sync and unknown
+        for broker_id, follower in self.followers.items():
+            if follower.log_end_offset < everywhere and (
+                broker_id in self.isr
+                or broker_id == joining
+                or (
+                    follower.is_caught_up(end_offset, now_ms, self._rules.max_lag_ms)
+                    and self._rules.is_alive(broker_id)
+                )
+            ):
+                everywhere = follower.log_end_offset
+        return everywhere
+
+    # -- followers, and who of them is in sync
+
+    def follower_fetched(
+        self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int
+    ) -> bool:
+        """A follower has everything below `offset`; whether the high watermark moved. There may be a `proposal` then.
+
+        broker_id: one of `followers`.
+        """
+        log = self.log
+        assert log is not None, self
+        follower = self.followers[broker_id]
+        before = follower.log_end_offset
+        follower.fetched(offset, log_start_offset, broker_epoch, now_ms, log.log_end_offset)
+        if broker_id not in self.isr and self.proposal is None:
+            self._propose_to_join(follower, log)
+        return offset != before and self.advance_high_watermark()
+
+    def _propose_to_join(self, follower: Follower, log: Log) -> None:
+        """Ask for a follower to be in sync, once it has all that is committed, and has come into this epoch."""
+        offset = follower.log_end_offset
+        if offset >= log.high_watermark and offset >= self._epoch_start and self._rules.is_alive(follower.broker_id):
+            self._propose((*self.isr, follower.broker_id), follower.broker_id)
+
+    def propose_without_laggards(self, now_ms: int) -> bool:
+        """Ask for those to leave the in-sync set who have not been caught up for too long; whether there are any."""
+        log = self.log
+        if not self.is_leader or log is None or self.proposal is not None or self.isr == self._alone:
+            return False
+        end_offset, max_lag_ms = log.log_end_offset, self._rules.max_lag_ms
+        in_sync = tuple(
+            each
+            for each in self.isr
+            if each == self.broker_id
+            or (each in self.followers and self.followers[each].is_caught_up(end_offset, now_ms, max_lag_ms))
+        )
+        if in_sync == self.isr:
+            return False
+        self._propose(in_sync, NOBODY)
+        return True
+
+    def _propose(self, isr: tuple[int, ...], joining: int) -> None:
+        self.proposal = Proposal(isr, self.leader_epoch, self.partition_epoch, joining)
+
+    def granted(self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller has written a set; whether the high watermark moved. Old news is none."""
+        is_old = leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch
+        if self.proposal is not proposal or is_old:
+            return False
+        self.isr = isr
+        self.partition_epoch = partition_epoch
+        self.proposal = None
+        return self.log is not None and self.advance_high_watermark()
+
+    def withdraw(self, proposal: Proposal) -> None:
+        """The controller has not done it, and nobody will: the set is what it was."""
+        if self.proposal is proposal:
+            self.proposal = None
 
     # -- what clients ask of a leader
 
@@ -131,8 +270,10 @@ class Partition:
                 f"min.insync.replicas is {self.min_insync_replicas}",
             )
         plan = log.append_as_leader(records, self.leader_epoch, wall_ms, origin)
-        if self.isr == self._alone:
+        if not self.followers and self.isr == self._alone:
             log.set_high_watermark(log.log_end_offset)
+        elif self.isr == self._alone:
+            self.advance_high_watermark()
         return plan
 
     @property
@@ -147,11 +288,14 @@ class Partition:
         if isolation == READ_COMMITTED:
             bound = log.last_stable_offset
             return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch, with_aborted=True)
-        return log.read(offset, max_bytes, log.high_watermark, whole_first_batch=whole_first_batch)
+        bound = log.log_end_offset if isolation == LOG_END else log.high_watermark
+        return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch)
 
     def readable_end(self, isolation: int) -> int:
         """The offset below which a consumer reads."""
         log = self.led()
+        if isolation == LOG_END:
+            return log.log_end_offset
         return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:

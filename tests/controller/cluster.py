@@ -20,6 +20,7 @@ from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint, LeaderIsr, decode_state, state_path
 from kbroker.ports import StoreEvent
+from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.store import Ensemble, SimSession
@@ -46,6 +47,7 @@ class Replicas:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
+        self.rules = InSyncRules(lambda: 0, 30_000)
         self.partitions: dict[tuple[str, int], Replica] = {}
         self.deleted: list[tuple[str, int]] = []
         self.stopped: list[tuple[str, int]] = []

@@ -1,0 +1,74 @@
+"""A follower's fetch: a consumer's that reads to the end of the log, and whose offsets are acknowledgements.
+
+Made by `fetch.py` for a fetch that names a replica. When it arrives, it is noted partition by partition: what lies
+below a fetch offset is on the follower, and may move the high watermark. A fetch offset counts only where the
+follower's log agrees with this one: if epochs diverge, or the offset is out of range, it says nothing.
+
+A follower that this leader does not know to be a replica is told UNKNOWN_LEADER_EPOCH if it named the epoch: the
+controller may have told it first. Source: Partition.fetchRecords of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.api.fetch_reader import Reader, divergence
+from kbroker.replica.partition import LOG_END
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.broker.broker import Broker
+    from kbroker.broker.fetch_sessions import FetchSession, Wanted
+    from kbroker.replica import Partition
+    from protocol.messages.fetch import FetchRequest
+
+
+class FollowerReader(Reader):
+    """One fetch of a follower. replica_id: a broker's. broker_epoch: of its life, -1 unknown."""
+
+    __slots__ = ("_broker_epoch", "_now_ms", "_replica_id")
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        broker: Broker,
+        session: FetchSession | None,
+        wanted: Sequence[Wanted],
+        *,
+        replica_id: int,
+        broker_epoch: int,
+        now_ms: int,
+    ) -> None:
+        super().__init__(request, broker, session, wanted, knows_zstd=True)
+        self._isolation = LOG_END
+        self._replica_id = replica_id
+        self._broker_epoch = broker_epoch
+        self._now_ms = now_ms
+
+    def arrive(self) -> None:
+        """Note how far the follower has come."""
+        fetched = self._replicas.follower_fetched
+        replica_id, broker_epoch, now_ms = self._replica_id, self._broker_epoch, self._now_ms
+        for wanted in self._wanted:
+            try:
+                partition = self._find(wanted)
+                log = partition.led()
+                offset = wanted.fetch_offset
+                if not log.log_start_offset <= offset <= log.log_end_offset:
+                    continue
+                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not None:
+                    continue
+            except KafkaError:
+                continue  # the answer says so
+            fetched(partition, replica_id, offset, wanted.log_start_offset, broker_epoch, now_ms)
+
+    def _find(self, wanted: Wanted) -> Partition:
+        """As for a consumer; the follower must be one of the partition's."""
+        partition = super()._find(wanted)
+        if self._replica_id not in partition.followers and partition.is_leader:
+            knows_epoch = wanted.current_leader_epoch >= 0
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise KafkaError(code, f"broker {self._replica_id} has no replica of {partition.topic}-{partition.index}")
+        return partition

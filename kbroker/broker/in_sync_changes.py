@@ -1,0 +1,234 @@
+"""In-sync sets that this broker, as a leader, wants changed: gathered, and sent to the controller as AlterPartition.
+
+A part of the broker. One request is under way at a time; what is proposed meanwhile goes with the next. A request that
+gets no answer is asked again until there is one, of whoever is controller by then: its partition epochs make sure that
+asking twice does no harm. Proposals that a new leader epoch has made void are not sent. Where this broker is the
+controller itself, it asks its own queue.
+
+Source: AlterPartitionManager and Partition.handleAlterPartitionError of Apache Kafka 3.9, by behaviour; KIP-497.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.controller.events import AlterPartition
+from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.replica.facts import InSyncProposed
+from protocol.errors import ErrorCode
+from protocol.message import ZERO_UUID
+from protocol.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionState,
+    AlterPartitionTopic,
+    BrokerState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.facts import Handler, Tell
+    from kbroker.ports import Clock, Peers
+    from kbroker.replica import Partition, ReplicaManager
+    from kbroker.replica.partition import Proposal
+    from protocol.messages.control import AlterPartitionResult
+
+log = logging.getLogger("kbroker.replicas")
+
+RETRY_MS = 50  # Kafka's
+ANSWER_MS = 30_000
+WITH_IDS_VERSION, WITH_NAMES_VERSION = 3, 1
+
+NOT_DONE = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+"""The controller knows the state as we do, and has refused: the set is what it was."""
+
+OVERTAKEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""The controller knows of another state, and will tell: until then the larger set counts."""
+
+
+class Asked(NamedTuple):
+    """A request to the controller. version: in which it was made."""
+
+    proposals: dict[Partition, Proposal]
+    version: int
+
+
+class InSyncChanges:
+    """Proposals on their way. listener: over which brokers speak to each other."""
+
+    def __init__(
+        self, replicas: ReplicaManager, plane: ControlPlane, peers: Peers, clock: Clock, max_lag_ms: int, tell: Tell
+    ) -> None:
+        self._replicas = replicas
+        self._plane = plane
+        self._peers = peers
+        self._tell = tell
+        self._look_every_ms = max(max_lag_ms // 2, 1)
+        self._look_at_ms = clock.now_ms() + self._look_every_ms
+        self._waiting: dict[Partition, None] = {}
+        self._under_way: Asked | None = None
+        self._retry_at_ms: int | None = None
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """What is proposed, and what became of requests."""
+        return {
+            InSyncProposed: self._proposed,
+            PeerAnswer: self._answered,
+            PeerFault: self._failed,
+            InSyncAnswer: lambda fact, now_ms: self._heard(fact.asked, fact.response, now_ms),
+        }
+
+    # -- time
+
+    def expire(self, now_ms: int) -> None:
+        """Look for followers that lag; ask again."""
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + self._look_every_ms
+            self._replicas.look_for_laggards(now_ms)
+        if self._retry_at_ms is not None and now_ms >= self._retry_at_ms:
+            self._retry_at_ms = None
+            self._ask(now_ms)
+
+    def next_deadline_ms(self, now_ms: int) -> int:
+        """When to call `expire` next."""
+        return self._look_at_ms if self._retry_at_ms is None else min(self._look_at_ms, self._retry_at_ms)
+
+    # -- asking
+
+    def _proposed(self, fact: InSyncProposed, now_ms: int) -> None:
+        self._waiting[fact.partition] = None
+        self._ask(now_ms)
+
+    def _ask(self, now_ms: int) -> None:
+        """Send all that waits, unless a request is under way, or a pause."""
+        if self._under_way is not None or self._retry_at_ms is not None:
+            return
+        proposals = {each: each.proposal for each in self._waiting if each.proposal is not None}
+        if not proposals:
+            self._waiting.clear()
+            return
+        by_id = all(each.topic_id != ZERO_UUID for each in proposals)
+        asked = Asked(proposals, WITH_IDS_VERSION if by_id else WITH_NAMES_VERSION)
+        if self._send(asked):
+            self._waiting.clear()
+            self._under_way = asked
+        else:
+            self._retry_at_ms = now_ms + RETRY_MS
+
+    def _send(self, asked: Asked) -> bool:
+        """Whether there is a controller to ask."""
+        plane = self._plane
+        epoch = plane.control_requests.broker_epoch
+        if epoch < 0:
+            return False  # nobody in this cluster at the moment
+        request = _request(plane.broker_id, epoch, asked)
+        if plane.controller.is_active:
+            event = AlterPartition(request, asked.version, lambda response: self._tell(InSyncAnswer(asked, response)))
+            plane.controller.put(event)
+            return True
+        controller = plane.cache.controller_id
+        address = plane.address_for_controller(controller)
+        if controller == plane.broker_id or address is None:
+            return False
+        self._peers.send(controller, address, TO_CONTROLLER, request, asked.version, asked, ANSWER_MS)
+        return True
+
+    # -- what became of it
+
+    def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
+        if isinstance(answer.token, Asked):
+            assert isinstance(answer.response, AlterPartitionResponse), answer
+            self._heard(answer.token, answer.response, now_ms)
+
+    def _failed(self, fault: PeerFault, now_ms: int) -> None:
+        if isinstance(fault.token, Asked):
+            what = log.error if fault.kind is PeerFaultKind.UNSUPPORTED else log.info
+            what("AlterPartition is asked again: %s (%s)", fault.kind.value, fault.why)
+            self._again(fault.token, now_ms)
+
+    def _heard(self, asked: Asked, response: AlterPartitionResponse, now_ms: int) -> None:
+        if response.error_code != ErrorCode.NONE:
+            log.info("AlterPartition is answered with %s", ErrorCode.of(response.error_code).name)
+            self._again(asked, now_ms)
+            return
+        self._under_way = None
+        results = _results(response, asked.version)
+        for partition, proposal in asked.proposals.items():
+            key = partition.topic_id if asked.version == WITH_IDS_VERSION else partition.topic
+            self._conclude(partition, proposal, results.get((key, partition.index)), now_ms)
+        self._ask(now_ms)
+
+    def _again(self, asked: Asked, now_ms: int) -> None:
+        self._under_way = None
+        self._waiting.update(dict.fromkeys(asked.proposals))
+        self._retry_at_ms = now_ms + RETRY_MS
+
+    def _conclude(
+        self, partition: Partition, proposal: Proposal, result: AlterPartitionResult | None, now_ms: int
+    ) -> None:
+        """What became of one partition's proposal; the answer may have left it out."""
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else ErrorCode.of(result.error_code)
+        if result is not None and code is ErrorCode.NONE:
+            isr = tuple(result.isr)
+            self._replicas.in_sync_granted(partition, proposal, isr, result.leader_epoch, result.partition_epoch)
+            return
+        if partition.proposal is not proposal:
+            return
+        log.info("%s-%d: in sync are not %s: %s", partition.topic, partition.index, proposal.isr, code.name)
+        if code in NOT_DONE:
+            partition.withdraw(proposal)
+        elif code not in OVERTAKEN:
+            self._waiting[partition] = None
+            self._retry_at_ms = now_ms + RETRY_MS
+
+
+class InSyncAnswer(NamedTuple):
+    """The own controller's answer."""
+
+    asked: Asked
+    response: AlterPartitionResponse
+
+
+def _request(broker_id: int, broker_epoch: int, asked: Asked) -> AlterPartitionRequest:
+    """In ZooKeeper mode nobody says, or checks, in which of its lives a replica has caught up."""
+    topics: dict[str, AlterPartitionTopic] = {}
+    by_id = asked.version == WITH_IDS_VERSION
+    for partition, proposal in asked.proposals.items():
+        topic = topics.get(partition.topic)
+        if topic is None:
+            named = AlterPartitionTopic(topic_name="" if by_id else partition.topic, partitions=[])
+            if by_id:
+                named.topic_id = partition.topic_id
+            topic = topics[partition.topic] = named
+        topic.partitions.append(
+            AlterPartitionState(
+                partition_index=partition.index,
+                leader_epoch=proposal.leader_epoch,
+                new_isr=[] if by_id else list(proposal.isr),
+                new_isr_with_epochs=[BrokerState(broker_id=each) for each in proposal.isr] if by_id else [],
+                partition_epoch=proposal.partition_epoch,
+            )
+        )
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values()))
+
+
+def _results(response: AlterPartitionResponse, version: int) -> dict[tuple[object, int], AlterPartitionResult]:
+    """By topic id, or name, and partition."""
+    return {
+        (topic.topic_id if version == WITH_IDS_VERSION else topic.topic_name, each.partition_index): each
+        for topic in response.topics
+        for each in topic.partitions
+    }

@@ -1,0 +1,119 @@
+"""Fetches of followers: they read to the end of the log, and what they ask for is what they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.replica.partition import LeaderState
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest, PartitionData, ReplicaState
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.requests import fetch, fetched, produce, produced
+from tests.world import Client, World
+
+ME, FOLLOWER, STRANGER = 1, 2, 9
+NEWEST = 17
+
+
+@pytest.fixture
+def world() -> World:
+    """t-0 is led in epoch 5, with one follower in sync."""
+    world = World()
+    world.create("t")
+    lead(world, (ME, FOLLOWER))
+    return world
+
+
+def lead(world: World, isr: tuple[int, ...], epoch: int = 5) -> None:
+    world.replicas.become(
+        "t", 0, world.topic_id("t"), LeaderState(1, ME, epoch, isr, epoch, (ME, FOLLOWER)), is_new=False
+    )
+
+
+def of_follower(world: World, offset: int, version: int, replica_id: int = FOLLOWER, **more: object) -> FetchRequest:
+    request = fetch(offset, topic="t" if version < 13 else "", topic_id=world.topic_id("t"), **more)  # type: ignore[arg-type]
+    request.replica_id = replica_id if version < 15 else -1
+    if version >= 15:
+        request.replica_state = ReplicaState(replica_id=replica_id, replica_epoch=7)
+    return request
+
+
+def ask(world: World, offset: int, version: int = NEWEST, **more: object) -> PartitionData:
+    part: PartitionData = fetched(world.client().ask(of_follower(world, offset, version, **more), version))[0]  # type: ignore[arg-type]
+    return part
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_follower_gets_what_consumers_do_not_see_yet(world: World, client: Client, version: int) -> None:
+    client.ask(produce(b"a"), 9)
+    part = ask(world, 0, version)
+    assert (part.error_code, part.high_watermark, len(part.records or b"") > 0) == (0, 0, True)
+
+
+@pytest.mark.parametrize("version", [12, 15])
+def test_what_it_asks_for_next_says_what_it_has(world: World, client: Client, version: int) -> None:
+    client.ask(produce(b"a"), 9)
+    ask(world, 1, version)
+    assert fetched(client.ask(fetch(0), 12))[0].high_watermark == 1
+
+
+def test_acks_of_all_is_answered_when_the_follower_has_it(world: World) -> None:
+    client = world.client()
+    number = client.send(produce(b"a", acks=-1), 9)
+    before = dict(client.look())
+    ask(world, 1)
+    assert (before, produced(client.look()[number]).error_code) == ({}, 0)
+
+
+def test_a_fetch_of_a_follower_that_waits_is_answered_by_an_append(world: World, client: Client) -> None:
+    follower = world.client()
+    number = follower.send(of_follower(world, 0, NEWEST, max_wait_ms=500), NEWEST)
+    client.ask(produce(b"a"), 9)
+    assert fetched(follower.look()[number])[0].records
+
+
+def test_who_is_no_replica_is_told_to_wait_for_the_controller(world: World) -> None:
+    assert ask(world, 0, replica_id=STRANGER, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_who_is_no_replica_and_knows_no_epoch_is_told_to_look_elsewhere(world: World) -> None:
+    assert ask(world, 0, replica_id=STRANGER).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
+def test_a_follower_of_another_epoch_acknowledges_nothing(
+    world: World, client: Client, epoch: int, expected: ErrorCode
+) -> None:
+    client.ask(produce(b"a"), 9)
+    assert ask(world, 1, current_leader_epoch=epoch).error_code == expected
+    assert fetched(client.ask(fetch(0), 12))[0].high_watermark == 0
+
+
+def test_a_follower_whose_log_diverges_acknowledges_nothing(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    lead(world, (ME, FOLLOWER), epoch=8)
+    client.ask(produce(b"b"), 9)
+    part = ask(world, 2, last_fetched_epoch=6)
+    assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (5, 1)
+    assert fetched(client.ask(fetch(0), 12))[0].high_watermark == 0
+
+
+def test_an_offset_behind_the_leaders_end_acknowledges_nothing(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    assert ask(world, 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert world.partition("t").followers[FOLLOWER].log_end_offset == -1
+
+
+def test_the_life_of_the_follower_is_known(world: World) -> None:
+    ask(world, 0)
+    assert world.partition("t").followers[FOLLOWER].broker_epoch == 7
+
+
+@pytest.mark.parametrize(("replica_id", "expected"), [(-1, 0), (FOLLOWER, 1)])
+def test_a_follower_is_told_of_the_end_of_the_log(world: World, client: Client, replica_id: int, expected: int) -> None:
+    client.ask(produce(b"a"), 9)
+    asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = client.ask(ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=[asked]), 7)
+    assert answer.topics[0].partitions[0].offset == expected
