@@ -15,10 +15,13 @@ Source: KIP-98; Kafka documentation, implementation, "Log".
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder
+
+if TYPE_CHECKING:
+    from kbroker.ports import File
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0
@@ -57,12 +60,13 @@ def parse_aborted(content: bytes) -> list[AbortedTransaction]:
 class AbortedIndex:
     """The `.txnindex` of one segment, read on first use and kept."""
 
-    __slots__ = ("_base_offset", "_entries", "_folder")
+    __slots__ = ("_base_offset", "_entries", "_file", "_folder")
 
     def __init__(self, folder: Folder, base_offset: int) -> None:
         self._folder = folder
         self._base_offset = base_offset
         self._entries: list[AbortedTransaction] | None = None
+        self._file: File | None = None  # open for what is about to be added
 
     def entries(self) -> list[AbortedTransaction]:
         """All of them, in the order of their markers. Raises CorruptFileError."""
@@ -87,16 +91,31 @@ class AbortedIndex:
         finally:
             file.close()
 
+    def open(self) -> None:
+        """Have at hand what `append` needs: before the marker is written, for after that there is no way back."""
+        self.entries()
+        if self._file is None:
+            self._file = self._folder.open(self._base_offset, "txnindex", "create")
+
     def append(self, entry: AbortedTransaction) -> None:
-        """Add the transaction that a marker just appended has aborted."""
-        entries = self.entries()
+        """Add the transaction that a marker just appended has aborted. Who has called `open` calls `close` as well."""
+        was_open = self._file is not None
+        self.open()
+        entries, file = self.entries(), self._file
         assert not entries or entry.last_offset > entries[-1].last_offset, (entry, entries[-1])
-        file = self._folder.open(self._base_offset, "txnindex", "create")
+        assert file is not None, entry
         try:
             file.write([_ENTRY.pack(_VERSION, *entry)], len(entries) * _ENTRY.size)
+            entries.append(entry)
         finally:
+            if not was_open:
+                self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back; idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
             file.close()
-        entries.append(entry)
 
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
         """Add those that overlap [start_offset, end_offset) to `found`; whether no later segment can have more."""

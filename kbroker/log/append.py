@@ -447,6 +447,19 @@ def marker_of(batch: memoryview, header: HeaderTuple) -> Marker:
     return Marker(control_type is ControlType.COMMIT, coordinator_epoch, record.timestamp)
 
 
+def may_abort(plan: AppendPlan, producers: Producers) -> bool:
+    """Whether a plan has a marker that aborts what its producer may have open."""
+    at = 0
+    for header, _, _ in plan.batches:
+        if header[5] & CONTROL and header[12] > 0:
+            entry = producers.get(header[9])
+            has_begun = len(plan.batches) > 1 or (entry is not None and entry.txn_first_offset >= 0)
+            if has_begun and not marker_of(memoryview(plan.buffers[0])[at:], header).is_commit:
+                return True
+        at += header[1] + LENGTH_OVERHEAD
+    return False
+
+
 # ---- refusals
 
 

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction
-from kbroker.log.append import AppendPlan, marker_of, plan_as_follower, plan_as_leader
+from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_follower, plan_as_leader
 from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
@@ -176,6 +176,9 @@ class Log:
         ) and segment.must_roll(size, last_offset, max_timestamp, wall_ms):
             segment = self.roll(wall_ms, plan.first_offset)
             plan.needs_flush = True
+        aborted = None
+        if (batches[0][0][5] & CONTROL or len(batches) > 1) and may_abort(plan, self.producers):
+            aborted = segment.expect_aborted()  # before it is written: after that there is no way back
         self._tail_position = segment.append(
             plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches
         )
@@ -183,6 +186,8 @@ class Log:
         self.log_end_offset = end_offset = last_offset + 1
         if len(batches) > 1 or batches[0][0][9] >= 0:
             self._note_producers(plan)
+            if aborted is not None:
+                aborted.close()
         self.producers.end_offset = end_offset
         if end_offset - self.recovery_point >= self.config.flush_messages:
             plan.needs_flush = True

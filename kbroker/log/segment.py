@@ -407,6 +407,13 @@ class Segment:
                 largest, largest_offset = header[8], header[0] + header[6]
         self._max_timestamp, self._max_timestamp_offset = largest, largest_offset
 
+    def expect_aborted(self) -> AbortedIndex:
+        """Open the index of aborted transactions: one is about to end in here. To be closed. Raises: OSError."""
+        if self._aborted is None:
+            self._aborted = AbortedIndex(self.folder, self.base_offset)
+        self._aborted.open()
+        return self._aborted
+
     def note_aborted(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
         """Index the transaction that a marker in here has aborted. last_stable_offset: right after the marker."""
         if self._aborted is None:
