@@ -166,15 +166,22 @@ class Reader(Router):
             self.misled(where)
             return False
         self.behind[where] = part.high_watermark
-        data = whole_batches(memoryview(part.records or b""))  # type: ignore[arg-type]
-        records = self._records(data)
-        ahead = [record for record in records if record.offset >= position]
+        return self._read(where, part, whole_batches(memoryview(part.records or b"")), moment)  # type: ignore[arg-type]
+
+    def _read(self, where: Where, part: PartitionData, data: memoryview, moment: Moment) -> bool:
+        """Records that are there; whether there were any ahead of the position."""
+        position = self.positions[where]
+        ahead = [record for record in self._records(data) if record.offset >= position]
         if not ahead:
             return False
         self.checks.fetched(where, position, part.high_watermark, ahead, moment)
         self.positions[where] = ahead[-1].offset + 1
         self.note(f"read {where[0]}-{where[1]} {position} to {ahead[-1].offset}")
+        self.got(where, ahead)
         return True
+
+    def got(self, where: Where, records: Sequence[Record]) -> None:
+        """For who wants to know what was read."""
 
     def _records(self, data: memoryview) -> list[Record]:
         """The records of an answer, in the format that its version has."""

@@ -1,5 +1,7 @@
 """Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--machines N]`, and plays.
 
+`scripts/sim transactions` with the same options runs worlds of transactions (`kbroker/sim/exactly_once.py`).
+
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
 """
@@ -18,8 +20,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.play import perform
-from kbroker.sim.swarm import Outcome, Swarm
+from kbroker.sim.swarm import Swarm
 
 SHOWN_LINES = 60
 DEFAULT_SEEDS = 100
@@ -45,20 +48,25 @@ class Tally(NamedTuple):
 
 
 def campaign(
-    seeds: Iterator[int], seconds: float = float("inf"), *, machines: int | None = None, show: bool = False
+    seeds: Iterator[int],
+    seconds: float = float("inf"),
+    *,
+    machines: int | None = None,
+    show: bool = False,
+    kind: str = "swarm",
 ) -> Tally:
-    """Run worlds until there are no more seeds, or time is up, or one fails."""
+    """Run worlds until there are no more seeds, or time is up, or one fails. kind: see `WORLDS`."""
     logging.disable()
     _collect_seldom()
     begun, worlds, simulated_ms = time.process_time(), 0, 0
     for seed in seeds:
         if time.process_time() - begun > seconds:
             break
-        outcome = run(seed, machines=machines, show=show)
-        if outcome is None:
+        lasted_ms = run(seed, machines=machines, show=show, kind=kind)
+        if lasted_ms is None:
             return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, seed)
         worlds += 1
-        simulated_ms += outcome.simulated_ms
+        simulated_ms += lasted_ms
         if worlds % TOLD_EVERY == 0:
             print(Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None), flush=True)
     return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None)
@@ -71,20 +79,24 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def run(seed: int, *, machines: int | None = None, show: bool = False) -> Outcome | None:
-    """One world; None, and all about it on the screen, if it fails."""
-    swarm = Swarm(seed, None if show else SHOWN_LINES, machines)
+WORLDS: dict[str, type[Swarm] | type[ExactlyOnce]] = {"swarm": Swarm, "transactions": ExactlyOnce}
+
+
+def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str = "swarm") -> int | None:
+    """One world: how long it lasted, in simulated ms; None, and all about it on the screen, if it fails."""
+    lived = WORLDS[kind](seed, machines=machines, kept_lines=None if show else SHOWN_LINES)
     try:
-        outcome = swarm.run()
+        outcome = lived.run()
     except Exception:
-        print("\n".join(swarm.world.lines))
+        print("\n".join(lived.world.lines))
         traceback.print_exc(file=sys.stdout)
-        print(f"seed {seed} fails: scripts/sim --seed {seed}{f' --machines {machines}' if machines else ''}")
+        which = "scripts/sim" if kind == "swarm" else f"scripts/sim {kind}"
+        print(f"seed {seed} fails: {which} --seed {seed}{f' --machines {machines}' if machines else ''}")
         return None
     if show:
-        print("\n".join(swarm.world.lines))
+        print("\n".join(lived.world.lines))
         print(outcome)
-    return outcome
+    return lived.world.now_ms
 
 
 def play(path: Path, *, rewrite: bool) -> int:
@@ -100,6 +112,7 @@ def play(path: Path, *, rewrite: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/sim", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kind", nargs="?", default="swarm", choices=WORLDS, help="what the worlds are made of")
     parser.add_argument("--seeds", type=int, help=f"how many worlds; {DEFAULT_SEEDS} unless --minutes is given")
     parser.add_argument("--minutes", type=float, help="for how long, of the processor's time")
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
@@ -114,12 +127,12 @@ def main() -> int:
         except (OSError, ValueError) as error:  # not there, or no play
             parser.error(f"{arguments.play}: {error}")
     if arguments.seed is not None:
-        return 0 if run(arguments.seed, machines=arguments.machines, show=True) else 1
+        return 0 if run(arguments.seed, machines=arguments.machines, show=True, kind=arguments.kind) else 1
     first = random.randrange(1 << 32) if arguments.first is None else arguments.first
     most = arguments.seeds or (None if arguments.minutes else DEFAULT_SEEDS)
     seconds = float("inf") if arguments.minutes is None else arguments.minutes * 60
     print(f"seeds from {first} on", flush=True)
-    tally = campaign(islice(count(first), most), seconds, machines=arguments.machines)
+    tally = campaign(islice(count(first), most), seconds, machines=arguments.machines, kind=arguments.kind)
     print(tally)
     return 0 if tally.failed is None else 1
 
