@@ -16,7 +16,7 @@ partitions that moved, and the facts that parts have told (`broker/facts.py`).
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
@@ -63,6 +63,10 @@ class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
     __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
+    answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
+    late: bool  # stands in its channel's `pending`, and its answer comes now
+    parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
+    waiting: Waiting | Unbegun | None
 
     def __init__(
         self, channel: Channel, route: Route, version: int, correlation_id: int, client_id: str | None, now_ms: int
@@ -76,10 +80,8 @@ class Request(Call):
         self.channel = channel
         self.route = route
         self.correlation_id = correlation_id
-        self.answer: list[Piece] | None = None  # encoded, while earlier answers are missing; [] is no answer at all
-        self.late = False  # stands in its channel's `pending`, and its answer comes now
-        self.waiting: Waiting | Unbegun | None = None
-        self.parked: Parked[Hashable, Request] | None = None  # the purgatory's receipt for it
+        self.late = self.has_errors = False
+        self.answer = self.waiting = self.parked = None
 
     def __repr__(self) -> str:
         return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
@@ -151,6 +153,7 @@ class Core:
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
+        self._requests = broker.counters.requests
         self._now_ms = now_ms
         self._deadline_ms: int | None = None
         self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
@@ -173,6 +176,7 @@ class Core:
         if route is None or not route.first <= version <= route.last:
             self._refuse_unknown(channel, api_key, version, correlation_id)
             return
+        self._requests[api_key] += 1
         if len(frame) > REQUEST_BYTES_EXCEPT_PRODUCE and api_key != PRODUCE:
             self._hang_up(
                 channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
@@ -248,6 +252,10 @@ class Core:
         self.dirty.clear()
         return dirty
 
+    def delayed(self) -> Counter[str]:
+        """How many requests are parked, by API: the sizes of Kafka's purgatories; counted anew each time."""
+        return Counter(request.route.name for request in self._purgatory.operations())
+
     # -- one request
 
     def _handle(self, request: Request, body: Message) -> None:
@@ -282,6 +290,7 @@ class Core:
         else:
             log.error("%r failed", request, exc_info=error)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
+        request.has_errors = True
         return request.route.refuse(body, code, text)
 
     def _park(self, request: Request, waiting: Waiting) -> None:
@@ -302,6 +311,8 @@ class Core:
 
     def _answer(self, request: Request, response: Message) -> None:
         """Encode an answer and put it in its place."""
+        if request.has_errors or request.route.api > FETCH:
+            self.broker.counters.note_errors(request.route.api, response)
         try:
             buffers = _encode(request, response)
         except EncodeError as error:
@@ -451,6 +462,12 @@ class Core:
             self._answer(request, response)
         elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")
+
+
+def throttle(response: Message, throttle_ms: int) -> None:
+    """Say how long the client is to wait before it asks again: the one place that does. Quotas are not served yet."""
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = throttle_ms
 
 
 def _emit(channel: Channel, buffers: list[Piece]) -> None:

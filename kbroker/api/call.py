@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One request's surroundings."""
+    """One request's surroundings.
 
-    __slots__ = ("broker", "client_id", "now_ms", "session", "ticket", "version")
+    has_errors: set by whoever puts an error code into an answer of Produce or Fetch, so that it is counted; in the
+    answers of others the core looks for itself.
+    """
+
+    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "ticket", "version")
 
     def __init__(
         self, broker: Broker, session: Session, version: int, client_id: str | None, ticket: Ticket, now_ms: int
@@ -33,6 +37,7 @@ class Call:
         self.client_id = client_id
         self.ticket = ticket
         self.now_ms = now_ms  # monotonic milliseconds, for deadlines; never a record's timestamp
+        self.has_errors = False
 
 
 class Waiting(Protocol):

@@ -118,17 +118,13 @@ def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
     topics = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
     known = [("topics", name) for name in dict.fromkeys(topics) if name in plane.cache.topics]
     if not known:
-        return DescribeConfigsResponse(
-            throttle_time_ms=0, results=[_describe(each, request, call, {}) for each in request.resources]
-        )
+        return DescribeConfigsResponse(results=[_describe(each, request, call, {}) for each in request.resources])
     pending = plane.admin.read_configs(known)
 
     def answer_with() -> DescribeConfigsResponse:
         found: Mapping[Entity, Mapping[str, str]] | KafkaError
         found = pending.error or pending.value or KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        return DescribeConfigsResponse(
-            throttle_time_ms=0, results=[_describe(each, request, call, found) for each in request.resources]
-        )
+        return DescribeConfigsResponse(results=[_describe(each, request, call, found) for each in request.resources])
 
     waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
     return waiting.answer(call.now_ms) or waiting
@@ -209,9 +205,7 @@ def _not_described(resource: DescribeConfigsResource, code: ErrorCode, text: str
 
 
 def _refuse_describe(request: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        throttle_time_ms=0, results=[_not_described(each, code, text) for each in request.resources]
-    )
+    return DescribeConfigsResponse(results=[_not_described(each, code, text) for each in request.resources])
 
 
 # -- AlterConfigs, IncrementalAlterConfigs
@@ -225,7 +219,7 @@ def alter_configs(request: AlterConfigsRequest, call: Call) -> Result:
         return lambda _: wanted
 
     def respond(results: list[AlterConfigsResourceResponse]) -> AlterConfigsResponse:
-        return AlterConfigsResponse(throttle_time_ms=0, responses=results)
+        return AlterConfigsResponse(responses=results)
 
     return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
 
@@ -241,7 +235,7 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Cal
         return lambda before: _changed(before, resource, keys, plane.configs.broker)
 
     def respond(results: list[AlterConfigsResourceResponse]) -> IncrementalAlterConfigsResponse:
-        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=results)
+        return IncrementalAlterConfigsResponse(responses=results)
 
     return _alter(request.resources, change_of, respond, call, validate_only=request.validate_only)
 
@@ -428,13 +422,13 @@ def _all_refused(resources: Iterable[Resource], code: ErrorCode, text: str) -> l
 
 
 def _refuse_alter(request: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
-    return AlterConfigsResponse(throttle_time_ms=0, responses=_all_refused(request.resources, code, text))
+    return AlterConfigsResponse(responses=_all_refused(request.resources, code, text))
 
 
 def _refuse_incremental(
     request: IncrementalAlterConfigsRequest, code: ErrorCode, text: str
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=_all_refused(request.resources, code, text))
+    return IncrementalAlterConfigsResponse(responses=_all_refused(request.resources, code, text))
 
 
 # -- names

@@ -13,6 +13,7 @@ from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.broker.control_requests import ControlRequest, leader_states
 from kbroker.broker.facts import Reply
+from kbroker.broker.permission import Operation
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.controller.events import AlterPartition
 from kbroker.log.names import topic_name_fault
@@ -80,8 +81,8 @@ def _refuse(request: ControlRequest, code: ErrorCode, text: str) -> Result:
 
 
 ROUTES = (
-    Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse),
-    Route(5, StopReplicaRequest, 0, 4, control, _refuse),
-    Route(6, UpdateMetadataRequest, 0, 8, control, _refuse),
-    Route(56, AlterPartitionRequest, 0, 3, alter_partition, _refuse_alteration),
+    Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse, (Operation.CLUSTER_ACTION,)),
+    Route(5, StopReplicaRequest, 0, 4, control, _refuse, (Operation.CLUSTER_ACTION,)),
+    Route(6, UpdateMetadataRequest, 0, 8, control, _refuse, (Operation.CLUSTER_ACTION,)),
+    Route(56, AlterPartitionRequest, 0, 3, alter_partition, _refuse_alteration, (Operation.CLUSTER_ACTION,)),
 )

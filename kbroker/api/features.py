@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
+from kbroker.broker.permission import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.features import (
     FeatureUpdateKey,
@@ -37,7 +38,7 @@ def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeature
         )
         for update in request.feature_updates
     ]
-    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, results=results)
+    return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
 def _why_not(update: FeatureUpdateKey, version: int) -> str:
@@ -65,7 +66,7 @@ def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str) -> Updat
         UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=text)
         for each in request.feature_updates
     ]
-    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=text, results=results)
+    return UpdateFeaturesResponse(error_code=code, error_message=text, results=results)
 
 
-ROUTES = (Route(57, UpdateFeaturesRequest, 0, 1, update_features, _refuse),)
+ROUTES = (Route(57, UpdateFeaturesRequest, 0, 1, update_features, _refuse, (Operation.ALTER,)),)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kbroker.broker.fetch_sessions import FetchSession, Wanted
 
 BATCHES_SINCE = 4
-ZSTD_SINCE = 10  # KIP-110
 REPLICA_STATE_SINCE = 15  # KIP-903
 
 
@@ -43,13 +42,14 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     try:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
     except KafkaError as error:
+        call.has_errors = True
         return FetchResponse(error_code=error.code, responses=[])
     if call.version < BATCHES_SINCE:
         reader: Reader = OldReader(request, call, wanted)
     elif (request.replica_id if call.version < REPLICA_STATE_SINCE else request.replica_state.replica_id) >= 0:
         reader = _follower(request, call, session, wanted)
     else:
-        reader = Reader(request, broker, session, wanted, knows_zstd=call.version >= ZSTD_SINCE)
+        reader = Reader(request, call, session, wanted)
     if request.max_wait_ms <= 0 or not wanted:
         return reader.response()
     response = reader.response_if_enough()
@@ -64,15 +64,7 @@ def _follower(
         replica_id, broker_epoch = request.replica_id, -1
     else:
         replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
-    reader = FollowerReader(
-        request,
-        call.broker,
-        session,
-        wanted,
-        replica_id=replica_id,
-        broker_epoch=broker_epoch,
-        now_ms=call.now_ms,
-    )
+    reader = FollowerReader(request, call, session, wanted, replica_id=replica_id, broker_epoch=broker_epoch)
     reader.arrive()
     return reader
 

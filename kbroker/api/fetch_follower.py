@@ -13,44 +13,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.fetch_reader import Reader, divergence
-from kbroker.replica.partition import LOG_END
+from kbroker.broker.permission import Operation
+from kbroker.log.isolation import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.broker.broker import Broker
+    from kbroker.api.call import Call
     from kbroker.broker.fetch_sessions import FetchSession, Wanted
     from kbroker.replica import Partition
     from protocol.messages.fetch import FetchRequest
 
 
 class FollowerReader(Reader):
-    """One fetch of a follower. replica_id: a broker's. broker_epoch: of its life, -1 unknown."""
+    """One fetch of a follower, who may take part in the cluster. Raises: KafkaError if it may not.
 
-    __slots__ = ("_broker_epoch", "_now_ms", "_replica_id")
+    replica_id: a broker's. broker_epoch: of its life, -1 unknown.
+    """
+
+    __slots__ = ("_broker_epoch", "_replica_id")
 
     def __init__(
         self,
         request: FetchRequest,
-        broker: Broker,
+        call: Call,
         session: FetchSession | None,
         wanted: Sequence[Wanted],
         *,
         replica_id: int,
         broker_epoch: int,
-        now_ms: int,
     ) -> None:
-        super().__init__(request, broker, session, wanted, knows_zstd=True)
+        call.broker.permission.require(call.session, Operation.CLUSTER_ACTION)
+        super().__init__(request, call, session, wanted)
         self._isolation = LOG_END
         self._replica_id = replica_id
         self._broker_epoch = broker_epoch
-        self._now_ms = now_ms
 
     def arrive(self) -> None:
         """Note how far the follower has come."""
         fetched = self._replicas.follower_fetched
-        replica_id, broker_epoch, now_ms = self._replica_id, self._broker_epoch, self._now_ms
+        replica_id, broker_epoch, now_ms = self._replica_id, self._broker_epoch, self._call.now_ms
         for wanted in self._wanted:
             try:
                 partition = self._find(wanted)

@@ -54,11 +54,10 @@ class Found(NamedTuple):
 class OldReader(Reader):
     """One fetch of an old client; it owns the job that converts what was found."""
 
-    __slots__ = ("_answers", "_call", "_found")
+    __slots__ = ("_answers", "_found")
 
     def __init__(self, request: FetchRequest, call: Call, wanted: Sequence[Wanted]) -> None:
-        super().__init__(request, call.broker, None, wanted, knows_zstd=False)
-        self._call = call
+        super().__init__(request, call, None, wanted)
         self._answers: list[tuple[Wanted, PartitionData, int]] = []
         self._found: list[Found] = []
 
@@ -144,6 +143,7 @@ class OldReader(Reader):
         log.error("%s-%d cannot be read for an old client: %s", partition.topic, partition.index, error)
         if isinstance(error, OSError):
             error = self._replicas.storage_error(partition, error)
+        self._call.has_errors = True
         is_storage = error.code is ErrorCode.KAFKA_STORAGE_ERROR
         data.error_code = UNKNOWN_STORAGE_ERROR if is_storage else error.code
         data.high_watermark = -1

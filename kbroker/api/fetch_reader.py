@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.broker.fetch_sessions import Wanted
-from kbroker.replica.partition import READ_COMMITTED
+from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -23,19 +23,21 @@ from protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Signal
-    from kbroker.broker.broker import Broker
+    from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession
     from kbroker.log.log import Fetched
     from kbroker.replica import Partition
+
+
+ZSTD_SINCE = 10  # KIP-110
 
 
 class Reader:
     """One fetch: what it wants, and how much."""
 
     __slots__ = (
+        "_call",
         "_isolation",
-        "_knows_zstd",
         "_max_bytes",
         "_min_bytes",
         "_most_regions",
@@ -47,17 +49,14 @@ class Reader:
     def __init__(
         self,
         request: FetchRequest,
-        broker: Broker,
+        call: Call,
         session: FetchSession | None,
         wanted: Sequence[Wanted],
-        *,
-        knows_zstd: bool,
     ) -> None:
+        self._call, broker = call, call.broker
         self._replicas = broker.replicas
-        self._session = session
-        self._wanted = wanted
-        self._knows_zstd = knows_zstd
-        self._isolation = request.isolation_level
+        self._session, self._wanted = session, wanted
+        self._isolation = FetchIsolation.of(request.isolation_level)
         self._most_regions = broker.fetch_regions
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
@@ -128,10 +127,9 @@ class Reader:
             if diverging is not None:
                 return self._data(partition, wanted, diverging=diverging), 0
             fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
-        except KafkaError as error:
-            return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""), 0
-        except OSError as error:
-            code = self._replicas.storage_error(partition, error).code
+        except (KafkaError, OSError) as error:
+            self._call.has_errors = True
+            code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
             return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
         return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
 
@@ -150,7 +148,7 @@ class Reader:
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._isolation == READ_COMMITTED else None,
+            aborted_transactions=[] if self._isolation is TXN_COMMITTED else None,
             records=b"" if fetched is None or fetched.region is None else [fetched.region],
         )
         if diverging is not None:
@@ -171,7 +169,11 @@ class Reader:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
             partition.check_epoch(wanted.current_leader_epoch)
-        if not self._knows_zstd and partition.log is not None and partition.log.config.compression_type == "zstd":
+        if (
+            self._call.version < ZSTD_SINCE
+            and partition.log is not None
+            and partition.log.config.compression_type == "zstd"
+        ):
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition
 

@@ -16,6 +16,7 @@ from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.permission import ResourceType
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.errors import ErrorCode
@@ -282,11 +283,10 @@ def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroup
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = call.broker.permission.operations(
+                    call.session, ResourceType.GROUP, group.group_id
+                )
     return DescribeGroupsResponse(groups=groups)
-
-
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # READ, DELETE, DESCRIBE (KIP-430): everyone may, without an authorizer
 
 
 def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
@@ -380,7 +380,7 @@ def _refuse_describe(request: DescribeGroupsRequest, code: ErrorCode, text: str)
 
 def _refuse_delete(request: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
     results = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
-    return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+    return DeleteGroupsResponse(results=results)
 
 
 def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorCode, str], Message]:
@@ -426,6 +426,6 @@ ROUTES = (
         0,
         0,
         offset_delete,
-        _with_code(lambda code: OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=[])),
+        _with_code(lambda code: OffsetDeleteResponse(error_code=code, topics=[])),
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
+from kbroker.broker.permission import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.logdirs import (
     DescribeLogDirsPartition,
@@ -52,7 +53,7 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
                 usable_bytes=volume.free_bytes,
             )
         )
-    return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
+    return DescribeLogDirsResponse(results=results)
 
 
 def _volume(directory: LogDirectory) -> Volume | None:
@@ -76,7 +77,7 @@ def _topics(logs: Mapping[tuple[str, int], Log]) -> list[DescribeLogDirsTopic]:
 
 
 def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=code, results=[])
+    return DescribeLogDirsResponse(error_code=code, results=[])
 
 
-ROUTES = (Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse),)
+ROUTES = (Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (Operation.DESCRIBE,)),)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
 from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
@@ -59,19 +60,6 @@ CLUSTER_OPERATIONS = range(8, 11)  # versions of Metadata that may ask for them
 
 BROKERS = 1  # endpoint types of DescribeCluster
 CONTROLLERS = 2
-
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 10, 11, 12
-
-
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-ALL_CLUSTER_OPERATIONS = _bits(
-    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
-)
 
 
 # -- Metadata
@@ -183,14 +171,14 @@ def _answer(
         for name in names
     ]
     if request.include_topic_authorized_operations:
-        topics = [_with_operations(topic) for topic in topics]
+        topics = [_with_operations(topic, call) for topic in topics]
     asks_for_cluster = request.include_cluster_authorized_operations and call.version in CLUSTER_OPERATIONS
     return MetadataResponse(
         brokers=_brokers(plane.cache, call.session.listener),
         cluster_id=plane.cluster_id,
         controller_id=plane.cache.controller_id,
         topics=[*map(_missing_id, unknown_ids), *topics],
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asks_for_cluster else NOT_ASKED,
+        cluster_authorized_operations=_cluster_operations(call) if asks_for_cluster else NOT_ASKED,
     )
 
 
@@ -261,14 +249,15 @@ def _missing_topic(name: str, codes: Mapping[str, ErrorCode]) -> MetadataRespons
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
 
 
-def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataResponseTopic:
+    allowed = call.broker.permission.operations(call.session, ResourceType.TOPIC, topic.name or "")
     return MetadataResponseTopic(
         error_code=topic.error_code,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=topic.partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=allowed,
     )
 
 
@@ -283,6 +272,10 @@ def _refuse_metadata(request: MetadataRequest, code: ErrorCode, text: str) -> Re
 # -- DescribeCluster
 
 
+def _cluster_operations(call: Call) -> int:
+    return call.broker.permission.operations(call.session, ResourceType.CLUSTER)
+
+
 def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
     """The live brokers and the controller."""
     if request.endpoint_type != BROKERS:
@@ -293,7 +286,6 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
         return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)
     plane = call.broker.plane
     return DescribeClusterResponse(
-        throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         cluster_id=plane.cluster_id or "",
         controller_id=plane.cache.controller_id,
@@ -302,14 +294,14 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
             for each in _brokers(plane.cache, call.session.listener)
         ],
         cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            _cluster_operations(call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
 def _refuse_cluster(request: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(
-        throttle_time_ms=0, error_code=code, error_message=text, endpoint_type=BROKERS, cluster_id="", brokers=[]
+        error_code=code, error_message=text, endpoint_type=BROKERS, cluster_id="", brokers=[]
     )
 
 
@@ -342,7 +334,7 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Cal
         if rest is not None:
             cursor = Cursor(topic_name=name, partition_index=rest)
             break
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
 def _page(
@@ -370,7 +362,7 @@ def _page(
             )
             for each in partitions[:limit]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=call.broker.permission.operations(call.session, ResourceType.TOPIC, name),
     )
     return topic, partitions[limit].partition_index if len(partitions) > limit else None
 
@@ -382,7 +374,7 @@ def _refuse_partitions(
         DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])
         for topic in request.topics
     ]
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics)
+    return DescribeTopicPartitionsResponse(topics=topics)
 
 
 ROUTES = (

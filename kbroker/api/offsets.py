@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
+from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.times import TimeScan, TimeSearch, segment_starts
-from kbroker.replica.partition import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -63,14 +63,13 @@ NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
 CONSUMER = -1  # as replica_id
 SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that needs longer is as good as gone
-READ_UNCOMMITTED = 0
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
 def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
     """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read."""
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    isolation = request.isolation_level if request.replica_id == CONSUMER else LOG_END
+    isolation = FetchIsolation.of(request.isolation_level) if request.replica_id == CONSUMER else LOG_END
     topics = []
     searches: list[_Search] = []
     for topic in request.topics:
@@ -102,7 +101,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
 def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Call) -> ListOffsetsPartitionResponse:
     """What version 0 wants to know; what consumers may not see yet is not there."""
     partition.check_epoch(asked.current_leader_epoch)
-    end_offset = partition.readable_end(READ_UNCOMMITTED)
+    end_offset = partition.readable_end(HIGH_WATERMARK)
     log = partition.log
     assert log is not None, partition
     try:
@@ -119,7 +118,7 @@ def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Cal
 
 
 def _offset(
-    partition: Partition, asked: ListOffsetsPartition, isolation: int, call: Call, searches: list[_Search]
+    partition: Partition, asked: ListOffsetsPartition, isolation: FetchIsolation, call: Call, searches: list[_Search]
 ) -> ListOffsetsPartitionResponse:
     """The answer, or one that the search that is added to `searches` will complete."""
     partition.check_epoch(asked.current_leader_epoch)
@@ -150,7 +149,7 @@ class _Search(NamedTuple):
 
     partition: Partition
     search: TimeSearch
-    isolation: int
+    isolation: FetchIsolation
     answer: ListOffsetsPartitionResponse
     with_epoch: bool
 
@@ -271,7 +270,7 @@ def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsRe
                 DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=code)
             )
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete_before(call: Call, topic: str, index: int, offset: int) -> int:
@@ -317,7 +316,6 @@ def _refuse_epochs(request: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
 
 def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
-        throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,

@@ -109,7 +109,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
                 if isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old):
                     unprepared.append(Unprepared(name, data, answers, call))
                 else:
-                    failed = True
+                    failed = call.has_errors = True
                 answers.append(_failure(data.index, error, _log_start(call, name, data.index), nameable))
                 nameable -= len(answers[-1].record_errors)
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
@@ -120,7 +120,7 @@ def produce(request: ProduceRequest, call: Call) -> Result:
     response = ProduceResponse(responses=topics)
     if request.acks == 1 and not appended:
         return response
-    waiting = DelayedProduce(response, appended, request.acks, call.now_ms + request.timeout_ms)
+    waiting = DelayedProduce(response, appended, request, call)
     return waiting.answer(call.now_ms) or waiting.also_for_fsync()
 
 
@@ -234,6 +234,7 @@ class Unprepared:
         try:
             self._answers[self._at] = self._append(call, request, appended)
         except KafkaError as error:
+            call.has_errors = True
             self._answers[self._at] = _failure(self.data.index, error, _log_start(call, self.topic, self.data.index))
             return False
         return True
@@ -306,27 +307,27 @@ class Preparing:
         response = ProduceResponse(responses=self._topics)
         if acks == 1 and not appended:
             return response
-        waiting = DelayedProduce(response, appended, acks, self._call.now_ms + self._request.timeout_ms)
+        waiting = DelayedProduce(response, appended, self._request, self._call)
         return waiting.answer(now_ms) or waiting.also_for_fsync()
 
 
 class DelayedProduce:
     """A Produce whose batches are written here, and not yet durable, or, with acks=all, not yet by all in sync."""
 
-    __slots__ = ("_acks", "_appended", "_response", "deadline_ms")
+    __slots__ = ("_acks", "_appended", "_call", "_response", "deadline_ms")
 
     def __init__(
         self,
         response: ProduceResponse,
         appended: list[tuple[Partition, int, PartitionProduceResponse]],
-        acks: int,
-        deadline_ms: int,
+        request: ProduceRequest,
+        call: Call,
     ) -> None:
         """appended: partition, where its batch ends, and its part of the response."""
         self._response = response
         self._appended = appended
-        self._acks = acks
-        self.deadline_ms = deadline_ms
+        self._acks, self._call = request.acks, call
+        self.deadline_ms = call.now_ms + request.timeout_ms
 
     def also_for_fsync(self) -> DelayedProduce:
         """Allow for the fsync that it waits for, if it does."""
@@ -341,40 +342,38 @@ class DelayedProduce:
 
     def answer(self, now_ms: int) -> ProduceResponse | None:
         """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
-        acks = self._acks
         self._appended = [
             (partition, end_offset, answer)
             for partition, end_offset, answer in self._appended
-            if not _safe(partition, acks, end_offset, answer)
+            if not self._is_certain(partition, end_offset, answer)
         ]
         return None if self._appended else self._response
 
     def expired(self, now_ms: int) -> ProduceResponse:
         """The response at the deadline: what still waits has timed out."""
         for _, _, answer in self._appended:
-            _fail(answer, ErrorCode.REQUEST_TIMED_OUT)
+            self._fail(answer, ErrorCode.REQUEST_TIMED_OUT)
         return self._response
 
+    def _is_certain(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> bool:
+        """Whether a batch's outcome is known; if it is a bad one, `answer` says so from now on."""
+        log = partition.log
+        if log is None:
+            self._fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+        elif not partition.is_leader:
+            self._fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._acks != ALL_REPLICAS:
+            return log.recovery_point >= end_offset
+        elif log.high_watermark < end_offset:
+            return False
+        elif partition.is_under_min_isr:
+            self._fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
 
-def _safe(partition: Partition, acks: int, end_offset: int, answer: PartitionProduceResponse) -> bool:
-    """Whether a batch's outcome is certain; if it is a bad one, `answer` says so from now on."""
-    log = partition.log
-    if log is None:
-        _fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
-    elif not partition.is_leader:
-        _fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    elif acks != ALL_REPLICAS:
-        return log.recovery_point >= end_offset
-    elif log.high_watermark < end_offset:
-        return False
-    elif partition.is_under_min_isr:
-        _fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    return True
-
-
-def _fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
-    answer.error_code = code
-    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    def _fail(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        self._call.has_errors = True
+        answer.error_code = code
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
 
 def _log_start(call: Call, topic: str | None, index: int) -> int:

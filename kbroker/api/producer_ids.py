@@ -73,9 +73,7 @@ class AwaitId:
         producer_id = self._ids.take()
         if producer_id is None:
             return None
-        return InitProducerIdResponse(
-            throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
-        )
+        return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
 
     def expired(self, now_ms: int) -> InitProducerIdResponse:
         """The producer may ask again."""
@@ -83,7 +81,7 @@ class AwaitId:
 
 
 def _failure(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
+    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
 
 
 def _refuse(request: InitProducerIdRequest, code: ErrorCode, text: str) -> InitProducerIdResponse:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
     """The producers of each partition asked about."""
     return DescribeProducersResponse(
-        throttle_time_ms=0,
         topics=[
             TopicResponse(
                 name=topic.name, partitions=[_partition(topic.name, index, call) for index in topic.partition_indexes]
@@ -63,7 +62,6 @@ def _producer(producer_id: int, entry: ProducerEntry) -> ProducerState:
 
 def _refuse(request: DescribeProducersRequest, code: ErrorCode, text: str) -> DescribeProducersResponse:
     return DescribeProducersResponse(
-        throttle_time_ms=0,
         topics=[
             TopicResponse(
                 name=topic.name,

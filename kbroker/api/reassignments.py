@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
+from kbroker.broker.permission import Operation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -46,9 +47,7 @@ def alter_partition_reassignments(
     for topic in request.topics:
         parts = [_reassign(topic.name, each, assignments.get(topic.name), plane) for each in topic.partitions]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=parts))
-    return AlterPartitionReassignmentsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=responses
-    )
+    return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
 
 
 def _assignments(plane: ControlPlane) -> Mapping[str, Mapping[int, Assignment]] | None:
@@ -119,9 +118,7 @@ def list_partition_reassignments(
         for topic, indexes in asked.items()
         if (moving := _moving(indexes, assignments.get(topic, {})))
     ]
-    return ListPartitionReassignmentsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=topics
-    )
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)
 
 
 def _moving(indexes: Sequence[int], partitions: Mapping[int, Assignment]) -> list[OngoingPartitionReassignment]:
@@ -141,16 +138,20 @@ def _moving(indexes: Sequence[int], partitions: Mapping[int, Assignment]) -> lis
 def _refuse_alter(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str
 ) -> AlterPartitionReassignmentsResponse:
-    return AlterPartitionReassignmentsResponse(throttle_time_ms=0, error_code=code, error_message=text, responses=[])
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=[])
 
 
 def _refuse_list(
     request: ListPartitionReassignmentsRequest, code: ErrorCode, text: str
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=code, error_message=text, topics=[])
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=text, topics=[])
 
 
 ROUTES = (
-    Route(45, AlterPartitionReassignmentsRequest, 0, 0, alter_partition_reassignments, _refuse_alter),
-    Route(46, ListPartitionReassignmentsRequest, 0, 0, list_partition_reassignments, _refuse_list),
+    Route(
+        45, AlterPartitionReassignmentsRequest, 0, 0, alter_partition_reassignments, _refuse_alter, (Operation.ALTER,)
+    ),
+    Route(
+        46, ListPartitionReassignmentsRequest, 0, 0, list_partition_reassignments, _refuse_list, (Operation.DESCRIBE,)
+    ),
 )

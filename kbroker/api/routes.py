@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from protocol.message import LAST_VERSION
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Result
+    from kbroker.api.call import Call, Result
+    from kbroker.broker.permission import Operation
     from protocol.errors import ErrorCode
     from protocol.message import Message
 
@@ -41,7 +42,8 @@ class Route:
     """How one API is served.
 
     first, last: versions served. handle: request and call to result. refuse: the response that tells every part of
-    the request the same error. flexible_from: first version with tagged fields in headers and bodies.
+    the request the same error. needs: operations on the cluster, one of which has to be allowed.
+    flexible_from: first version with tagged fields in headers and bodies.
     """
 
     __slots__ = ("api", "first", "flexible_from", "handle", "last", "refuse", "request")
@@ -54,12 +56,13 @@ class Route:
         last: int,
         handle: Callable[[Any, Any], Result],
         refuse: Callable[[Any, ErrorCode, str], Result],
+        needs: tuple[Operation, ...] = (),
     ) -> None:
         self.api = api
         self.request = request
         self.first = first
         self.last = last
-        self.handle = handle
+        self.handle = _permitted(handle, needs) if needs else handle
         self.refuse = refuse
         tagged_from, tagged_to = request.flexible
         self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
@@ -68,6 +71,16 @@ class Route:
     def name(self) -> str:
         """Kafka's name of the API."""
         return self.request.__name__.removesuffix("Request")
+
+
+def _permitted(handle: Callable[[Any, Any], Result], needs: tuple[Operation, ...]) -> Callable[[Any, Any], Result]:
+    """The handler, once the caller may do one of these to the cluster."""
+
+    def ask_first(request: Message, call: Call) -> Result:
+        call.broker.permission.require(call.session, *needs)
+        return handle(request, call)
+
+    return ask_first
 
 
 def _collect() -> dict[int, Route]:

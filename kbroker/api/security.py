@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
+from kbroker.broker.permission import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.security import (
     AclCreationResult,
@@ -43,21 +44,21 @@ def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
 
 
 def _refuse_describe(request: DescribeAclsRequest, code: ErrorCode, text: str) -> DescribeAclsResponse:
-    return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=text, resources=[])
+    return DescribeAclsResponse(error_code=code, error_message=text, resources=[])
 
 
 def _refuse_create(request: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
     results = [AclCreationResult(error_code=code, error_message=text) for _ in request.creations]
-    return CreateAclsResponse(throttle_time_ms=0, results=results)
+    return CreateAclsResponse(results=results)
 
 
 def _refuse_delete(request: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
     results = [DeleteAclsFilterResult(error_code=code, error_message=text, matching_acls=[]) for _ in request.filters]
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+    return DeleteAclsResponse(filter_results=results)
 
 
 ROUTES = (
-    Route(29, DescribeAclsRequest, 0, 3, describe_acls, _refuse_describe),
-    Route(30, CreateAclsRequest, 0, 3, create_acls, _refuse_create),
-    Route(31, DeleteAclsRequest, 0, 3, delete_acls, _refuse_delete),
+    Route(29, DescribeAclsRequest, 0, 3, describe_acls, _refuse_describe, (Operation.DESCRIBE,)),
+    Route(30, CreateAclsRequest, 0, 3, create_acls, _refuse_create, (Operation.ALTER,)),
+    Route(31, DeleteAclsRequest, 0, 3, delete_acls, _refuse_delete, (Operation.ALTER,)),
 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
+from kbroker.broker.permission import Operation
 from kbroker.config import describe_topic
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
@@ -326,7 +327,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
             if isinstance(outcome, int) and not request.validate_only and name not in shown:
                 outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
             results.append(_grown(name, outcome if isinstance(outcome, KafkaError) else None))
-        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+        return CreatePartitionsResponse(results=results)
 
     def seen(name: str) -> bool:
         image = plane.cache.topics.get(name)
@@ -354,7 +355,7 @@ def _grown(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
 
 def _refuse_grow(request: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
     error = KafkaError(code, text)
-    return CreatePartitionsResponse(throttle_time_ms=0, results=[_grown(topic.name, error) for topic in request.topics])
+    return CreatePartitionsResponse(results=[_grown(topic.name, error) for topic in request.topics])
 
 
 # -- ElectLeaders
@@ -433,7 +434,7 @@ def _elections(
         if outcome in NO_LEADER_FOUND:
             text = f"Failed to elect leader for partition {topic}-{index} under strategy {strategy}"
         result.partition_result.append(PartitionResult(partition_id=index, error_code=outcome, error_message=text))
-    return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=list(topics.values()))
+    return ElectLeadersResponse(error_code=code, replica_election_results=list(topics.values()))
 
 
 def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
@@ -451,5 +452,5 @@ ROUTES = (
     Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create),
     Route(20, DeleteTopicsRequest, 0, 6, delete_topics, _refuse_delete),
     Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow),
-    Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect),
+    Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect, (Operation.ALTER,)),
 )

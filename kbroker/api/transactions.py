@@ -18,6 +18,7 @@ from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.api.verification import verify
 from kbroker.broker.facts import Joint
+from kbroker.broker.permission import Operation
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
 from kbroker.metadata.cache import CONSUMER_OFFSETS
@@ -75,9 +76,9 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Res
     partitions = _partitions(request.v3_and_below_topics)
     unknown = _unknown(partitions, call)
     if unknown:
-        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topic_results(unknown))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(unknown))
     if not partitions:
-        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=[])
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     return _run(call, call.broker.transactions.add_partitions(name, producer, partitions, _caller(call), call.now_ms))
 
@@ -98,11 +99,12 @@ def _unknown(partitions: list[TopicPartition], call: Call) -> dict[TopicPartitio
 
 def _add_for_many(request: AddPartitionsToTxnRequest, call: Call) -> Result:
     """Of brokers: several transactions, to verify or to add to; answered when the last of them is."""
+    call.broker.permission.require(call.session, Operation.CLUSTER_ACTION)
     results: list[AddPartitionsToTxnResult] = []
     joint = Joint(
         call.ticket,
         len(request.transactions),
-        lambda: AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=0, results_by_transaction=results),
+        lambda: AddPartitionsToTxnResponse(error_code=0, results_by_transaction=results),
     )
     if not request.transactions:
         return joint.response()
@@ -271,7 +273,7 @@ def _is_settled(partition: Partition, end_offset: int, part: WritableTxnMarkerPa
 def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
     """Transactions in detail, each with its own error."""
     described = [call.broker.transactions.describe(name) for name in request.transactional_ids]
-    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=described)
+    return DescribeTransactionsResponse(transaction_states=described)
 
 
 def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
@@ -291,24 +293,21 @@ def _refuse_add(request: AddPartitionsToTxnRequest, code: ErrorCode, text: str) 
             )
             for each in request.transactions
         ]
-        return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=code, results_by_transaction=results)
+        return AddPartitionsToTxnResponse(error_code=code, results_by_transaction=results)
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
-    return AddPartitionsToTxnResponse(
-        throttle_time_ms=0, error_code=code, results_by_topic_v3_and_below=topic_results(codes)
-    )
+    return AddPartitionsToTxnResponse(error_code=code, results_by_topic_v3_and_below=topic_results(codes))
 
 
 def _refuse_offsets(request: AddOffsetsToTxnRequest, code: ErrorCode, text: str) -> AddOffsetsToTxnResponse:
-    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+    return AddOffsetsToTxnResponse(error_code=code)
 
 
 def _refuse_end(request: EndTxnRequest, code: ErrorCode, text: str) -> EndTxnResponse:
-    return EndTxnResponse(throttle_time_ms=0, error_code=code)
+    return EndTxnResponse(error_code=code)
 
 
 def _refuse_commit(request: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
@@ -345,7 +344,6 @@ def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode, text: str)
 
 def _refuse_describe(request: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        throttle_time_ms=0,
         transaction_states=[
             DescribedTransactionState(
                 error_code=code,
@@ -363,16 +361,23 @@ def _refuse_describe(request: DescribeTransactionsRequest, code: ErrorCode, text
 
 
 def _refuse_list(request: ListTransactionsRequest, code: ErrorCode, text: str) -> ListTransactionsResponse:
-    return ListTransactionsResponse(
-        throttle_time_ms=0, error_code=code, unknown_state_filters=[], transaction_states=[]
-    )
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
+_BROKERS_OR_ADMINS = (Operation.ALTER, Operation.CLUSTER_ACTION)
 ROUTES = (
     Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add),
     Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets),
     Route(26, EndTxnRequest, 0, 4, end_txn, _refuse_end),
-    Route(27, WriteTxnMarkersRequest, 0, 1, write_txn_markers, _refuse_markers),
+    Route(
+        27,
+        WriteTxnMarkersRequest,
+        0,
+        1,
+        write_txn_markers,
+        _refuse_markers,
+        (Operation.ALTER, Operation.CLUSTER_ACTION),
+    ),
     Route(28, TxnOffsetCommitRequest, 0, 4, txn_offset_commit, _refuse_commit),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),
     Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list),

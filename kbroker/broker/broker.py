@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
 from kbroker.broker.jobs import Errand
+from kbroker.broker.permission import Permission
 from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Broker:
         self.random = random
         self.strict = strict
         self.fetch_regions = fetch_regions
+        self.permission = Permission()
+        self.counters = Counters()
         self.deadline_moved = True
         self._log_care = log_care
         self._coordinators = {each.topic: each for each in coordinators}

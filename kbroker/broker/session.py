@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+
+class Principal(NamedTuple):
+    """Who somebody is: the type, User unless a plug-in has others, and the name."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""Whoever has not proved to be somebody."""
+
 
 class Session:
     """One connection as handlers know it, for its whole life."""
@@ -12,7 +28,7 @@ class Session:
         self.listener = listener  # the name under which it came in: answers advertise this listener's addresses
         self.peer_host = peer_host
         self.peer_port = peer_port
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kbroker.log import Origin
+from kbroker.log.isolation import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.content import build_batch
@@ -91,7 +92,7 @@ class TopicStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{partition} is offline")
         offset = max(offset, log.log_start_offset)  # it moves where the topic is not compacted
         try:
-            fetched = log.read(offset, SLICE_BYTES, log.log_end_offset)
+            fetched = log.read(offset, SLICE_BYTES, log.readable_end(LOG_END))
             return None if fetched.region is None else Slice(offset, memoryview(fetched.region.read()))
         except OSError as error:
             raise self._replicas.storage_error(found, error) from error

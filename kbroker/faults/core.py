@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.routes import ROUTES
-from kbroker.core import Channel, Core, Request, _emit
+from kbroker.core import Channel, Core, Request, _emit, throttle
 from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
@@ -241,8 +241,8 @@ class ScriptedCore(Core):
             if fault.topic is None:
                 return met.refusal
             join(response, met.refusal, self.broker.plane.cache.topic_name)
-        elif fault.action == "throttle" and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = fault.ms
+        elif fault.action == "throttle":
+            throttle(response, fault.ms)
         elif fault.action == "corrupt" and not _corrupt(response, fault, self.broker.plane.cache.topic_name):
             fault.give_back()
             met.seen.fault = ""

@@ -235,7 +235,7 @@ class GroupCoordinator:
             for each in topic.partitions
             if not each.error_code
         }
-        response = OffsetDeleteResponse(error_code=NONE, throttle_time_ms=0, topics=topics)
+        response = OffsetDeleteResponse(error_code=NONE, topics=topics)
         gathering = Gathering(caller.call, response)
         result: ErrorCode | dict[TopicPartition, ErrorCode]
         if isinstance(shard, ErrorCode):
@@ -284,7 +284,7 @@ class GroupCoordinator:
 
     def delete_groups(self, request: DeleteGroupsRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """DeleteGroups: answered when the tombstones of all the groups are committed."""
-        response = DeleteGroupsResponse(throttle_time_ms=0, results=[])
+        response = DeleteGroupsResponse(results=[])
         gathering = Gathering(caller.call, response)
         effects: list[Effect] = []
         for group_id in dict.fromkeys(request.groups_names):
@@ -413,7 +413,7 @@ def _txn_commit_response(
         )
         for topic in request.topics
     ]
-    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _describe(group: Group) -> DescribedGroup:

@@ -23,6 +23,7 @@ from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
+from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob
 from kbroker.log.producers import CompletedTransaction, Origin, Producers
 from kbroker.log.segment import SEGMENT_FILES, Segment
@@ -239,9 +240,9 @@ class Log:
     ) -> Fetched:
         """The batches from the one that holds `offset` on, below `bound`, of one segment, about max_bytes of them.
 
-        bound: an offset; the high watermark for consumers, last_stable_offset for read_committed ones, log_end_offset
-        for replicas. whole_first_batch: a first batch larger than max_bytes is given all the same; otherwise no region
-        comes back. The region may end within a batch. Raises KafkaError OFFSET_OUT_OF_RANGE; OSError.
+        bound: an offset, as `readable_end` has it for each isolation. whole_first_batch: a first batch larger than
+        max_bytes is given all the same; otherwise no region comes back. The region may end within a batch. Raises
+        KafkaError OFFSET_OUT_OF_RANGE; OSError.
         """
         end_offset = self.log_end_offset
         if offset > end_offset or offset < self.log_start_offset:
@@ -347,6 +348,12 @@ class Log:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # ---- bounds
+
+    def readable_end(self, isolation: FetchIsolation) -> int:
+        """The offset below which somebody with this isolation reads."""
+        if isolation is HIGH_WATERMARK:
+            return self.high_watermark
+        return self.log_end_offset if isolation is LOG_END else self.last_stable_offset
 
     @property
     def last_stable_offset(self) -> int:

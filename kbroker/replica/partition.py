@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.log.isolation import HIGH_WATERMARK, TXN_COMMITTED, FetchIsolation
 from kbroker.replica.followers import Follower
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 ALL_REPLICAS = -1  # acks: as many as are in sync
 NO_EPOCH = -1
 NOBODY = -1
-READ_COMMITTED = 1
-LOG_END = 1 << 8  # what followers read: no isolation level that a request could name
 
 
 class LeaderState(NamedTuple):
@@ -282,21 +281,18 @@ class Partition:
         in_sync = len(self.isr)
         return in_sync < self.min_insync_replicas and in_sync < len(self.replicas)
 
-    def read(self, offset: int, max_bytes: int, isolation: int, *, whole_first_batch: bool) -> Fetched:
-        """What a consumer sees from `offset` on. Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER."""
+    def read(self, offset: int, max_bytes: int, isolation: FetchIsolation, *, whole_first_batch: bool) -> Fetched:
+        """What somebody sees from `offset` on. Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER."""
         log = self.led()
-        if isolation == READ_COMMITTED:
-            bound = log.last_stable_offset
-            return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch, with_aborted=True)
-        bound = log.log_end_offset if isolation == LOG_END else log.high_watermark
-        return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch)
+        if isolation is HIGH_WATERMARK:
+            return log.read(offset, max_bytes, log.high_watermark, whole_first_batch=whole_first_batch)
+        aborted, bound = isolation is TXN_COMMITTED, log.readable_end(isolation)
+        return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch, with_aborted=aborted)
 
-    def readable_end(self, isolation: int) -> int:
-        """The offset below which a consumer reads."""
+    def readable_end(self, isolation: FetchIsolation) -> int:
+        """The offset below which somebody reads. Raises: KafkaError NOT_LEADER_OR_FOLLOWER."""
         log = self.led()
-        if isolation == LOG_END:
-            return log.log_end_offset
-        return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+        return log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Where a leader epoch, or the largest one below it, ends in this log."""

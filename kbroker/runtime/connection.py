@@ -127,6 +127,7 @@ class Connection:
         if size == 0:
             self._end_of_input()
             return ()
+        server.bytes_in += size
         self.last_heard_ms = server.clock.now_ms()
         try:
             frames = decoder.feed(self._view[:size]) if room is None else decoder.filled(size)
@@ -248,6 +249,7 @@ class Connection:
             self.close(error.strerror or str(error))
             return
         channel.written()
+        self._server.bytes_out += sent
         if sent < len(data):
             self._queue.append(memoryview(data)[sent:])
             self._wait_writable()
@@ -294,6 +296,7 @@ class Connection:
                 break
             buffers.append(item)
         sent = self._socket.sendmsg(buffers, (), more)
+        self._server.bytes_out += sent
         for data in buffers:
             size = len(data)
             if sent < size:
@@ -317,6 +320,7 @@ class Connection:
         if sent == 0:
             raise OSError(f"{region!r} ended early: its file was cut while it was being sent")
         self._region_ready -= sent
+        self._server.bytes_out += sent
         if sent == region.size:
             self._queue.popleft()
             self._region_ready = 0

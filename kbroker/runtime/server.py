@@ -72,7 +72,11 @@ def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes
 
 
 class Server:
-    """All sockets of one broker, on one event loop."""
+    """All sockets of one broker, on one event loop.
+
+    accepted, refused: how many connections, for those who count. bytes_in, bytes_out: over all connections, sizes of
+    frames among them.
+    """
 
     def __init__(self, loop: Loop, core: Core, clock: Clock, pool: DiskPool, limits: Limits) -> None:
         self.loop = loop
@@ -93,6 +97,8 @@ class Server:
         self._most_gathered_bytes = max(GATHERED_BYTES, limits.max_frame_bytes)
         self._settling = False
         self._closed = False
+        self.accepted = self.refused = 0  # connections
+        self.bytes_in = self.bytes_out = 0
         self._running = 0  # jobs for the disk that are under way
         self._sweep_timer = loop.timer(self.sweep)
         self._wake = loop.timer(self.wake)
@@ -147,6 +153,10 @@ class Server:
         self._wake_at_ms = None
         self.core.expire(self.clock.now_ms())
         self.settle()
+
+    def connections(self) -> Counter[str]:
+        """How many are open, by listener."""
+        return Counter(channel.session.listener for channel in self._connections)
 
     def close(self) -> None:
         """Stop accepting, hang up on everyone, begin no more work for the disk."""
@@ -206,6 +216,7 @@ class Server:
         control = name == self._control_listener
         refusal = self._refusal(host, control)
         if refusal:
+            self.refused += 1
             log.warning("refused a connection of %s on listener %s: %s", host, name, refusal)
             sock.close()
             return
@@ -218,6 +229,7 @@ class Server:
         connection = Connection(self, sock, channel, host, self.clock.now_ms())
         self._connections[channel] = connection
         self._by_ip[host] += 1
+        self.accepted += 1
         if control:
             self.prefer(connection)
         if self._sweep_timer.due_s is None:

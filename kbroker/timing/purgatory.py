@@ -56,6 +56,10 @@ class Purgatory(Generic[Key, Operation]):
         """How many operations wait."""
         return len(self._wheel)
 
+    def operations(self) -> set[Operation]:
+        """Those that wait; put together anew each time."""
+        return {parked.operation for watching in self._watchers.values() for parked in watching}
+
     def watched_keys(self) -> int:
         """How many keys have an operation waiting under them."""
         return len(self._watchers)

@@ -61,9 +61,7 @@ class TransactionCoordinator:
 
         def answer(code: ErrorCode, producer_id: int, epoch: int) -> InitProducerIdResponse:
             code = _for_version(code, caller.version, FENCED_SINCE_INIT)
-            return InitProducerIdResponse(
-                throttle_time_ms=0, error_code=code, producer_id=producer_id, producer_epoch=epoch
-            )
+            return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
         shard = self.runtime.find(name)
         turn = _turn(shard, now_ms)
@@ -82,7 +80,7 @@ class TransactionCoordinator:
         def answer(code: ErrorCode) -> AddPartitionsToTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
             results = topic_results(dict.fromkeys(asked, code))
-            return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
         shard = self._shard(name)
         turn = _turn(shard, now_ms)
@@ -99,7 +97,7 @@ class TransactionCoordinator:
 
         def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
-            return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+            return AddOffsetsToTxnResponse(error_code=code)
 
         shard = self._shard(name)
         turn = _turn(shard, now_ms)
@@ -113,7 +111,7 @@ class TransactionCoordinator:
         """EndTxn: answered when the outcome is committed."""
 
         def answer(code: ErrorCode) -> EndTxnResponse:
-            return EndTxnResponse(throttle_time_ms=0, error_code=_for_version(code, caller.version, FENCED_SINCE))
+            return EndTxnResponse(error_code=_for_version(code, caller.version, FENCED_SINCE))
 
         shard = self._shard(name)
         turn = _turn(shard, now_ms)
@@ -179,7 +177,6 @@ class TransactionCoordinator:
         shards = self.runtime.shards.values()
         if any(shard.loading for shard in shards):
             return ListTransactionsResponse(
-                throttle_time_ms=0,
                 error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 unknown_state_filters=[],
                 transaction_states=[],
@@ -197,7 +194,6 @@ class TransactionCoordinator:
             and (request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter)
         ]
         return ListTransactionsResponse(
-            throttle_time_ms=0,
             error_code=ErrorCode.NONE,
             unknown_state_filters=[state for state in request.state_filters if state not in names],
             transaction_states=listed,

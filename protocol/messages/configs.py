@@ -12,7 +12,7 @@ set on the broker's logger, 7 set on the client metrics subscription, 0 unknown.
 
 from __future__ import annotations
 
-from protocol.message import Array, Bool, Int8, Int16, Int32, Message, String, Struct, since, until
+from protocol.message import Array, Bool, Int8, Int16, Int32, Message, String, Struct, plain, since, until
 
 
 class DescribeConfigsRequest(Message, api=32, versions="0-4", flexible="4+"):
@@ -52,7 +52,7 @@ class DescribeConfigsResponse(Message, api=32, versions="0-4", flexible="4+"):
       4  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     results: Array[DescribeConfigsResult]
 
 
@@ -130,7 +130,7 @@ class AlterConfigsResponse(Message, api=33, versions="0-2", flexible="2+"):
       2  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     responses: Array[AlterConfigsResourceResponse]
 
 
@@ -179,5 +179,5 @@ class IncrementalAlterConfigsResponse(Message, api=44, versions="0-1", flexible=
       1  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     responses: Array[AlterConfigsResourceResponse]

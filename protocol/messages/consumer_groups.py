@@ -48,7 +48,7 @@ class ConsumerGroupHeartbeatResponse(Message, api=68, versions="0-1", flexible="
       1  INVALID_REGULAR_EXPRESSION may appear
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     error_message: String | None = plain(default=None)  # None: no error
     member_id: String | None = plain(default=None)
@@ -83,7 +83,7 @@ class ConsumerGroupDescribeResponse(Message, api=69, versions="0-1", flexible="0
       1  member_type (KIP-1099)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     groups: Array[DescribedGroup]
 
 

@@ -400,7 +400,7 @@ class AlterPartitionResponse(Message, api=56, versions="0-3", flexible="0+"):
       3  as 2 (KIP-903)
     """
 
-    throttle_time_ms: Int32  # always 0: brokers are not throttled here
+    throttle_time_ms: Int32 = plain(default=0)  # always 0: brokers are not throttled here
     error_code: Int16  # of the whole request; then nothing was done
     topics: Array[AlterPartitionTopicResult]
 
@@ -446,7 +446,7 @@ class AllocateProducerIdsResponse(Message, api=67, versions="0", flexible="0+"):
       0  introduced by KIP-730, flexible from the start
     """
 
-    throttle_time_ms: Int32  # always 0: brokers are not throttled here
+    throttle_time_ms: Int32 = plain(default=0)  # always 0: brokers are not throttled here
     error_code: Int16
     producer_id_start: Int64  # first id of the block
     producer_id_len: Int32  # how many ids follow each other from there; Kafka gives 1000 at a time

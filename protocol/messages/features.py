@@ -41,7 +41,7 @@ class UpdateFeaturesResponse(Message, api=57, versions="0-1", flexible="0+"):
       1  as 0
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16  # of the whole request; NOT_CONTROLLER, for instance
     error_message: String | None  # None: no error
     results: Array[UpdatableFeatureResult]

@@ -258,7 +258,7 @@ class OffsetDeleteResponse(Message, api=47, versions="0", flexible="none"):
     """
 
     error_code: Int16  # of the group as a whole
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     topics: Array[OffsetDeleteResponseTopic]
 
 

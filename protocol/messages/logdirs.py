@@ -7,7 +7,7 @@ log into a "future" replica beside the present one, which it replaces when it ha
 
 from __future__ import annotations
 
-from protocol.message import Array, Bool, Int16, Int32, Int64, Message, String, Struct, since
+from protocol.message import Array, Bool, Int16, Int32, Int64, Message, String, Struct, plain, since
 
 
 class AlterReplicaLogDirsRequest(Message, api=34, versions="0-2", flexible="2+"):
@@ -47,7 +47,7 @@ class AlterReplicaLogDirsResponse(Message, api=34, versions="0-2", flexible="2+"
       2  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     results: Array[AlterReplicaLogDirTopicResult]
 
 
@@ -100,7 +100,7 @@ class DescribeLogDirsResponse(Message, api=35, versions="0-4", flexible="2+"):
       4  total_bytes and usable_bytes (KIP-827)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     # of the whole request; before version 3 an empty answer stood for CLUSTER_AUTHORIZATION_FAILED
     error_code: Int16 = since(3, default=0, ignorable=True)
     results: Array[DescribeLogDirsResult]

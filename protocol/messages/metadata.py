@@ -137,7 +137,7 @@ class DescribeClusterResponse(Message, api=60, versions="0-2", flexible="0+"):
       2  is_fenced (KIP-1073)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     error_message: String | None = plain(default=None)  # None: no error
     endpoint_type: Int8 = since(1, default=1)  # what was described: 1 brokers, 2 controllers
@@ -191,7 +191,7 @@ class DescribeTopicPartitionsResponse(Message, api=75, versions="0", flexible="0
       0  introduced by KIP-966, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     topics: Array[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor | None = plain(default=None)  # None: this was the last page
 

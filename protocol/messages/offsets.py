@@ -204,7 +204,7 @@ class DeleteRecordsResponse(Message, api=21, versions="0-2", flexible="2+"):
       2  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     topics: Array[DeleteRecordsTopicResult]
 
 

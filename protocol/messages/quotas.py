@@ -9,7 +9,7 @@ for the default of that type, which holds for those without a quota of their own
 
 from __future__ import annotations
 
-from protocol.message import Array, Bool, Float64, Int8, Int16, Int32, Message, String, Struct
+from protocol.message import Array, Bool, Float64, Int8, Int16, Int32, Message, String, Struct, plain
 
 
 class DescribeClientQuotasRequest(Message, api=48, versions="0-1", flexible="1+"):
@@ -40,7 +40,7 @@ class DescribeClientQuotasResponse(Message, api=48, versions="0-1", flexible="1+
       1  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     error_message: String | None  # None: no error
     entries: Array[DescribeClientQuotasEntry] | None  # None on error
@@ -102,7 +102,7 @@ class AlterClientQuotasResponse(Message, api=49, versions="0-1", flexible="1+"):
       1  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     entries: Array[AlterClientQuotasResult]
 
 

@@ -23,7 +23,7 @@ may put that off, up to a last day. All times are milliseconds since 1970.
 
 from __future__ import annotations
 
-from protocol.message import Array, Bytes, Int8, Int16, Int32, Int64, Message, String, Struct, since
+from protocol.message import Array, Bytes, Int8, Int16, Int32, Int64, Message, String, Struct, plain, since
 
 
 class DescribeAclsRequest(Message, api=29, versions="0-3", flexible="2+"):
@@ -57,7 +57,7 @@ class DescribeAclsResponse(Message, api=29, versions="0-3", flexible="2+"):
       3  resource type user (KIP-373)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     error_message: String | None  # None: no error
     resources: Array[DescribeAclsResource]
@@ -118,7 +118,7 @@ class CreateAclsResponse(Message, api=30, versions="0-3", flexible="2+"):
       3  as 2
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     results: Array[AclCreationResult]
 
 
@@ -166,7 +166,7 @@ class DeleteAclsResponse(Message, api=31, versions="0-3", flexible="2+"):
       3  resource type user (KIP-373)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     filter_results: Array[DeleteAclsFilterResult]
 
 
@@ -215,7 +215,7 @@ class DescribeUserScramCredentialsResponse(Message, api=50, versions="0", flexib
       0  introduced by KIP-554, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16  # of the whole request; CLUSTER_AUTHORIZATION_FAILED, for instance
     error_message: String | None  # None: no error
     results: Array[DescribeUserScramCredentialsResult]
@@ -272,7 +272,7 @@ class AlterUserScramCredentialsResponse(Message, api=51, versions="0", flexible=
       0  introduced by KIP-554, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     results: Array[AlterUserScramCredentialsResult]
 
 
@@ -330,7 +330,7 @@ class CreateDelegationTokenResponse(Message, api=38, versions="0-3", flexible="2
     max_timestamp_ms: Int64  # its last day: no renewal goes beyond
     token_id: String
     hmac: Bytes  # the secret
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
 
 
 class RenewDelegationTokenRequest(Message, api=39, versions="0-2", flexible="2+"):
@@ -359,7 +359,7 @@ class RenewDelegationTokenResponse(Message, api=39, versions="0-2", flexible="2+
 
     error_code: Int16
     expiry_timestamp_ms: Int64  # -1 on error
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
 
 
 class ExpireDelegationTokenRequest(Message, api=40, versions="0-2", flexible="2+"):
@@ -388,7 +388,7 @@ class ExpireDelegationTokenResponse(Message, api=40, versions="0-2", flexible="2
 
     error_code: Int16
     expiry_timestamp_ms: Int64  # -1 on error
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
 
 
 class DescribeDelegationTokenRequest(Message, api=41, versions="0-3", flexible="2+"):
@@ -425,7 +425,7 @@ class DescribeDelegationTokenResponse(Message, api=41, versions="0-3", flexible=
 
     error_code: Int16
     tokens: Array[DescribedDelegationToken]
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
 
 
 class DescribedDelegationToken(Struct):

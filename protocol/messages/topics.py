@@ -213,7 +213,7 @@ class CreatePartitionsResponse(Message, api=37, versions="0-3", flexible="2+"):
       3  THROTTLING_QUOTA_EXCEEDED may appear (KIP-599)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     results: Array[CreatePartitionsTopicResult]
 
 
@@ -256,7 +256,7 @@ class ElectLeadersResponse(Message, api=43, versions="0-2", flexible="2+"):
       2  flexible (KIP-482)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16 = since(1, default=0)  # of the whole request; CLUSTER_AUTHORIZATION_FAILED, for instance
     # of all partitions, when that was asked, only those where something was to be done
     replica_election_results: Array[ReplicaElectionResult]
@@ -313,7 +313,7 @@ class AlterPartitionReassignmentsResponse(Message, api=45, versions="0", flexibl
       0  introduced by KIP-455, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16  # of the whole request; CLUSTER_AUTHORIZATION_FAILED, for instance
     error_message: String | None  # None: no more to say than the code does
     responses: Array[ReassignableTopicResponse]
@@ -359,7 +359,7 @@ class ListPartitionReassignmentsResponse(Message, api=46, versions="0", flexible
       0  introduced by KIP-455, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     error_message: String | None  # None: no error
     topics: Array[OngoingTopicReassignment]  # a partition that was asked for and is not here is not being moved

@@ -51,7 +51,7 @@ class InitProducerIdResponse(Message, api=22, versions="0-6", flexible="2+"):
       6  the transaction that was kept open (KIP-939)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     producer_id: Int64 = plain(default=-1)  # -1 on error
     producer_epoch: Int16
@@ -107,7 +107,7 @@ class AddPartitionsToTxnResponse(Message, api=24, versions="0-5", flexible="3+")
       5  TRANSACTION_ABORTABLE may appear (KIP-890)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16 = since(4, default=0, ignorable=True)  # of the exchange as a whole: CLUSTER_AUTHORIZATION_FAILED
     results_by_transaction: Array[AddPartitionsToTxnResult] = since(4, default=[])
     results_by_topic_v3_and_below: Array[AddPartitionsToTxnTopicResult] = until(3, default=[])
@@ -162,7 +162,7 @@ class AddOffsetsToTxnResponse(Message, api=25, versions="0-4", flexible="3+"):
       4  TRANSACTION_ABORTABLE may appear (KIP-890)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
 
 
@@ -196,7 +196,7 @@ class EndTxnResponse(Message, api=26, versions="0-5", flexible="3+"):
       5  producer_id and producer_epoch (KIP-890)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     # for the next transaction: a new one when the epochs ran out; -1 on error
     producer_id: Int64 = since(5, default=-1, ignorable=True)
@@ -255,7 +255,7 @@ class TxnOffsetCommitResponse(Message, api=28, versions="0-5", flexible="3+"):
       5  as 4
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     topics: Array[TxnOffsetCommitResponseTopic]
 
 
@@ -363,7 +363,7 @@ class DescribeProducersResponse(Message, api=61, versions="0", flexible="0+"):
       0  introduced by KIP-664, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     topics: Array[TopicResponse]
 
 
@@ -411,7 +411,7 @@ class DescribeTransactionsResponse(Message, api=65, versions="0", flexible="0+")
       0  introduced by KIP-664, flexible from the start
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     transaction_states: Array[DescribedTransactionState]
 
 
@@ -460,7 +460,7 @@ class ListTransactionsResponse(Message, api=66, versions="0-2", flexible="0+"):
       2  INVALID_REGULAR_EXPRESSION may appear (KIP-1152)
     """
 
-    throttle_time_ms: Int32  # how long the quota makes the client wait; 0: within it
+    throttle_time_ms: Int32 = plain(default=0)  # how long the quota makes the client wait; 0: within it
     error_code: Int16
     unknown_state_filters: Array[String]  # those of the request that name no state
     transaction_states: Array[ListedTransactionState]

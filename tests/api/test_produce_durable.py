@@ -10,6 +10,7 @@ from kbroker.broker.facts import JobDone
 from kbroker.broker.jobs import Errand
 from kbroker.config.limits import LONGEST_FSYNC_MS
 from kbroker.log.background import Flush
+from kbroker.log.isolation import HIGH_WATERMARK
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -101,7 +102,7 @@ def test_a_count_of_several_makes_only_the_one_that_fills_it_wait(world: World, 
         other = world.client()
         other.send(produce(b"v", topic="some"), 9)
         answered.append(len(other.look()))
-    assert (answered, world.partition("some").readable_end(0)) == ([1, 1, 0, 1], 2)
+    assert (answered, world.partition("some").readable_end(HIGH_WATERMARK)) == ([1, 1, 0, 1], 2)
 
 
 def test_a_retry_of_what_is_not_durable_yet_waits_as_well(world: World, client: Client) -> None:
@@ -207,4 +208,4 @@ def test_a_power_cut_takes_nothing_that_was_answered(world: World, client: Clien
         client.ask(produce(b"v", acks=acks), 9)
     world.disk.restart()
     world.start()
-    assert world.partition("t").readable_end(0) == 5
+    assert world.partition("t").readable_end(HIGH_WATERMARK) == 5

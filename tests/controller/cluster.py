@@ -13,6 +13,7 @@ from kbroker.api.call import LATER, Call
 from kbroker.api.routes import ROUTES, load
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.facts import Reply, TopicsUpdated, Touched
+from kbroker.broker.permission import Permission
 from kbroker.broker.session import Session
 from kbroker.config import BrokerLayers, Given
 from kbroker.controller.events import ControlAnswer
@@ -91,6 +92,7 @@ class Node:
         self.touched: list[Hashable] = []
         self.told: list[object] = []  # what is none of the control plane's business
         self.peers = Nobody()
+        self.permission = Permission()
         self.plane = ControlPlane(
             broker_id,
             self.configs,

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.log import LogConfig, Origin
 from kbroker.log.errors import RefusedRecordsError
+from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED
 from kbroker.log.prepare import prepare
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
@@ -384,6 +385,15 @@ def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker_is_co
     ended = log.last_stable_offset
     log.set_high_watermark(4)
     assert (open_at_1, ended, log.last_stable_offset) == (1, 1, 4)
+
+
+def test_each_reader_has_its_own_end() -> None:
+    log = open_at(new_disk())
+    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
+    log.append_as_leader(batch(), 0, NOW)
+    log.append_as_leader(batch(), 0, NOW)
+    log.set_high_watermark(2)
+    assert [log.readable_end(each) for each in (LOG_END, HIGH_WATERMARK, TXN_COMMITTED)] == [3, 2, 0]
 
 
 def test_aborted_transactions_are_told_to_readers_that_overlap_them() -> None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from kbroker.log.isolation import HIGH_WATERMARK, FetchIsolation
 from kbroker.log.producers import Origin
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
@@ -151,22 +152,29 @@ def test_nothing_can_be_deleted_from_an_empty_partition(world: World, before: in
 def test_alone_in_sync_the_high_watermark_is_the_end(world: World) -> None:
     partition = become(world, state(0), is_new=True)
     append(world, partition, b"a", b"b")
-    assert partition.readable_end(0) == 2
+    assert partition.readable_end(HIGH_WATERMARK) == 2
+
+
+def test_a_partition_is_read_to_the_end_by_those_who_may(world: World) -> None:
+    partition = become(world, state(0, isr=(ME, OTHER)), is_new=True)
+    append(world, partition, b"a")
+    regions = [partition.read(0, 1000, each, whole_first_batch=True).region for each in FetchIsolation]
+    assert [region is not None for region in regions] == [True, False, False]
 
 
 def test_with_others_in_sync_it_waits_for_them(world: World) -> None:
     partition = become(world, state(0, isr=(ME, OTHER)), is_new=True)
     append(world, partition, b"a")
-    assert partition.readable_end(0) == 0
+    assert partition.readable_end(HIGH_WATERMARK) == 0
     become(world, state(0))  # the other one has fallen out of sync
-    assert partition.readable_end(0) == 1
+    assert partition.readable_end(HIGH_WATERMARK) == 1
 
 
 def test_a_new_epoch_alone_commits_nothing(world: World) -> None:
     partition = become(world, state(0, isr=(ME, OTHER)), is_new=True)
     append(world, partition, b"a")
     become(world, state(1, isr=(ME, OTHER)))
-    assert partition.readable_end(0) == 0
+    assert partition.readable_end(HIGH_WATERMARK) == 0
 
 
 def test_acks_all_is_refused_below_min_insync_replicas(world: World) -> None:

@@ -247,3 +247,12 @@ def test_a_controller_that_goes_leaves_the_lane(here: Loopback) -> None:
     here.connect("CONTROL").close()
     here.until(lambda: here.core.gone != [])
     assert here.server.lane == []
+
+
+def test_connections_and_their_bytes_are_counted(here: Loopback) -> None:
+    client = here.connect()
+    here.send(client, b"e2345")
+    here.answers(client, 1)
+    server = here.server
+    assert (server.accepted, dict(server.connections()), server.bytes_in) == (1, {"PLAINTEXT": 1}, 9)
+    assert server.bytes_out == 9

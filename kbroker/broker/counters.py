@@ -1,0 +1,75 @@
+"""What a broker counts while it works, for whoever asks how it is doing: plain numbers, written by the core.
+
+Nothing here knows a metrics format, and nobody waits for anybody: whoever reads takes what stands there. Numbers only
+grow, from the start of the broker on; what goes up and down (connections, sizes of purgatories) is looked at where it
+is. Bytes are the server's (`runtime/server.py`), which sees them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.schema import fields
+
+if TYPE_CHECKING:
+    from protocol.message import Message, Struct
+
+MOST_API_KEYS = 128
+
+
+class Counters:
+    """A broker's counters.
+
+    requests: by API key, begun or refused for what they are. errors: by API key and error code, one for each part of an
+    answer that has it, NONE left out.
+    """
+
+    __slots__ = ("errors", "requests")
+
+    def __init__(self) -> None:
+        self.requests = [0] * MOST_API_KEYS
+        self.errors: Counter[tuple[int, int]] = Counter()
+
+    def note_errors(self, api: int, response: Message) -> None:
+        """Count the error codes in an answer."""
+        _count(self.errors, api, [response], _codes_in(type(response)))
+
+
+class Codes(NamedTuple):
+    """Where a struct has error codes: its own fields, and those that hold structs which have some, with their plan."""
+
+    own: tuple[str, ...]
+    inner: tuple[tuple[str, Codes], ...]
+
+
+@cache
+def _codes_in(kind: type[Struct]) -> Codes:
+    own, inner = [], []
+    for field in fields(kind):
+        below = field.type.struct or (field.type.element.struct if field.type.element else None)
+        if below is None:
+            if field.name.endswith("error_code"):
+                own.append(field.name)
+        elif any(codes := _codes_in(below)):
+            inner.append((field.name, codes))
+    return Codes(tuple(own), tuple(inner))
+
+
+def _count(errors: Counter[tuple[int, int]], api: int, structs: Sequence[Struct], codes: Codes) -> None:
+    """Level by level, so that an answer about ten thousand partitions is looked through in no time."""
+    for name in codes.own:
+        for code in [code for each in structs if (code := getattr(each, name))]:
+            errors[api, int(code)] += 1
+    for name, below in codes.inner:
+        inside: list[Struct] = []
+        for each in structs:
+            value = getattr(each, name)
+            if isinstance(value, list):
+                inside += value
+            elif value is not None:
+                inside.append(value)
+        if inside:
+            _count(errors, api, inside, below)

@@ -1,0 +1,129 @@
+"""Who may do what: everybody everything without an authorizer, and with one what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.api.routes import ROUTES
+from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
+from kbroker.broker.session import Session
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import Message
+from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from protocol.messages.groups import DescribeGroupsRequest
+from protocol.messages.logdirs import DescribeLogDirsRequest
+from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
+from protocol.messages.security import DescribeAclsRequest
+from protocol.messages.topics import ListPartitionReassignmentsRequest
+from protocol.messages.transactions import WriteTxnMarkersRequest
+from tests.world import World
+
+ME = Session("PLAINTEXT", "192.0.2.1", 5000)
+
+
+class Only:
+    """Allows some operations, on everything."""
+
+    def __init__(self, *allowed: Operation) -> None:
+        self._allowed = allowed
+
+    def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return operation in self._allowed
+
+
+def test_without_an_authorizer_everybody_may_do_everything() -> None:
+    permission = Permission()
+    permission.require(ME, Operation.ALTER)
+    assert permission.operations(ME, ResourceType.GROUP, "g") == 1 << 3 | 1 << 6 | 1 << 8
+
+
+def test_what_may_be_done_is_a_bit_for_each_operation() -> None:
+    permission = Permission(Only(Operation.WRITE, Operation.CLUSTER_ACTION))
+    found = [permission.operations(ME, each, "x") for each in ResourceType]
+    assert found == [1 << 4, 0, 1 << 9, 1 << 4]
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_refusal_has_the_code_of_the_resource_and_names_who_and_what(resource: ResourceType, code: ErrorCode) -> None:
+    with pytest.raises(
+        KafkaError, match=rf"User:ANONYMOUS at 192.0.2.1:5000 .* may not READ {resource.name} x"
+    ) as told:
+        Permission(Only(Operation.WRITE)).require(ME, Operation.READ, resource=resource, name="x")
+    assert told.value.code is code
+
+
+def test_one_of_several_operations_is_enough() -> None:
+    Permission(Only(Operation.ALTER)).require(ME, Operation.CLUSTER_ACTION, Operation.ALTER)
+
+
+WHOLE_REQUESTS: list[tuple[Message, Operation]] = [
+    (LeaderAndIsrRequest(controller_id=1, controller_epoch=1, live_leaders=[]), Operation.CLUSTER_ACTION),
+    (StopReplicaRequest(controller_id=1, controller_epoch=1), Operation.CLUSTER_ACTION),
+    (UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]), Operation.CLUSTER_ACTION),
+    (DescribeLogDirsRequest(topics=None), Operation.DESCRIBE),
+    (ListPartitionReassignmentsRequest(topics=None), Operation.DESCRIBE),
+    (
+        DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        Operation.DESCRIBE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "needed"), WHOLE_REQUESTS, ids=lambda each: type(each).__name__)
+def test_what_concerns_the_cluster_is_refused_as_a_whole(request_: Message, needed: Operation) -> None:
+    world = World()
+    route = ROUTES[type(request_).api or 0]
+    codes = []
+    for authorizer in (Only(), Only(needed)):
+        world.broker.permission.authorizer = authorizer
+        answer = world.client().ask(request_, route.last)
+        codes.append(answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert codes == [True, False]
+
+
+@pytest.mark.parametrize("allowed", [Operation.ALTER, Operation.CLUSTER_ACTION])
+def test_markers_are_written_for_brokers_and_for_admins(allowed: Operation) -> None:
+    world = World()
+    world.broker.permission.authorizer = Only(allowed)
+    assert world.client().ask(WriteTxnMarkersRequest(markers=[]), 1).markers == []
+
+
+def test_what_a_client_may_do_is_told_to_those_who_ask() -> None:
+    world = World()
+    world.create("t")
+    world.broker.permission.authorizer = Only(Operation.DESCRIBE, Operation.READ)
+    client = world.client()
+    told = client.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
+    cluster = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
+    groups = client.ask(DescribeGroupsRequest(groups=[], include_authorized_operations=True), 4).groups
+    topic = told.topics[0].topic_authorized_operations
+    assert (topic, cluster.cluster_authorized_operations, groups) == (1 << 3 | 1 << 8, 1 << 8, [])
+
+
+def test_the_authorizer_is_told_whose_permission_is_asked() -> None:
+    asked = []
+
+    class Notes:
+        def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
+            asked.append((session.listener, str(session.principal), operation, resource, name))
+            return True
+
+    world = World()
+    world.broker.permission.authorizer = Notes()
+    world.client().ask(ListPartitionReassignmentsRequest(topics=None), 0)
+    assert asked == [("PLAINTEXT", "User:ANONYMOUS", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)]
