@@ -68,7 +68,7 @@ def alter_partition(request: AlterPartitionRequest, call: Call) -> Result:
 
 
 def _refuse_alteration(request: AlterPartitionRequest, code: ErrorCode, text: str) -> Result:
-    return AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[])
+    return AlterPartitionResponse(error_code=code, topics=[])
 
 
 def _refuse(request: ControlRequest, code: ErrorCode, text: str) -> Result:

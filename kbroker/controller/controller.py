@@ -238,7 +238,7 @@ class Controller:
             case ShutDown(_, _, tell):
                 tell(ErrorCode.NOT_CONTROLLER, [])
             case AlterPartition(_, _, answer):
-                answer(AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
+                answer(AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
             case _:
                 pass
 

@@ -46,7 +46,7 @@ def alter_partition(
     sender = context.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         log.info("AlterPartition of broker %d in an epoch that is over: %d", request.broker_id, request.broker_epoch)
-        return AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
+        return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
     proposals = dict(_proposals(context, request, version))
     verdicts: dict[TopicPartition, Verdict] = {
         partition: _verdict(context, partition, wanted, version) for partition, wanted in proposals.items()
@@ -132,7 +132,7 @@ def _response(
             results.append(_result(state.partition_index, verdict))
         topic_id = topic.topic_id if version >= IDS_SINCE else ZERO_UUID
         topics.append(AlterPartitionTopicResult(topic_name=topic.topic_name, topic_id=topic_id, partitions=results))
-    return AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, topics=topics)
+    return AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
 
 
 def _result(index: int, verdict: Verdict) -> AlterPartitionResult:
