@@ -10,6 +10,7 @@ from kbroker.broker.session import Session
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.groups import DescribeGroupsRequest
 from protocol.messages.logdirs import DescribeLogDirsRequest
 from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
@@ -94,6 +95,14 @@ def test_what_concerns_the_cluster_is_refused_as_a_whole(request_: Message, need
         answer = world.client().ask(request_, route.last)
         codes.append(answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert codes == [True, False]
+
+
+def test_only_brokers_fetch_as_followers() -> None:
+    world = World()
+    world.create("t")
+    world.broker.permission.authorizer = Only(Operation.READ)
+    request = FetchRequest(replica_id=2, max_wait_ms=0, min_bytes=0, topics=[])
+    assert world.client().ask(request, 11).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("allowed", [Operation.ALTER, Operation.CLUSTER_ACTION])
