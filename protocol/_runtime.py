@@ -87,6 +87,11 @@ def unknown_tags(buffer: Any, position: int, count: int) -> tuple[dict[int, byte
     return found, position
 
 
+def skip_unknown_tags(buffer: Any, position: int, count: int) -> int:
+    """Pass over the tagged fields of a struct that knows none; returns where they end."""
+    return unknown_tags(buffer, position, count)[1]
+
+
 def tag_section(tags: dict[int, bytes]) -> bytes:
     """Tagged fields as Kafka writes them: their number, then tag, size and content in the order of the tags."""
     out = [uvarint(len(tags))]

@@ -6,12 +6,14 @@ Output is a list of small bytes, joined at the end, or wherever records come in 
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol import _runtime
 from protocol._source import MANY, Source, packed, packers
 from protocol.explain import explain_write
 from protocol.message import Message, Struct
 from protocol.primitives import uvarint
-from protocol.schema import Field, FieldType, default_struct, fields, fields_at, has_records, is_flexible
+from protocol.schema import Field, FieldType, fields, fields_at, has_records, is_flexible
 
 
 class WriterSource(Source):
@@ -54,10 +56,30 @@ class WriterSource(Source):
 
     def struct(self, cls: type[Struct], source: str) -> None:
         """Write the instance in local `source`, after a look at what this version cannot say."""
+        self.open(cls, source)
         self.refusals(cls, source)
+        self.members(cls, source)
+
+    def open(self, cls: type[Struct], source: str) -> None:
+        """Before the fields of `source` are named: an instance needs nothing."""
+
+    def place(self, source: str, field: Field) -> str:
+        """An expression for a field of `source`."""
+        return f"{source}.{field.name}"
+
+    def unknown(self, source: str) -> str:
+        """An expression for its unknown tags; empty if it cannot have any."""
+        return f"{source}.unknown_tags"
+
+    def default_of(self, field: Field) -> Any:
+        """What the field holds where nothing is said."""
+        return field.default_value()
+
+    def members(self, cls: type[Struct], source: str) -> None:
+        """Write the fields, then the tagged ones."""
         for field in fields_at(cls, self.version):
             if field.tag is None:
-                self.value(field.type, f"{source}.{field.name}", field.nullable_at(self.version))
+                self.value(field.type, self.place(source, field), field.nullable_at(self.version))
         if self.flexible:
             self.tags(cls, source)
 
@@ -65,23 +87,23 @@ class WriterSource(Source):
         """One test for all that would be lost or would come out too short."""
         tests = []
         for field in fields(cls):
-            place = f"{source}.{field.name}"
+            place = self.place(source, field)
             if not field.present_at(self.version):
                 if not field.ignorable:
                     tests.append(self.differs(field, place))
             elif field.type.kind == "uuid" and field.tag is None:
                 tests.append(f"len({place}) != 16")
-        if not self.flexible:
-            tests.append(f"{source}.unknown_tags")
+        if not self.flexible and (unknown := self.unknown(source)):
+            tests.append(unknown)
         if tests:
             with self.block(f"if {' or '.join(tests)}:"):
                 self.emit("raise Malformed")
 
     def differs(self, field: Field, place: str) -> str:
         """A test whether the value is not the default."""
-        value = field.default_value()
+        value = self.default_of(field)
         if field.type.struct is not None and value is not None:
-            shared = self.constant(default_struct(field.type.struct), "default")
+            shared = self.constant(value, "default")
             return f"({place} is not {shared} and {place} != {shared})"
         if value is None:
             return f"{place} is not None"
@@ -222,9 +244,13 @@ class WriterSource(Source):
     def tags(self, cls: type[Struct], source: str) -> None:
         """The tagged fields at the end of a struct: mostly none, so anything else is out of line."""
         known = [field for field in fields_at(cls, self.version) if field.tag is not None]
-        tests = [self.tag_differs(field, f"{source}.{field.name}") for field in known]
-        some = " or ".join([*tests, f"{source}.unknown_tags"])
-        section = f"{self.tag_writer(cls, known)}({source})" if known else f"tag_section({source}.unknown_tags)"
+        unknown = self.unknown(source)
+        tests = [self.tag_differs(field, self.place(source, field)) for field in known]
+        some = " or ".join([*tests, unknown] if unknown else tests)
+        if not some:
+            self.run.append(("x", ""))
+            return
+        section = f"{self.tag_writer(cls, known)}({source})" if known else f"tag_section({unknown})"
         waiting = list(self.run)
         with self.block(f"if {some}:"):
             self.flush()
@@ -235,7 +261,7 @@ class WriterSource(Source):
 
     def tag_differs(self, field: Field, place: str) -> str:
         """A quick test whether the value may have to be written: it may err on the side of yes."""
-        value = field.default_value()
+        value = self.default_of(field)
         if field.type.struct is not None and value is not None:
             return f"{place} is not {self.constant(value, 'default')}"
         return self.differs(field, place)
@@ -245,14 +271,16 @@ class WriterSource(Source):
         function = self.name("tags")
         outer, self.run = self.run, []
         with self.function(f"def {function}(o):"):
-            self.emit("found = dict(o.unknown_tags) if o.unknown_tags else {}")
+            self.open(cls, "o")
+            unknown = self.unknown("o")
+            self.emit(f"found = dict({unknown}) if {unknown} else {{}}" if unknown else "found = {}")
             for field in fields(cls):
-                if field.tag is not None:
+                if unknown and field.tag is not None:
                     with self.block(f"if {field.tag} in found:"):
                         self.emit("raise Malformed")
             for field in known:
                 value = self.name("v")
-                self.emit(f"{value} = o.{field.name}")
+                self.emit(f"{value} = {self.place('o', field)}")
                 with self.block(f"if {self.differs(field, value)}:"):
                     self.emit("out = []; w = out.append")
                     if field.type.kind == "uuid":

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from protocol._flat_source import FlatReaderSource, FlatWriterSource
 from protocol._reader_source import ReaderSource
 from protocol._writer_source import WriterSource
 from protocol.message import DecodeError, EncodeError, Message
@@ -24,25 +25,44 @@ from protocol.message import DecodeError, EncodeError, Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from protocol.flat import Flat
+
 
 def compile_reader(message: type[Message], version: int) -> Callable[[Any, int], tuple[Any, int]]:
     """The function (buffer, start) -> (message, end) for one version. Raises: DecodeError for an unknown version."""
+    return _compile_reader(ReaderSource, message, version)
+
+
+def compile_flat_reader(message: type[Message], version: int) -> Callable[[Any, int], tuple[Flat, int]]:
+    """The function (buffer, start) -> (tuple, end) for one version (`flat.py`). Raises: as `compile_reader`."""
+    return _compile_reader(FlatReaderSource, message, version)
+
+
+def _compile_reader(
+    kind: type[ReaderSource], message: type[Message], version: int
+) -> Callable[[Any, int], tuple[Any, int]]:
     if not message.versions[0] <= version <= message.versions[1]:
         raise DecodeError("", _no_such_version(message, version))
-    source = ReaderSource(message, version)
-    source.scope["forgiving"] = cache(
-        lambda: _run(ReaderSource(message, version, strict=False), "read", message, version)
-    )
+    source = kind(message, version)
+    source.scope["forgiving"] = cache(lambda: _run(kind(message, version, strict=False), "read", message, version))
     read: Callable[[Any, int], tuple[Any, int]] = _run(source, "read", message, version)
     return read
 
 
 def compile_writer(message: type[Message], version: int) -> Callable[[Any], list[Any]]:
     """The function (message) -> parts for one version. Raises: EncodeError for an unknown version."""
+    return _compile_writer(WriterSource, message, version)
+
+
+def compile_flat_writer(message: type[Message], version: int) -> Callable[[Flat], list[Any]]:
+    """The function (tuple) -> parts for one version (`flat.py`). Raises: as `compile_writer`."""
+    return _compile_writer(FlatWriterSource, message, version)
+
+
+def _compile_writer(kind: type[WriterSource], message: type[Message], version: int) -> Callable[[Any], list[Any]]:
     if not message.versions[0] <= version <= message.versions[1]:
         raise EncodeError("", _no_such_version(message, version))
-    source = WriterSource(message, version)
-    write: Callable[[Any], list[Any]] = _run(source, "write", message, version)
+    write: Callable[[Any], list[Any]] = _run(kind(message, version), "write", message, version)
     return write
 
 

@@ -176,6 +176,8 @@ class StructMeta(type):
             namespace["flexible"] = parse_versions(flexible)
             namespace["_readers"] = {}
             namespace["_writers"] = {}
+            namespace["_flat_readers"] = {}
+            namespace["_flat_writers"] = {}
         return super().__new__(mcs, name, bases, namespace)
 
 
@@ -234,6 +236,8 @@ class Message(Struct):
         flexible: ClassVar[tuple[int, int]]
         _readers: ClassVar[dict[int, Callable[[Any, int], tuple[Any, int]]]]
         _writers: ClassVar[dict[int, Callable[[Any], list[Any]]]]
+        _flat_readers: ClassVar[dict[int, Callable[[Any, int], tuple[tuple[Any, ...], int]]]]
+        _flat_writers: ClassVar[dict[int, Callable[[tuple[Any, ...]], list[Any]]]]
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> Self:
@@ -274,3 +278,23 @@ class Message(Struct):
 
             writer = self._writers[version] = compile_writer(type(self), version)
         return writer(self)
+
+    @classmethod
+    def read_flat(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> tuple[Any, ...]:
+        """As `decode`, as a tuple (`flat.py`)."""
+        reader = cls._flat_readers.get(version)
+        if reader is None:
+            from protocol.codec import compile_flat_reader  # the compiler imports this file
+
+            reader = cls._flat_readers[version] = compile_flat_reader(cls, version)
+        return reader(buffer, start)[0]
+
+    @classmethod
+    def write_flat(cls, values: tuple[Any, ...], version: int) -> list[Any]:
+        """As `encode_parts`, of a tuple (`flat.py`)."""
+        writer = cls._flat_writers.get(version)
+        if writer is None:
+            from protocol.codec import compile_flat_writer  # the compiler imports this file
+
+            writer = cls._flat_writers[version] = compile_flat_writer(cls, version)
+        return writer(values)

@@ -1,0 +1,143 @@
+"""Generates the flat codec of one message in one version: tuples in place of instances; see `flat.py` for the idea.
+
+Everything but the shape of a struct is inherited from the generators of messages, so that both read and write the same
+bytes. A struct's fields are locals of the generated function, made a tuple at its end or taken apart at its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol._reader_source import ReaderSource
+from protocol._runtime import skip_unknown_tags
+from protocol._writer_source import WriterSource
+from protocol.explain import explain_write
+from protocol.flat import flat_default, message_of
+from protocol.message import Message, Struct
+from protocol.schema import Field, fields, fields_at
+
+
+class FlatReaderSource(ReaderSource):
+    """The text of a reader: `read(buffer, start) -> (tuple, end)`."""
+
+    def __init__(self, message: type[Message], version: int, *, strict: bool = True) -> None:
+        super().__init__(message, version, strict=strict)
+        self.scope["skip_unknown"] = skip_unknown_tags
+
+    def struct(self, cls: type[Struct], target: str) -> None:
+        """Read the fields into locals, and make `target` the tuple of them."""
+        places: list[str] = []
+        tagged: list[tuple[Field, str]] = []
+        for field in fields(cls):
+            if not field.present_at(self.version):
+                places.append(self.default(field))
+                continue
+            place = self.name(field.name)
+            places.append(place)
+            if field.tag is None:
+                self.value(field.type, place, field.nullable_at(self.version))
+            else:
+                self.emit(f"{place} = {self.default(field)}")
+                tagged.append((field, place))
+        if self.flexible:
+            self.flat_tags(cls, tagged)
+        self.flush()
+        self.emit(f"{target} = {_tuple(places)}")
+
+    def default(self, field: Field) -> str:
+        """An expression for what a version without the field yields."""
+        value = flat_default(field)
+        return "[]" if isinstance(value, list) else self.literal(value)
+
+    def flat_tags(self, cls: type[Struct], tagged: list[tuple[Field, str]]) -> None:
+        """The tagged fields at the end of a struct, mostly none; those that nobody knows are passed over."""
+        count = self.length("i")
+        self.settle()
+        with self.block(f"if {count}:"):
+            if not tagged:
+                self.emit(f"pos = skip_unknown(b, pos, {count})")
+                return
+            holder = self.name("holder")  # so rare that an instance may stand in between
+            self.emit(f"{holder} = new({self.constant(cls, cls.__name__)})")
+            for field, place in tagged:
+                self.emit(f"{holder}.{field.name} = {place}")
+            self.emit(f"pos = {self.tag_reader(cls)}({holder}, b, pos, end, {count})")
+            for field, place in tagged:
+                self.emit(f"{place} = {holder}.{field.name}")
+
+
+class FlatWriterSource(WriterSource):
+    """The text of a writer: `write(tuple) -> parts`."""
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        self._places: dict[str, dict[str, str]] = {}  # by the local that holds a tuple: its fields' locals, by name
+        super().__init__(message, version)
+        self.scope["explain"] = lambda values, error: explain_write(message_of(message, values), version, error)
+
+    def place(self, source: str, field: Field) -> str:
+        """The local that holds a field."""
+        return self._places[source][field.name]
+
+    def unknown(self, source: str) -> str:
+        """Nothing: a tuple holds no unknown tags."""
+        return ""
+
+    def default_of(self, field: Field) -> Any:
+        """What the field holds where nothing is said."""
+        return flat_default(field)
+
+    def open(self, cls: type[Struct], source: str) -> None:
+        """Take the tuple apart."""
+        places = self._places[source] = {field.name: self.name(field.name) for field in fields(cls)}
+        self.emit(f"{_tuple(list(places.values()))} = {source}")
+
+    def members(self, cls: type[Struct], source: str) -> None:
+        """Write the fields: of an array's element by one `pack`, where all that may be empty is."""
+        quiet = None if self.run or source == "o" else self.quiet(cls, source)
+        if quiet is None:
+            super().members(cls, source)
+            return
+        tests, run = quiet
+        with self.block(f"if {' and '.join(tests)}:"):
+            self.run = run
+            self.flush()
+        with self.block("else:"):
+            super().members(cls, source)
+            self.flush()
+
+    def quiet(self, cls: type[Struct], source: str) -> tuple[list[str], list[tuple[str, str]]] | None:
+        """Tests that nothing of variable length is there, and the fixed-size values that then are everything.
+
+        None if a struct has no such fields, or one that is never empty.
+        """
+        tests: list[str] = []
+        run: list[tuple[str, str]] = []
+        present = fields_at(cls, self.version)
+        for field in present:
+            place, kind = self.place(source, field), field.type
+            if field.tag is not None:
+                tests.append(f"{place} == {self.literal(self.default_of(field))}")
+            elif kind.wire is not None and kind.wire.size:
+                run.append((kind.wire.format, place))
+            elif field.nullable_at(self.version) and kind.struct is None:
+                tests.append(f"{place} is None")
+                run.append(("B", "0") if self.flexible else ("h" if kind.kind == "string" else "i", "-1"))
+            elif kind.kind == "array":
+                tests.append(f"not {place}")
+                run.append(("B", "1") if self.flexible else ("i", "0"))
+            else:
+                return None
+        if self.flexible:
+            run.append(("x", ""))
+        return (tests, run) if tests and run else None
+
+    def tag_writer(self, cls: type[Struct], known: list[Field]) -> str:
+        """As for instances; the function takes its tuple apart by itself."""
+        outer, self._places = self._places, {}
+        name = super().tag_writer(cls, known)
+        self._places = outer
+        return name
+
+
+def _tuple(places: list[str]) -> str:
+    return f"({', '.join(places)}{',' if len(places) == 1 else ''})"

@@ -1,0 +1,119 @@
+"""Messages as tuples: the same bytes in and out as messages as instances, in every version and for every mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.flat import flattened, message_of
+from protocol.message import DecodeError, EncodeError, Message
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.protocol import toys
+from tests.protocol.values import messages
+
+SERVED_FLAT = (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse)
+PAIRS = [
+    (cls, version)
+    for cls in (*toys.ALL, *SERVED_FLAT)
+    for version in range(cls.versions[0], min(cls.versions[1], 20) + 1)
+]
+each_pair = pytest.mark.parametrize(("cls", "version"), PAIRS, ids=lambda value: getattr(value, "__name__", value))
+quick = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def written(cls: type[Message], values: tuple[Any, ...], version: int) -> bytes | str:
+    try:
+        return b"".join(cls.write_flat(values, version))
+    except EncodeError as error:
+        return str(error)
+
+
+def encoded(message: Message, version: int) -> bytes | str:
+    try:
+        return message.encode(version)
+    except EncodeError as error:
+        return str(error)
+
+
+def outcome(cls: type[Message], data: bytes, version: int, *, flat: bool) -> str:
+    """What comes of reading: the values, or the reason that there are none."""
+    try:
+        return repr(comparable(cls.read_flat(data, version) if flat else flattened(cls.decode(data, version))))
+    except DecodeError as error:
+        return str(error)
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [comparable(each) for each in value]
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+@each_pair
+@quick
+@given(data=st.data())
+def test_a_tuple_is_written_as_its_message_is(cls: type[Message], version: int, data: st.DataObject) -> None:
+    message = message_of(cls, flattened(data.draw(messages(cls, version))))
+    assert written(cls, flattened(message), version) == encoded(message, version)
+
+
+@each_pair
+@quick
+@given(data=st.data())
+def test_a_message_is_read_as_its_tuple(cls: type[Message], version: int, data: st.DataObject) -> None:
+    message = data.draw(messages(cls, version))
+    assert cls.read_flat(b"ab" + message.encode(version), version, 2) == flattened(
+        cls.decode(message.encode(version), version)
+    )
+
+
+@each_pair
+@quick
+@given(data=st.data())
+def test_what_a_version_cannot_say_is_refused_alike(cls: type[Message], version: int, data: st.DataObject) -> None:
+    other = data.draw(st.integers(cls.versions[0], min(cls.versions[1], 20)))
+    message = message_of(cls, flattened(data.draw(messages(cls, other))))
+    assert written(cls, flattened(message), version) == encoded(message, version)
+
+
+@each_pair
+@quick
+@given(data=st.data())
+def test_cut_and_changed_bytes_are_refused_or_read_alike(cls: type[Message], version: int, data: st.DataObject) -> None:
+    data_bytes = bytearray(data.draw(messages(cls, version)).encode(version))
+    cut = bytes(data_bytes[: data.draw(st.integers(0, len(data_bytes)))])
+    assert outcome(cls, cut, version, flat=True) == outcome(cls, cut, version, flat=False)
+    if data_bytes:
+        data_bytes[data.draw(st.integers(0, len(data_bytes) - 1))] ^= data.draw(st.integers(1, 255))
+        changed = bytes(data_bytes)
+        assert outcome(cls, changed, version, flat=True) == outcome(cls, changed, version, flat=False)
+
+
+def test_a_tag_that_nobody_knows_is_passed_over() -> None:
+    request = ProduceRequest(acks=1, timeout_ms=2, topic_data=[])
+    request.unknown_tags = {77: b"later"}
+    assert ProduceRequest.read_flat(request.encode(9), 9) == (None, 1, 2, [])
+
+
+def test_a_leader_is_written_where_there_is_one() -> None:
+    part = PartitionProduceResponse(index=1, error_code=6, base_offset=-1)
+    part.current_leader = LeaderIdAndEpoch(leader_id=3, leader_epoch=4)
+    response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[part])])
+    data = b"".join(ProduceResponse.write_flat(flattened(response), 10))
+    assert ProduceResponse.decode(data, 10) == response
+
+
+def test_a_string_that_is_no_utf8_is_read_with_a_replacement() -> None:
+    data = ProduceRequest(transactional_id="a\N{LATIN SMALL LETTER E WITH ACUTE}", acks=1, timeout_ms=2, topic_data=[])
+    broken = data.encode(9).replace("\N{LATIN SMALL LETTER E WITH ACUTE}".encode(), b"\xff\xff")
+    assert ProduceRequest.read_flat(broken, 9) == flattened(ProduceRequest.decode(broken, 9))
