@@ -38,17 +38,20 @@ from kbroker.config.limits import (
 from kbroker.ports import Region
 from kbroker.timing import Parked, Purgatory
 from protocol.errors import ErrorCode, KafkaError
+from protocol.flat import message_of
 from protocol.headers import NO_TAGS, parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Result, Waiting
+    from kbroker.api.call import Answer, Result, Waiting
     from kbroker.broker.broker import Broker
     from kbroker.ports import Buffer
+    from protocol.flat import Flat
 
     Piece: TypeAlias = Buffer | Region
 
-Answer = TypeVar("Answer", bound="Message | Signal | None")
+AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | None")
+IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
 
 log = logging.getLogger("kbroker.requests")
 
@@ -76,12 +79,16 @@ class Request(Call):
         self.version = version
         self.client_id = client_id
         self.now_ms = now_ms
-        self.ticket = self
         self.channel = channel
         self.route = route
         self.correlation_id = correlation_id
         self.late = self.has_errors = False
         self.answer = self.waiting = self.parked = None
+
+    @property
+    def ticket(self) -> Request:
+        """Itself: not kept, or every request would be garbage that only the collector finds."""
+        return self
 
     def __repr__(self) -> str:
         return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
@@ -198,7 +205,7 @@ class Core:
             ):
                 self._hang_up(channel, f"{request!r} names over {PARTITIONS_PER_PRODUCE} partitions")
                 return
-            body = route.request.decode(frame, version, start)
+            body = route.read(frame, version, start)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
@@ -258,12 +265,12 @@ class Core:
 
     # -- one request
 
-    def _handle(self, request: Request, body: Message) -> None:
+    def _handle(self, request: Request, body: Answer) -> None:
         try:
             result = request.route.handle(body, request)
         except Exception as error:  # the one place where a failure becomes a code
             result = self._refusal(request, body, error)
-        if isinstance(result, Message):
+        if isinstance(result, IS_ANSWER):
             self._answer(request, result)
         elif result is LATER or result is FIRST:
             if not request.late:
@@ -277,7 +284,7 @@ class Core:
         else:
             self._park(request, cast("Waiting", result))
 
-    def _refusal(self, request: Request, body: Message, error: Exception) -> Result:
+    def _refusal(self, request: Request, body: Answer, error: Exception) -> Result:
         if isinstance(error, KafkaError):
             log.debug("%r: %s", request, error)
             code, text = error.code, error.message
@@ -309,10 +316,12 @@ class Core:
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
             self._deadline_ms = deadline_ms  # nobody else's can have moved for it: the parts need not be asked
 
-    def _answer(self, request: Request, response: Message) -> None:
+    def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""
         if request.has_errors or request.route.api > FETCH:
-            self.broker.counters.note_errors(request.route.api, response)
+            flat = request.route.flat
+            told = message_of(flat, cast("Flat", response)) if flat is not None else cast(Message, response)
+            self.broker.counters.note_errors(request.route.api, told)
         try:
             buffers = _encode(request, response)
         except EncodeError as error:
@@ -358,7 +367,7 @@ class Core:
         try:
             if request.version >= route.flexible_from:
                 start = skip_tags(held.frame, start)
-            body = route.request.decode(held.frame, request.version, start)
+            body = route.read(held.frame, request.version, start)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{request.version}: {error}")
             return
@@ -411,7 +420,7 @@ class Core:
             self.broker.handle(fact, now_ms)
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
-        responses: list[tuple[Request, Message | Signal]] = []
+        responses: list[tuple[Request, Answer | Signal]] = []
 
         def ready(request: Request) -> bool:
             waiting = cast("Waiting", request.waiting)
@@ -435,7 +444,7 @@ class Core:
             self.dirty[channel] = None  # what it held back goes on, answer or not
         if channel.closing:
             return
-        if isinstance(result, Message):
+        if isinstance(result, IS_ANSWER):
             self._answer(request, result)
         elif result is SILENCE:
             self._put(request, [])
@@ -444,7 +453,7 @@ class Core:
         else:
             self._park(request, cast("Waiting", result))
 
-    def _asked(self, request: Request, ask: Callable[[int], Answer], now_ms: int) -> Answer | Signal:
+    def _asked(self, request: Request, ask: Callable[[int], AnswerOrNone], now_ms: int) -> AnswerOrNone | Signal:
         """What a waiting request says now. If it fails, that is its own connection's end, and nobody else's."""
         try:
             return ask(now_ms)
@@ -454,11 +463,11 @@ class Core:
             log.error("%r failed while it waited", request, exc_info=error)
             return HANGUP
 
-    def _finish(self, request: Request, response: Message | Signal) -> None:
+    def _finish(self, request: Request, response: Answer | Signal) -> None:
         request.parked = None
         request.waiting = None
         request.late = True
-        if isinstance(response, Message):
+        if isinstance(response, IS_ANSWER):
             self._answer(request, response)
         elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")
@@ -484,10 +493,13 @@ def _bytes_in(buffers: list[Piece]) -> int:
     return size
 
 
-def _encode(request: Request, response: Message) -> list[Piece]:
+def _encode(request: Request, response: Answer) -> list[Piece]:
     """The answer with its size and header in front; small answers are one buffer."""
-    pieces = response.encode_parts(request.version)
     route = request.route
+    if route.flat is not None:
+        pieces = route.flat.write_flat(cast("Flat", response), request.version)
+    else:
+        pieces = cast(Message, response).encode_parts(request.version)
     tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
     size = _CORRELATION_BYTES + len(tags)
     for piece in pieces:

@@ -296,7 +296,8 @@ class Failing:
 def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(error: Exception) -> None:
         was = ROUTES[0]
-        monkeypatch.setitem(ROUTES, 0, Route(0, was.request, was.first, was.last, Failing(error), was.refuse))
+        failing = Route(0, was.request, was.first, was.last, Failing(error), was.refuse, flat=was.flat)
+        monkeypatch.setitem(ROUTES, 0, failing)
 
     return install
 

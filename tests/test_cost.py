@@ -35,10 +35,10 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 323,
-    "produce 100 records in a batch": 354,
-    "produce one record to each of 100 partitions": 12599,
-    "produce one record, acks=all": 350,
+    "produce one record": 279,
+    "produce 100 records in a batch": 318,
+    "produce one record to each of 100 partitions": 8793,
+    "produce one record, acks=all": 306,
     "fetch a log": 415,
     "fetch at the end, nothing to wait for": 337,
 }

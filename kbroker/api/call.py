@@ -16,28 +16,30 @@ if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
+    from protocol.flat import Flat
     from protocol.message import Message
 
 
 class Call:
-    """One request's surroundings.
+    """One request's surroundings; `core.py` makes them.
 
-    has_errors: set by whoever puts an error code into an answer of Produce or Fetch, so that it is counted; in the
-    answers of others the core looks for itself.
+    now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by whoever puts an error
+    code into an answer of Produce or Fetch, so that it is counted; in the answers of others the core looks for itself.
     """
 
-    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "ticket", "version")
+    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "version")
 
-    def __init__(
-        self, broker: Broker, session: Session, version: int, client_id: str | None, ticket: Ticket, now_ms: int
-    ) -> None:
-        self.broker = broker
-        self.session = session
-        self.version = version
-        self.client_id = client_id
-        self.ticket = ticket
-        self.now_ms = now_ms  # monotonic milliseconds, for deadlines; never a record's timestamp
-        self.has_errors = False
+    broker: Broker
+    session: Session
+    version: int
+    client_id: str | None
+    now_ms: int
+    has_errors: bool
+
+    @property
+    def ticket(self) -> Ticket:
+        """What an answer that comes later is given to, as a `Reply`."""
+        raise NotImplementedError
 
 
 class Waiting(Protocol):
@@ -51,10 +53,10 @@ class Waiting(Protocol):
     def keys(self) -> Sequence[Hashable]:
         """What it watches: it is asked again whenever one of these is touched."""
 
-    def answer(self, now_ms: int) -> Message | Signal | None:
+    def answer(self, now_ms: int) -> Answer | Signal | None:
         """The response if it can leave now, else None. LATER: it comes as a `Reply`."""
 
-    def expired(self, now_ms: int) -> Message | Signal:
+    def expired(self, now_ms: int) -> Answer | Signal:
         """The response at the deadline, whatever the state is. LATER: it comes as a `Reply`."""
 
 
@@ -68,4 +70,6 @@ class Signal(Enum):
 
 
 LATER, FIRST, SILENCE, HANGUP = Signal
-Result: TypeAlias = "Message | Waiting | Signal"
+Answer: TypeAlias = "Message | Flat"
+"""A tuple where the route is flat (`routes.py`)."""
+Result: TypeAlias = "Answer | Waiting | Signal"

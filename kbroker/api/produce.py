@@ -26,7 +26,7 @@ times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
@@ -40,30 +40,24 @@ from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import RecordError
 from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL, unpack_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from kbroker.api.call import Call, Result
     from kbroker.broker.jobs import Job
+    from kbroker.log.append import AppendPlan
     from kbroker.replica import Partition
-    from protocol.messages.produce import PartitionProduceData, TopicProduceData
+    from protocol.flat import Flat
 
 TOPIC_IDS_SINCE = 13
 KNOWS_ABORTABLE_SINCE = 11
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 BATCHES_SINCE = 3
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_special` looks into
-_CLIENT, _PREPARED = Origin.CLIENT, Origin.PREPARED  # looked up once
 _ASK_AGAIN = frozenset(  # of a coordinator; old clients only repeat a produce for what they know from produces
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -84,90 +78,110 @@ _SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that a
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-# by position: index, error_code, base_offset, log_append_time_ms, log_start_offset, in two thirds of the time
-_answered: Callable[[int, int, int, int, int], PartitionProduceResponse] = PartitionProduceResponse  # type: ignore[assignment]
+NO_LEADER = (-1, -1)  # as LeaderIdAndEpoch has it where nothing is known
+# A part of the answer: index, error_code, base_offset, log_append_time_ms, log_start_offset, record_errors,
+# error_message, current_leader.
+RECORD_ERRORS = 5
+# A batch that was written, where it ends, and the place of its part of the answer: a list, and an index into it.
+Appended: TypeAlias = "list[tuple[Partition, int, list[Flat], int]]"
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
-def produce(request: ProduceRequest, call: Call) -> Result:
-    """Append every partition's batch; answer when acks says so."""
-    if request.acks not in (0, 1, -1):
+def produce(request: Flat, call: Call) -> Result:
+    """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
+    transactional_id, acks, timeout_ms, topic_data = request
+    if acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
     wall_ms = call.broker.clock.wall_ms()
-    appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
-    topics: list[TopicProduceResponse] = []
+    appended: Appended = []
+    topics: list[Flat] = []
     failed = False
-    unprepared: list[Unprepared]
-    nameable, unprepared = NAMED_RECORDS, []
-    for topic in request.topic_data:
-        name = topic.name if call.version < TOPIC_IDS_SINCE else _name_of(topic, call)
-        answers: list[PartitionProduceResponse] = []
-        for data in topic.partition_data:
+    unprepared: list[Unprepared] = []
+    nameable = NAMED_RECORDS
+    replicas = call.broker.replicas
+    partitions, touched = replicas.partitions, replicas.touched
+    for topic, topic_id, partition_data in topic_data:
+        name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
+        answers: list[Flat] = []
+        for index, records in partition_data:
             try:
-                answers.append(_append(call, name, data, request, appended, wall_ms))
-            except KafkaError as error:
+                partition = partitions.get((name or "", index)) or _find(call, name, index)
+                if (
+                    partition.is_internal
+                    or records is None
+                    or len(records) < HEADER_SIZE
+                    or records[LOW_ATTRIBUTES_AT] & _SPECIAL
+                ):
+                    _check_special(call, partition, records, transactional_id)
+                written = partition.append_from_client(records, acks, wall_ms)
+                touched.append(partition)
+                log = partition.log
+                assert log is not None, partition
+                if isinstance(written, int):
+                    if acks == ALL_REPLICAS:
+                        appended.append((partition, log.log_end_offset, answers, len(answers)))
+                    answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
+                else:
+                    replicas.flush_if_wanted(partition, written)
+                    _note(partition, written, acks, answers, appended)
+            except (KafkaError, OSError) as reason:
+                error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
                 if isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old):
-                    unprepared.append(Unprepared(name, data, answers, call))
+                    unprepared.append(Unprepared(partition, records, answers, call))
                 else:
                     failed = call.has_errors = True
-                answers.append(_failure(data.index, error, _log_start(call, name, data.index), nameable))
-                nameable -= len(answers[-1].record_errors)
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+                answers.append(_failure(index, error, _log_start(call, name, index), nameable))
+                nameable -= len(answers[-1][RECORD_ERRORS])
+        topics.append((topic, topic_id, answers))
     if unprepared:
         return Preparing(call, request, topics, appended, unprepared, failed=failed).start()
-    if request.acks == 0:
+    if acks == 0:
         return HANGUP if failed else SILENCE
-    response = ProduceResponse(responses=topics)
-    if request.acks == 1 and not appended:
+    response: Flat = (topics, 0, [])
+    if not appended:
         return response
-    waiting = DelayedProduce(response, appended, request, call)
+    waiting = DelayedProduce(response, appended, acks, timeout_ms, call)
     return waiting.answer(call.now_ms) or waiting.also_for_fsync()
 
 
-def _name_of(topic: TopicProduceData, call: Call) -> str | None:
+def _name_of(topic_id: bytes, partition_data: list[Flat], call: Call) -> str | None:
     """The name of the topic with this id; None if there is none, or if its name is by now another topic's."""
-    name = call.broker.plane.cache.topic_name(topic.topic_id)
+    name = call.broker.plane.cache.topic_name(topic_id)
     if name is not None:
-        for data in topic.partition_data:
-            partition = call.broker.replicas.partitions.get((name, data.index))
-            if partition is not None and partition.is_of_another(topic.topic_id):
+        for index, _ in partition_data:
+            partition = call.broker.replicas.partitions.get((name, index))
+            if partition is not None and partition.is_of_another(topic_id):
                 return None
     return name
 
 
-def _append(
-    call: Call,
-    topic: str | None,
-    data: PartitionProduceData,
-    request: ProduceRequest,
-    appended: list[tuple[Partition, int, PartitionProduceResponse]],
-    wall_ms: int,
-    origin: Origin = _CLIENT,
-) -> PartitionProduceResponse:
-    """One partition's batch into its log. Raises: KafkaError."""
-    replicas = call.broker.replicas
+def _find(call: Call, topic: str | None, index: int) -> Partition:
+    """The replica of a partition that is not in the map, for whoever wants to know why. Raises: KafkaError."""
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = replicas.partitions.get((topic, data.index)) or replicas.find(topic, data.index)  # which says why not
-    if partition.is_internal and call.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only coordinators write to it")
-    records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
-    if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    acks = request.acks
-    if len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & _SPECIAL and records[MAGIC_AT] == MAGIC:
-        _check_special(call, partition, records, request.transactional_id)
-    plan = replicas.append(partition, records, acks, origin, wall_ms)
+    return call.broker.replicas.find(topic, index)
+
+
+def _note(partition: Partition, plan: AppendPlan, acks: int, answers: list[Flat], appended: Appended) -> None:
+    """Put what a plan has written behind `answers`, and remember it where somebody else has to be waited for."""
     log = partition.log
     assert log is not None, partition
-    answer = _answered(data.index, 0, plan.first_offset, plan.append_time_ms, log.log_start_offset)
     if acks == ALL_REPLICAS or (log.flush_wanted > log.recovery_point and plan.last_offset < log.flush_wanted):
-        appended.append((partition, plan.last_offset + 1, answer))
-    return answer
+        appended.append((partition, plan.last_offset + 1, answers, len(answers)))
+    start = log.log_start_offset
+    answers.append((partition.index, 0, plan.first_offset, plan.append_time_ms, start, (), None, NO_LEADER))
 
 
-def _check_special(call: Call, partition: Partition, records: memoryview, transactional_id: str | None) -> None:
-    """What a batch may be depends on the request that brings it. Raises: KafkaError."""
+def _check_special(call: Call, partition: Partition, records: memoryview | None, transactional_id: str | None) -> None:
+    """Who may write to an internal topic, and what a batch may be in the request that brings it. Raises: KafkaError."""
+    if partition.is_internal and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal: only coordinators write to it"
+        )
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
+    if len(records) <= LOW_ATTRIBUTES_AT or records[MAGIC_AT] != MAGIC:
+        return
     attributes = records[LOW_ATTRIBUTES_AT]
     if call.version < ZSTD_SINCE and attributes & CODEC_MASK == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE} or newer")
@@ -197,17 +211,13 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
 class Unprepared:
     """Records of one partition that have to be made anew, and the place of their answer."""
 
-    __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_wall_ms", "data", "is_small", "topic")
+    __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_records", "_wall_ms", "is_small")
 
-    def __init__(
-        self, topic: str | None, data: PartitionProduceData, answers: list[PartitionProduceResponse], call: Call
-    ) -> None:
+    def __init__(self, partition: Partition, records: memoryview, answers: list[Flat], call: Call) -> None:
         """answers: of the topic, this one's comes next."""
-        partition = call.broker.replicas.partitions[topic or "", data.index]
         assert partition.log is not None, partition
-        self.topic = topic
-        self.data = data
-        self.is_small = is_small(data.records)  # type: ignore[arg-type]  # decoding yields views
+        self._records = records
+        self.is_small = is_small(records)
         self._answers = answers
         self._at = len(answers)
         self._partition = partition
@@ -217,43 +227,50 @@ class Unprepared:
 
     def own(self) -> None:
         """Take the records out of the receive buffer, which others use now."""
-        self.data.records = memoryview(bytearray(self.data.records))  # type: ignore[arg-type]
+        self._records = memoryview(bytearray(self._records))
 
     def prepare(self) -> None:
         """Make them anew, on any thread."""
         try:
-            records = prepare(self.data.records, self._config, self._wall_ms)  # type: ignore[arg-type]
-            self.data.records = records
+            self._records = prepare(self._records, self._config, self._wall_ms)
         except KafkaError as error:
             self._error = error
 
-    def append(
-        self, call: Call, request: ProduceRequest, appended: list[tuple[Partition, int, PartitionProduceResponse]]
-    ) -> bool:
+    def append(self, call: Call, acks: int, transactional_id: str | None, appended: Appended) -> bool:
         """Into the log with what came out; whether that went well."""
+        answer: list[Flat] = []
+        waiting: Appended = []
+        partition = self._partition
         try:
-            self._answers[self._at] = self._append(call, request, appended)
+            self._append(call, acks, transactional_id, answer, waiting)
         except KafkaError as error:
             call.has_errors = True
-            self._answers[self._at] = _failure(self.data.index, error, _log_start(call, self.topic, self.data.index))
+            log_start = _log_start(call, partition.topic, partition.index)
+            self._answers[self._at] = _failure(partition.index, error, log_start)
             return False
+        self._answers[self._at] = answer[0]
+        appended += [(partition, end_offset, self._answers, self._at) for _, end_offset, _, _ in waiting]
         return True
 
     def _append(
-        self, call: Call, request: ProduceRequest, appended: list[tuple[Partition, int, PartitionProduceResponse]]
-    ) -> PartitionProduceResponse:
+        self, call: Call, acks: int, transactional_id: str | None, answer: list[Flat], waiting: Appended
+    ) -> None:
         if self._error is not None:
             raise self._error
-        log, index = self._partition.log, self.data.index
-        if call.broker.replicas.partitions.get((self.topic or "", index)) is not self._partition or log is None:
+        partition, log = self._partition, self._partition.log
+        if call.broker.replicas.partitions.get((partition.topic, partition.index)) is not partition or log is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the replica has gone while its records were prepared")
         if log.config is not self._config:  # the topic's settings have changed meanwhile
             self._config = log.config
             self.prepare()
-            return self._append(call, request, appended)
-        if not self.data.records:  # no whole message in them
-            return _answered(index, 0, -1, -1, log.log_start_offset)
-        return _append(call, self.topic, self.data, request, appended, call.broker.clock.wall_ms(), _PREPARED)
+            self._append(call, acks, transactional_id, answer, waiting)
+        elif not self._records:  # no whole message in them
+            answer.append((partition.index, 0, -1, -1, log.log_start_offset, (), None, NO_LEADER))
+        else:
+            _check_special(call, partition, self._records, transactional_id)
+            wall_ms = call.broker.clock.wall_ms()
+            plan = call.broker.replicas.append(partition, self._records, acks, Origin.PREPARED, wall_ms)
+            _note(partition, plan, acks, answer, waiting)
 
 
 class Preparing:
@@ -264,9 +281,9 @@ class Preparing:
     def __init__(
         self,
         call: Call,
-        request: ProduceRequest,
-        topics: list[TopicProduceResponse],
-        appended: list[tuple[Partition, int, PartitionProduceResponse]],
+        request: Flat,
+        topics: list[Flat],
+        appended: Appended,
         unprepared: list[Unprepared],
         *,
         failed: bool,
@@ -299,15 +316,16 @@ class Preparing:
         self._call.broker.tell(Reply(self._call.ticket, self._go_on(now_ms)))
 
     def _go_on(self, now_ms: int) -> Result:
-        acks, appended = self._request.acks, self._appended
+        transactional_id, acks, timeout_ms, _ = self._request
+        appended = self._appended
         for each in self._unprepared:
-            self._failed |= not each.append(self._call, self._request, appended)
+            self._failed |= not each.append(self._call, acks, transactional_id, appended)
         if acks == 0:
             return HANGUP if self._failed else SILENCE
-        response = ProduceResponse(responses=self._topics)
-        if acks == 1 and not appended:
+        response: Flat = (self._topics, 0, [])
+        if not appended:
             return response
-        waiting = DelayedProduce(response, appended, self._request, self._call)
+        waiting = DelayedProduce(response, appended, acks, timeout_ms, self._call)
         return waiting.answer(now_ms) or waiting.also_for_fsync()
 
 
@@ -316,64 +334,57 @@ class DelayedProduce:
 
     __slots__ = ("_acks", "_appended", "_call", "_response", "deadline_ms")
 
-    def __init__(
-        self,
-        response: ProduceResponse,
-        appended: list[tuple[Partition, int, PartitionProduceResponse]],
-        request: ProduceRequest,
-        call: Call,
-    ) -> None:
-        """appended: partition, where its batch ends, and its part of the response."""
+    def __init__(self, response: Flat, appended: Appended, acks: int, timeout_ms: int, call: Call) -> None:
+        """appended: partition, where its batch ends, and the place of its part of the response."""
         self._response = response
         self._appended = appended
-        self._acks, self._call = request.acks, call
-        self.deadline_ms = call.now_ms + request.timeout_ms
+        self._acks, self._call = acks, call
+        self.deadline_ms = call.now_ms + timeout_ms
 
     def also_for_fsync(self) -> DelayedProduce:
         """Allow for the fsync that it waits for, if it does."""
-        if any(partition.log and partition.log.awaits_flush for partition, _, _ in self._appended):
+        if any(partition.log and partition.log.awaits_flush for partition, _, _, _ in self._appended):
             self.deadline_ms += LONGEST_FSYNC_MS
         return self
 
     @property
     def keys(self) -> Sequence[Hashable]:
         """The partitions that still wait."""
-        return [partition for partition, _, _ in self._appended]
+        return [partition for partition, _, _, _ in self._appended]
 
-    def answer(self, now_ms: int) -> ProduceResponse | None:
+    def answer(self, now_ms: int) -> Flat | None:
         """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
         self._appended = [
-            (partition, end_offset, answer)
-            for partition, end_offset, answer in self._appended
-            if not self._is_certain(partition, end_offset, answer)
+            (partition, end_offset, answers, at)
+            for partition, end_offset, answers, at in self._appended
+            if not self._is_certain(partition, end_offset, answers, at)
         ]
         return None if self._appended else self._response
 
-    def expired(self, now_ms: int) -> ProduceResponse:
+    def expired(self, now_ms: int) -> Flat:
         """The response at the deadline: what still waits has timed out."""
-        for _, _, answer in self._appended:
-            self._fail(answer, ErrorCode.REQUEST_TIMED_OUT)
+        for _, _, answers, at in self._appended:
+            self._fail(answers, at, ErrorCode.REQUEST_TIMED_OUT)
         return self._response
 
-    def _is_certain(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> bool:
-        """Whether a batch's outcome is known; if it is a bad one, `answer` says so from now on."""
+    def _is_certain(self, partition: Partition, end_offset: int, answers: list[Flat], at: int) -> bool:
+        """Whether a batch's outcome is known; if it is a bad one, its answer says so from now on."""
         log = partition.log
         if log is None:
-            self._fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._fail(answers, at, ErrorCode.KAFKA_STORAGE_ERROR)
         elif not partition.is_leader:
-            self._fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._fail(answers, at, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self._acks != ALL_REPLICAS:
             return log.recovery_point >= end_offset
         elif log.high_watermark < end_offset:
             return False
         elif partition.is_under_min_isr:
-            self._fail(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self._fail(answers, at, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
-    def _fail(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    def _fail(self, answers: list[Flat], at: int, code: ErrorCode) -> None:
         self._call.has_errors = True
-        answer.error_code = code
-        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        answers[at] = (answers[at][0], code, -1, -1, -1, (), None, NO_LEADER)
 
 
 def _log_start(call: Call, topic: str | None, index: int) -> int:
@@ -382,39 +393,34 @@ def _log_start(call: Call, topic: str | None, index: int) -> int:
     return partition.log.log_start_offset if partition is not None and partition.log is not None else -1
 
 
-def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1) -> PartitionProduceResponse:
+def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1) -> Flat:
     """nameable: how many of its records are named at most; the first always is."""
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
         code = ErrorCode.INVALID_RECORD
-    answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
-    if code not in _SAY_NO_LOG_START:
-        answer.log_start_offset = log_start_offset
+    if code in _SAY_NO_LOG_START:
+        log_start_offset = -1
+    named: Sequence[tuple[int, str]] = ()  # batch_index, batch_index_error_message
     if isinstance(error, RefusedRecordsError):
-        answer.record_errors = [_named(at, why) for at, why in error.records[: max(nameable, 1)]]
+        named = error.records[: max(nameable, 1)]
     elif isinstance(error, RecordError) and error.index is not None:
-        answer.record_errors = [_named(error.index, error.reason)]
-    return answer
+        named = ((error.index, error.reason),)
+    return index, code, -1, -1, log_start_offset, named, error.message, NO_LEADER
 
 
-def _named(batch_index: int, why: str) -> BatchIndexAndErrorMessage:
-    return BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=why)
-
-
-def _refuse(request: ProduceRequest, code: ErrorCode, text: str) -> Result:
-    if request.acks == 0:
+def _refuse(request: Flat, code: ErrorCode, text: str) -> Result:
+    _, acks, _, topic_data = request
+    if acks == 0:
         return HANGUP
     error = KafkaError(code, text or None)
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_failure(data.index, error) for data in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
+    return (
+        [
+            (name, topic_id, [_failure(index, error) for index, _ in partition_data])
+            for name, topic_id, partition_data in topic_data
+        ],
+        0,
+        [],
     )
 
 
-ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse),)
+ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse, flat=ProduceResponse),)

@@ -42,11 +42,12 @@ class Route:
     """How one API is served.
 
     first, last: versions served. handle: request and call to result. refuse: the response that tells every part of
-    the request the same error. needs: operations on the cluster, one of which has to be allowed.
-    flexible_from: first version with tagged fields in headers and bodies.
+    the request the same error. needs: operations on the cluster, one of which has to be allowed. flat: the response's
+    class, where `handle` and `refuse` take and give tuples instead of messages (`protocol/flat.py`). read: (frame,
+    version, start) to what `handle` takes. flexible_from: first version with tagged fields in headers and bodies.
     """
 
-    __slots__ = ("api", "first", "flexible_from", "handle", "last", "refuse", "request")
+    __slots__ = ("api", "first", "flat", "flexible_from", "handle", "last", "read", "refuse", "request")
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class Route:
         handle: Callable[[Any, Any], Result],
         refuse: Callable[[Any, ErrorCode, str], Result],
         needs: tuple[Operation, ...] = (),
+        *,
+        flat: type[Message] | None = None,
     ) -> None:
         self.api = api
         self.request = request
@@ -64,6 +67,8 @@ class Route:
         self.last = last
         self.handle = _permitted(handle, needs) if needs else handle
         self.refuse = refuse
+        self.flat = flat
+        self.read: Callable[[memoryview, int, int], Any] = request.decode if flat is None else request.read_flat
         tagged_from, tagged_to = request.flexible
         self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
 

@@ -14,20 +14,23 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.routes import ROUTES
-from kbroker.core import Channel, Core, Request, _emit, throttle
+from kbroker.core import IS_ANSWER, Channel, Core, Request, _emit, throttle
 from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
 from kbroker.ports import Region
 from protocol.errors import KafkaError
+from protocol.flat import flattened, message_of
 from protocol.message import Message
 from protocol.messages.fetch import FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
+    from kbroker.api.call import Answer
     from kbroker.broker.broker import Broker
+    from protocol.flat import Flat
 
 OWN_CLIENT = "kbroker.testing"
 API_VERSIONS = 18
@@ -77,10 +80,17 @@ class ScriptedCore(Core):
                 del kept[request]
         super().closed(channel, now_ms)
 
-    def _handle(self, request: Request, body: Message) -> None:
+    def _handle(self, request: Request, body: Answer) -> None:
         if request.client_id == OWN_CLIENT:
             super()._handle(request, body)
-            return
+        else:
+            self._look(request, message_of(request.route.request, body) if isinstance(body, tuple) else body)
+
+    def _go_on(self, request: Request, body: Message) -> None:
+        """What the plain core does with a request, given as its route wants it."""
+        super()._handle(request, body if request.route.flat is None else flattened(body))
+
+    def _look(self, request: Request, body: Message) -> None:
         if request.version > self.faults.last_version(ROUTES[request.route.api]):
             self._refuse_unknown(request.channel, request.route.api, request.version, request.correlation_id)
             return
@@ -88,7 +98,7 @@ class ScriptedCore(Core):
         seen = self._remember(request, body, asked)
         fault = self.faults.find(asked)
         if fault is None:
-            super()._handle(request, body)
+            self._go_on(request, body)
             return
         seen.fault = fault.does
         met = self._met[request] = Met(fault, seen)
@@ -129,7 +139,7 @@ class ScriptedCore(Core):
         fault = met.fault
         if fault.after:
             self._refuse_after(request, body, met)
-            super()._handle(request, body)
+            self._go_on(request, body)
         elif fault.action == "fail":
             self._fail(request, body, met)
         elif fault.action == "disconnect":
@@ -149,7 +159,7 @@ class ScriptedCore(Core):
             return
         del self._met[request]
         self._deadline_moved = True
-        super()._handle(request, body)
+        self._go_on(request, body)
         self._follow(self._now_ms)
         while frames and channel not in self._held_frames and not channel.closing:
             super().receive(channel, frames.popleft(), self._now_ms)
@@ -181,7 +191,7 @@ class ScriptedCore(Core):
         met.refusal = self._refusal_of(request, refused, met.fault)
         if isinstance(rest, FetchRequest):
             rest.max_wait_ms = 0
-        super()._handle(request, rest)
+        self._go_on(request, rest)
 
     def _refuse_after(self, request: Request, body: Message, met: Met) -> None:
         if met.fault.action == "fail":
@@ -214,16 +224,22 @@ class ScriptedCore(Core):
         route = request.route
         request.route = copy.copy(route)
         request.route.handle = refuse  # type: ignore[assignment]
-        super()._handle(request, body)
+        self._go_on(request, body)
         request.route = route
 
     def _refusal_of(self, request: Request, body: Message, fault: Fault) -> Message | None:
-        refused = self._refusal(request, body, KafkaError(fault.error, f"{fault!r}"))
-        return refused if isinstance(refused, Message) else None
+        given = body if request.route.flat is None else flattened(body)
+        refused = self._refusal(request, given, KafkaError(fault.error, f"{fault!r}"))
+        return self._named(request, refused) if isinstance(refused, IS_ANSWER) else None
+
+    def _named(self, request: Request, answer: Answer) -> Message:
+        flat = request.route.flat
+        return message_of(flat, cast("Flat", answer)) if flat is not None else cast(Message, answer)
 
     # -- out
 
-    def _answer(self, request: Request, response: Message) -> None:
+    def _answer(self, request: Request, answer: Answer) -> None:
+        response = self._named(request, answer)
         if request.route.api == API_VERSIONS:
             response = self._as_release(response)
         met = self._met.get(request)
@@ -233,7 +249,7 @@ class ScriptedCore(Core):
         if seen is not None:
             seen.answered = True
             seen.errors = tuple(errors(response))
-        super()._answer(request, response)
+        super()._answer(request, response if request.route.flat is None else flattened(response))
 
     def _changed(self, met: Met, response: Message) -> Message:
         fault = met.fault

@@ -34,7 +34,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, accept, check_records, parse_records, rebuild_batch, refused_records
+from protocol.records.content import FactsTuple, check_records, parse_records, rebuild_batch, refused_records
 from protocol.records.control_records import ControlType, parse_marker
 
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
@@ -134,15 +134,6 @@ def plan_as_leader(
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (also for v0 and v1: convert first), MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, and what producers raise; UnpreparedError.
     """
-    if origin is _CLIENT:  # nearly all batches come this way; what does not is looked at from the start, with more care
-        header = accept(records, config.plain_bytes, next_offset, leader_epoch)
-        if header is not None and crc32c(records[ATTRIBUTES_AT:]) == header[4]:
-            repeated = producers.check(header, origin) if header[9] >= 0 else None
-            if repeated is not None:
-                return _duplicate(repeated, config)
-            last_offset, max_timestamp = next_offset + header[6], header[8]
-            batches = [(header, next_offset, max_timestamp)]
-            return AppendPlan(batches, [records], len(records), next_offset, last_offset, max_timestamp, last_offset)
     if origin is _PREPARED:
         return _plan_prepared(records, next_offset, leader_epoch, config, producers, now_ms)
     return _plan_with_care(records, next_offset, leader_epoch, config, producers, now_ms, origin)
@@ -155,7 +146,7 @@ def _plan_prepared(
     header: HeaderTuple = unpack_header(records, 0)
     repeated = producers.check(header, _CLIENT) if header[9] >= 0 else None
     if repeated is not None:
-        return _duplicate(repeated, config)
+        return plan_of_duplicate(repeated, config)
     max_timestamp = now_ms if config.log_append_time else header[8]
     return _stamped(records, header, max_timestamp, next_offset, leader_epoch, config, now_ms)
 
@@ -188,7 +179,7 @@ def _plan_with_care(
         else:
             repeated = producers.check(header, origin)
             if repeated is not None:
-                return _duplicate(repeated, config)
+                return plan_of_duplicate(repeated, config)
 
     if rebuild is not None:
         records = rebuilt(records, header, config, rebuild, facts)
@@ -363,7 +354,8 @@ def _only_batch(records: memoryview, size: int) -> memoryview:
     raise _refused(ErrorCode.INVALID_RECORD, "more than one batch for one partition in one request")
 
 
-def _duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
+def plan_of_duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
+    """Nothing to write: the batch that `repeated` names has been written before, and its answer is given again."""
     return AppendPlan(
         [],
         [],

@@ -18,20 +18,24 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction
-from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_follower, plan_as_leader
+from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_follower, plan_as_leader, plan_of_duplicate
 from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob
-from kbroker.log.producers import CompletedTransaction, Origin, Producers
-from kbroker.log.segment import SEGMENT_FILES, Segment
+from kbroker.log.producers import Origin, Producers
+from kbroker.log.replay import replay_producers
+from kbroker.log.segment import SEGMENT_FILES, Segment, draw_jitter
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random, Region
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+from protocol.records import crc32c
+from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, HeaderTuple
+from protocol.records.content import accept
 
+_CLIENT = Origin.CLIENT  # looked up once
 _base_offset = attrgetter("base_offset")
 _Place = tuple[Segment, int, int]
 """A batch: its segment, its position there, and its size in bytes, 0 if nobody has looked."""
@@ -147,6 +151,42 @@ class Log:
         Raises KafkaError as `append.plan_as_leader`; OSError.
         """
         plan = plan_as_leader(records, self.log_end_offset, leader_epoch, self.config, self.producers, wall_ms, origin)
+        return self._carry_out(plan, leader_epoch, wall_ms)
+
+    def append_from_client(self, records: memoryview, leader_epoch: int, wall_ms: int) -> int | AppendPlan:
+        """Append a client's batch as the leader. Returns: its first offset, where there is no more to tell.
+
+        That is so for nearly all batches, and they are written without a plan. Else the plan, as `append_as_leader`
+        makes it. Raises as there.
+        """
+        first, segment, config, producers = self.log_end_offset, self.segments[-1], self.config, self.producers
+        header = accept(records, config.plain_bytes, first, leader_epoch)
+        if header is None or crc32c(records[ATTRIBUTES_AT:]) != header[4]:
+            return self.append_as_leader(records, leader_epoch, wall_ms)
+        if header[9] >= 0:
+            repeated = producers.check(header, _CLIENT)
+            if repeated is not None:
+                return plan_of_duplicate(repeated, config)
+        size, last_offset, max_timestamp = len(records), first + header[6], header[8]
+        if (
+            segment.size + size > segment.roll_bytes
+            or last_offset > segment.roll_offset
+            or max_timestamp > segment.roll_timestamp
+            or last_offset - self.recovery_point >= config.flush_messages - 1
+            or leader_epoch != self.epochs.latest
+        ):
+            batches = [(header, first, max_timestamp)]
+            plan = AppendPlan(batches, [records], size, first, last_offset, max_timestamp, last_offset)
+            return self._carry_out(plan, leader_epoch, wall_ms)
+        self._tail_position = segment.append((records,), size, last_offset, max_timestamp, last_offset)
+        self._tail_offset = first
+        self.log_end_offset = producers.end_offset = last_offset + 1
+        if header[9] >= 0:
+            producers.update(header, first, max_timestamp)
+        return first
+
+    def _carry_out(self, plan: AppendPlan, leader_epoch: int, wall_ms: int) -> AppendPlan:
+        """Write a leader's plan; a duplicate is not written."""
         if plan.duplicate is None:
             if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.epochs.assign(leader_epoch, plan.first_offset)
@@ -654,43 +694,3 @@ class Log:
         """Give all descriptors back without writing anything: after a failure, or after `close`."""
         for segment in self.segments:
             segment.close()
-
-
-def draw_jitter(config: LogConfig, random: Random) -> int:
-    """How much earlier than segment.ms a segment rolls, so that many do not roll at once."""
-    most = min(config.segment_jitter_ms, config.segment_ms)
-    return random.below(most) if most > 0 else 0
-
-
-def replay_producers(segments: list[Segment], producers: Producers, end_offset: int) -> None:
-    """Bring the producers from their own end up to end_offset, from the batches' headers."""
-    if producers.end_offset >= end_offset:
-        return
-    first = bisect_right(segments, producers.end_offset, key=_base_offset) - 1
-    for segment in segments[max(first, 0) :]:
-        if segment.base_offset >= end_offset:
-            break
-        start = segment.offsets.lookup(producers.end_offset)[1] if producers.end_offset > segment.base_offset else 0
-        for position, header in segment.batches_from(start):
-            if header[0] < producers.end_offset:
-                continue
-            if header[0] >= end_offset:
-                break
-            replay_batch(segment, producers, position, header)
-    producers.end_offset = max(producers.end_offset, end_offset)
-
-
-def replay_batch(
-    segment: Segment, producers: Producers, position: int, header: HeaderTuple
-) -> CompletedTransaction | None:
-    """Apply one batch that the log has already; the transaction that it ended. Raises KafkaError for a bad marker."""
-    completed = None
-    if header[9] >= 0 and not header[5] & CONTROL:
-        producers.update(header, header[0], header[8])
-    elif header[9] >= 0 and header[12] > 0:  # compaction may have emptied it
-        batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
-        completed = producers.end_transaction(header, header[0], marker_of(batch, header))
-        if completed is not None:
-            producers.forget_completed(completed)
-    producers.end_offset = header[0] + header[6] + 1
-    return completed

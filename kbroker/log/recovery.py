@@ -25,11 +25,12 @@ from kbroker.log.folder import Folder, OpenFiles, put_aside
 from kbroker.log.gaps import gaps, keep_aside
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.jobs import remove_if_there
-from kbroker.log.log import Log, draw_jitter, replay_batch, replay_producers
+from kbroker.log.log import Log
 from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, SegmentPart, parse_segment_file_name
 from kbroker.log.producers import Producers
+from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
-from kbroker.log.segment import Segment
+from kbroker.log.segment import Segment, draw_jitter
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError

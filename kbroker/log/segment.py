@@ -17,7 +17,7 @@ from kbroker.log.jobs import sync_if_there
 from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
-from kbroker.ports import Buffer, File
+from kbroker.ports import Buffer, File, Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
 
@@ -483,3 +483,9 @@ class Segment:
                 index.write_tail()
         parts = SEGMENT_FILES if self._aborted is not None else SEGMENT_FILES[:3]
         return [self.folder.file_path(self.base_offset, part) for part in parts]
+
+
+def draw_jitter(config: LogConfig, random: Random) -> int:
+    """How much earlier than segment.ms a segment rolls, so that many do not roll at once."""
+    most = min(config.segment_jitter_ms, config.segment_ms)
+    return random.below(most) if most > 0 else 0

@@ -77,13 +77,17 @@ class ReplicaManager:
         except OSError as error:
             raise self.storage_error(partition, error) from error
         self.touched.append(partition)
+        self.flush_if_wanted(partition, plan)
+        return plan
+
+    def flush_if_wanted(self, partition: Partition, plan: AppendPlan) -> None:
+        """Begin the fsync that an append has asked for. Raises: KafkaError KAFKA_STORAGE_ERROR."""
         if plan.needs_flush:
             self.went_offline(self._logs.flush(partition.topic, partition.index))
             if partition.log is None:  # it could not even begin
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index} cannot be flushed"
                 )
-        return plan
 
     def storage_error(self, partition: Partition, error: OSError) -> KafkaError:
         """The disk failed under a partition: its directory goes offline with all that is in it.

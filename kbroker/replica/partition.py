@@ -259,6 +259,20 @@ class Partition:
 
     def append(self, records: memoryview, acks: int, wall_ms: int, origin: Origin) -> AppendPlan:
         """Append one batch as the leader. Raises: KafkaError (also all those of the log), OSError."""
+        log = self._appendable(acks)
+        plan = log.append_as_leader(records, self.leader_epoch, wall_ms, origin)
+        self._appended(log)
+        return plan
+
+    def append_from_client(self, records: memoryview, acks: int, wall_ms: int) -> int | AppendPlan:
+        """The same, of a client's batch. Returns: as `Log.append_from_client`."""
+        log = self._appendable(acks)
+        written = log.append_from_client(records, self.leader_epoch, wall_ms)
+        self._appended(log)
+        return written
+
+    def _appendable(self, acks: int) -> Log:
+        """The log, if this is its leader, and enough are in sync. Raises: KafkaError."""
         log = self.log
         if not self.is_leader or log is None:
             raise self._not_leader()
@@ -268,12 +282,13 @@ class Partition:
                 f"{self.topic}-{self.index}: {len(self.isr)} replicas are in sync, "
                 f"min.insync.replicas is {self.min_insync_replicas}",
             )
-        plan = log.append_as_leader(records, self.leader_epoch, wall_ms, origin)
+        return log
+
+    def _appended(self, log: Log) -> None:
         if not self.followers and self.isr == self._alone:
             log.set_high_watermark(log.log_end_offset)
         elif self.isr == self._alone:
             self.advance_high_watermark()
-        return plan
 
     @property
     def is_under_min_isr(self) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.api.routes import ROUTES, load
 from protocol.errors import ErrorCode
+from protocol.flat import flattened, message_of
 from protocol.message import Message, Struct
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.topics import ElectLeadersResponse
@@ -28,7 +29,11 @@ def test_a_refusal_can_be_written_and_no_part_of_it_is_a_success(api: int, versi
     request = data.draw(messages(route.request, version))
     if isinstance(request, FindCoordinatorRequest) and version >= 4:
         assume(request.coordinator_keys)  # without a key nothing is done that could fail
-    answer = route.refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
+    if route.flat is None:
+        answer = route.refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
+    else:
+        values = route.refuse(flattened(request), ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
+        answer = message_of(route.flat, values) if isinstance(values, tuple) else values
     if isinstance(answer, Message):
         answer.encode(version)
         # A refusal does not know its version, and v0 of ElectLeaders has no code of the whole: it is told by partition.

@@ -63,7 +63,7 @@ def create(manager: LogManager, topic: str, *indices: int, is_new: bool = True) 
 def append(manager: LogManager, topic: str, index: int = 0, count: int = 1) -> None:
     log = manager.get(topic, index)
     assert log is not None
-    log.append_as_leader(batch(count), 0, NOW)
+    log.append_from_client(batch(count), 0, NOW)
     log.set_high_watermark(log.log_end_offset)
 
 

@@ -1,0 +1,50 @@
+"""What a log's batches say of their producers, read again: when a log is opened, or was cut.
+
+Called by the log and by recovery. Reads batches' headers, and of markers the record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+
+from kbroker.log.append import marker_of
+from kbroker.log.producers import CompletedTransaction, Producers
+from kbroker.log.segment import Segment
+from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+
+_base_offset = attrgetter("base_offset")
+
+
+def replay_producers(segments: list[Segment], producers: Producers, end_offset: int) -> None:
+    """Bring the producers from their own end up to end_offset, from the batches' headers."""
+    if producers.end_offset >= end_offset:
+        return
+    first = bisect_right(segments, producers.end_offset, key=_base_offset) - 1
+    for segment in segments[max(first, 0) :]:
+        if segment.base_offset >= end_offset:
+            break
+        start = segment.offsets.lookup(producers.end_offset)[1] if producers.end_offset > segment.base_offset else 0
+        for position, header in segment.batches_from(start):
+            if header[0] < producers.end_offset:
+                continue
+            if header[0] >= end_offset:
+                break
+            replay_batch(segment, producers, position, header)
+    producers.end_offset = max(producers.end_offset, end_offset)
+
+
+def replay_batch(
+    segment: Segment, producers: Producers, position: int, header: HeaderTuple
+) -> CompletedTransaction | None:
+    """Apply one batch that the log has already; the transaction that it ended. Raises KafkaError for a bad marker."""
+    completed = None
+    if header[9] >= 0 and not header[5] & CONTROL:
+        producers.update(header, header[0], header[8])
+    elif header[9] >= 0 and header[12] > 0:  # compaction may have emptied it
+        batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
+        completed = producers.end_transaction(header, header[0], marker_of(batch, header))
+        if completed is not None:
+            producers.forget_completed(completed)
+    producers.end_offset = header[0] + header[6] + 1
+    return completed
