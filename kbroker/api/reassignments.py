@@ -1,19 +1,18 @@
 """AlterPartitionReassignments, ListPartitionReassignments: partitions that are to be led and kept by other brokers.
 
-Served: version 0 of both, by the controller; others answer NOT_CONTROLLER. Nothing moves between brokers yet: to be
-where it is already is granted, a reassignment that is wrong is refused with the code and the words of Apache Kafka
-3.9's controller, and there is none to list or to call off.
-
-Unlike Kafka: a reassignment to other live brokers is refused, INVALID_REPLICA_ASSIGNMENT, until there is replication.
+Served: version 0 of both, by the controller; others answer NOT_CONTROLLER. A reassignment is answered when it has
+begun; it goes on by itself (`controller/reassignment.py`). Refusals are in the words of Apache Kafka's controller.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from kbroker.api.call import LATER
 from kbroker.api.routes import Route
+from kbroker.broker.facts import Reply
 from kbroker.broker.permission import Operation
+from kbroker.controller.events import Reassign
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -22,7 +21,6 @@ from protocol.messages.topics import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -30,76 +28,59 @@ from protocol.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kbroker.api.call import Call
+    from kbroker.api.call import Call, Result
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.metadata.store import Assignment
 
+    Outcomes: TypeAlias = Mapping[tuple[str, int], KafkaError | None]
 
-def alter_partition_reassignments(
-    request: AlterPartitionReassignmentsRequest, call: Call
-) -> AlterPartitionReassignmentsResponse:
-    """Each reassignment by itself."""
-    plane = call.broker.plane
-    assignments = _assignments(plane)
-    if assignments is None:
+
+def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> Result:
+    """Each partition by itself, when it is the controller's turn."""
+    broker, ticket = call.broker, call.ticket
+    if not broker.plane.controller.is_active:
         return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
-    responses = []
-    for topic in request.topics:
-        parts = [_reassign(topic.name, each, assignments.get(topic.name), plane) for each in topic.partitions]
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=parts))
+    wishes = {
+        (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
+        for topic in request.topics
+        for each in topic.partitions
+    }
+
+    def answered(outcomes: Outcomes) -> None:
+        broker.tell(Reply(ticket, _altered(request, outcomes)))
+
+    broker.plane.controller.put(Reassign(wishes, answered))
+    return LATER
+
+
+def _altered(request: AlterPartitionReassignmentsRequest, outcomes: Outcomes) -> AlterPartitionReassignmentsResponse:
+    lost = next((each for each in outcomes.values() if each and each.code is ErrorCode.NOT_CONTROLLER), None)
+    if lost is not None:
+        return _refuse_alter(request, lost.code, lost.code.message)
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                _outcome(each.partition_index, outcomes[topic.name, each.partition_index]) for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
     return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
+
+
+def _outcome(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=index,
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=(error.message or None) if error else None,
+    )
 
 
 def _assignments(plane: ControlPlane) -> Mapping[str, Mapping[int, Assignment]] | None:
     """Who is to have each partition, as the controller knows; None if it is another broker."""
     epoch = plane.controller.epoch
     return None if epoch is None else epoch.context.assignments
-
-
-def _reassign(
-    topic: str, wanted: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
-) -> ReassignablePartitionResponse:
-    try:
-        _check_reassignment(topic, wanted, partitions, plane)
-    except KafkaError as error:
-        return ReassignablePartitionResponse(
-            partition_index=wanted.partition_index, error_code=error.code, error_message=error.message or None
-        )
-    return ReassignablePartitionResponse(
-        partition_index=wanted.partition_index, error_code=ErrorCode.NONE, error_message=None
-    )
-
-
-def _check_reassignment(
-    topic: str, wanted: ReassignablePartition, partitions: Mapping[int, Assignment] | None, plane: ControlPlane
-) -> None:
-    """Raises: KafkaError if it cannot be granted."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partitions is None:
-        raise KafkaError(unknown, f"Unable to find a topic named {topic}.")
-    if wanted.partition_index not in partitions:
-        raise KafkaError(unknown, f"Unable to find partition {topic}:{wanted.partition_index}.")
-    if wanted.replicas is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
-    _check_replicas(wanted.replicas, plane)
-    if tuple(wanted.replicas) != partitions[wanted.partition_index].replicas:
-        text = "Replicas cannot be moved to other brokers: this broker does not replicate yet."
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-
-
-def _check_replicas(replicas: Sequence[int], plane: ControlPlane) -> None:
-    why = None
-    if not replicas:
-        why = "an empty replica list"
-    twice = [each for each, times in Counter(replicas).items() if times > 1]
-    unknown = sorted(set(replicas) - plane.cache.brokers.keys())
-    if twice:
-        why = f"the broker {twice[0]} more than once"
-    elif unknown:
-        why = f"broker {unknown[0]}, but no such broker is registered"
-    if why is not None:
-        text = f"The manual partition assignment includes {why}."
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def list_partition_reassignments(
@@ -131,7 +112,7 @@ def _moving(indexes: Sequence[int], partitions: Mapping[int, Assignment]) -> lis
             removing_replicas=list(each.removing),
         )
         for index, each in known
-        if each.adding or each.removing
+        if each.is_moving
     ]
 
 

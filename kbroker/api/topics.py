@@ -257,8 +257,8 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
         return DeleteTopicsResponse(responses=results)
 
     def gone(name: str) -> bool:
-        """Whether the name is free: who has the answer may make a topic of it again at once."""
-        return name not in plane.cache.topics and not plane.controller.is_to_be_deleted(name)
+        """Whether the name is free, unless a dead broker has a replica: who has the answer may use it again at once."""
+        return name not in plane.cache.topics and not plane.controller.is_being_deleted(name)
 
     waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
     return waiting.answer(call.now_ms) or waiting

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from kbroker.controller import reassignment
 from kbroker.controller.context import PartitionState, ReplicaState
 from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.machine import (
@@ -104,6 +105,7 @@ def _brokers_started(epoch: ControllerEpoch, brokers: Iterable[int]) -> Procedur
     )
     batch.send()
     yield from elect_offline_partitions(epoch)
+    yield from reassignment.resume(epoch, fresh)
     yield from unblock(epoch, {partition[0] for partition, _ in replicas})
 
 

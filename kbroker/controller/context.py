@@ -15,6 +15,8 @@ from protocol.message import ZERO_UUID
 
 TopicPartition: TypeAlias = tuple[str, int]
 
+NO_REPLICAS = Assignment(())
+
 
 class PartitionState(Enum):
     """Where a partition is in its life."""
@@ -107,10 +109,13 @@ class Context:
         """Every partition of the cluster."""
         return ((topic, index) for topic, partitions in self.assignments.items() for index in partitions)
 
+    def assignment(self, partition: TopicPartition) -> Assignment:
+        """The replicas of a partition, and those that come and go; none if there is no such partition."""
+        return self.assignments.get(partition[0], {}).get(partition[1], NO_REPLICAS)
+
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         """The brokers a partition is assigned to, the preferred leader first; () if there is no such partition."""
-        assignment = self.assignments.get(partition[0], {}).get(partition[1])
-        return assignment.replicas if assignment else ()
+        return self.assignment(partition).replicas
 
     def replicas_of_topic(self, topic: str) -> list[tuple[TopicPartition, int]]:
         """Every (partition, broker) of a topic."""

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from kbroker.controller import brokers, failover, in_sync, leaders, topics
+from kbroker.controller import brokers, failover, in_sync, leaders, reassignment, topics
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError
 from kbroker.controller.events import (
@@ -29,6 +29,9 @@ from kbroker.controller.events import (
     IsrsChanged,
     LogDirsFailed,
     PartitionsChanged,
+    PreferredElectionsChanged,
+    Reassign,
+    ReassignmentsChanged,
     Rebalance,
     Registered,
     ShutDown,
@@ -44,12 +47,14 @@ from kbroker.metadata.store import (
     DELETE_TOPICS,
     ISR_CHANGES,
     LOG_DIR_EVENTS,
+    PREFERRED_ELECTIONS,
+    REASSIGNMENTS,
     TOPICS,
     decode_controller,
     encode_controller,
 )
 from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
     AlterPartitionResponse,
     LeaderAndIsrResponse,
@@ -109,6 +114,10 @@ class Controller:
     def is_to_be_deleted(self, topic: str) -> bool:
         """Whether a topic is to be deleted, as the active controller knows."""
         return self.epoch is not None and topic in self.epoch.context.to_delete
+
+    def is_being_deleted(self, topic: str) -> bool:
+        """The same, but for topics of which only brokers that cannot be reached have something left."""
+        return self.is_to_be_deleted(topic) and self.epoch is not None and topic not in self.epoch.context.undeletable
 
     # -- what happens
 
@@ -196,7 +205,7 @@ class Controller:
             case DeletionsChanged():
                 yield from topics.deletions_changed(epoch)
             case IsrsChanged():
-                yield from leaders.isrs_changed(epoch)
+                yield from reassignment.complete(epoch, (yield from leaders.isrs_changed(epoch)))
             case LogDirsFailed():
                 yield from brokers.log_dirs_failed(epoch)
             case ControlAnswer():
@@ -206,7 +215,15 @@ class Controller:
             case ShutDown():
                 yield from self._shut_down(epoch, event)
             case AlterPartition(request, version, answer):
-                answer((yield from in_sync.alter_partition(epoch, request, version)))
+                response = yield from in_sync.alter_partition(epoch, request, version)
+                answer(response)
+                yield from reassignment.complete(epoch, in_sync.granted(epoch.context, response))
+            case Reassign(wishes, tell):
+                tell((yield from reassignment.asked(epoch, wishes)))
+            case ReassignmentsChanged():
+                yield from reassignment.requests_changed(epoch)
+            case PreferredElectionsChanged():
+                yield from leaders.preferred_elections_changed(epoch)
             case Rebalance():
                 yield from leaders.rebalance(epoch)
 
@@ -237,6 +254,8 @@ class Controller:
                 tell(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
             case ShutDown(_, _, tell):
                 tell(ErrorCode.NOT_CONTROLLER, [])
+            case Reassign(wishes, tell):
+                tell({partition: KafkaError(ErrorCode.NOT_CONTROLLER) for partition in wishes})
             case AlterPartition(_, _, answer):
                 answer(AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
             case _:
@@ -326,6 +345,8 @@ _EVENTS: dict[str, Event] = {
     DELETE_TOPICS: DeletionsChanged(),
     ISR_CHANGES: IsrsChanged(),
     LOG_DIR_EVENTS: LogDirsFailed(),
+    REASSIGNMENTS: ReassignmentsChanged(),
+    PREFERRED_ELECTIONS: PreferredElectionsChanged(),
 }
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from kbroker.controller.context import TopicPartition
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -101,6 +101,21 @@ class AlterPartition(NamedTuple):
     done: Callable[[AlterPartitionResponse], None]
 
 
+class ReassignmentsChanged(NamedTuple):
+    """`/admin/reassign_partitions` was made, set or deleted."""
+
+
+class PreferredElectionsChanged(NamedTuple):
+    """`/admin/preferred_replica_election` was made, set or deleted."""
+
+
+class Reassign(NamedTuple):
+    """Somebody wants partitions moved. wishes: to which replicas, None: back. done: gets why not, by partition."""
+
+    wishes: Mapping[TopicPartition, tuple[int, ...] | None]
+    done: Callable[[Mapping[TopicPartition, KafkaError | None]], None]
+
+
 class Rebalance(NamedTuple):
     """It is time to see whether leaders should go back to the preferred replicas."""
 
@@ -119,5 +134,8 @@ Event: TypeAlias = (
     | ElectLeaders
     | ShutDown
     | AlterPartition
+    | ReassignmentsChanged
+    | PreferredElectionsChanged
+    | Reassign
     | Rebalance
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from kbroker.controller import leaders, reassignment
 from kbroker.controller.brokers import elect_offline_partitions, read_brokers
 from kbroker.controller.context import PartitionState, ReplicaState
 from kbroker.controller.epoch import ControllerEpoch, check_fence
@@ -35,6 +36,9 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     yield from _line_up_replicas(epoch)
     _line_up_partitions(epoch)
     yield from elect_offline_partitions(epoch)
+    yield from reassignment.requests_changed(epoch)
+    yield from reassignment.resume(epoch)
+    yield from leaders.preferred_elections_changed(epoch)
     yield from deletions_changed(epoch)
     brokers, topics = len(context.brokers), len(context.assignments)
     log.info("%d broker%s, %d topic%s", brokers, "s" * (brokers != 1), topics, "s" * (topics != 1))

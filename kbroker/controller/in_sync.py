@@ -51,12 +51,23 @@ def alter_partition(
     verdicts: dict[TopicPartition, Verdict] = {
         partition: _verdict(context, partition, wanted, version) for partition, wanted in proposals.items()
     }
-    granted = {partition: proposals[partition] for partition, verdict in verdicts.items() if verdict is ErrorCode.NONE}
-    verdicts |= yield from _write(epoch, granted)
+    allowed = {partition: proposals[partition] for partition, verdict in verdicts.items() if verdict is ErrorCode.NONE}
+    verdicts |= yield from _write(epoch, allowed)
     batch = epoch.batch()
     batch.update_metadata(context.brokers, [each for each in proposals if each in context.leaders])
     batch.send()
     return _response(context, request, version, verdicts)
+
+
+def granted(context: Context, response: AlterPartitionResponse) -> list[TopicPartition]:
+    """The partitions of an answer whose proposals were granted."""
+    return [
+        (name, each.partition_index)
+        for topic in response.topics
+        if (name := topic.topic_name or context.names.get(topic.topic_id))
+        for each in topic.partitions
+        if each.error_code == ErrorCode.NONE
+    ]
 
 
 def _proposals(context: Context, request: AlterPartitionRequest, version: int) -> Iterator[Proposal]:

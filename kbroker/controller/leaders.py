@@ -14,8 +14,8 @@ from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.events import ElectionType
 from kbroker.controller.machine import bring_online, elect_offline, elect_preferred, read_states
 from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import ISR_CHANGES, decode_isr_change
-from kbroker.ports import Children, Delete, Get
+from kbroker.metadata.store import ISR_CHANGES, PREFERRED_ELECTIONS, decode_isr_change, decode_preferred_elections
+from kbroker.ports import Children, Delete, Exists, Get
 from protocol.errors import ErrorCode
 
 log = logging.getLogger("kbroker.controller")
@@ -65,8 +65,8 @@ def rebalance(epoch: ControllerEpoch) -> Procedure[None]:
         yield from elect(epoch, in_sync, ElectionType.PREFERRED)
 
 
-def isrs_changed(epoch: ControllerEpoch) -> Procedure[None]:
-    """Leaders of an old protocol have written in-sync sets themselves: read them, and tell everybody."""
+def isrs_changed(epoch: ControllerEpoch) -> Procedure[list[TopicPartition]]:
+    """Leaders of an old protocol have written in-sync sets themselves: read them, tell everybody. Returns: whose."""
     (children,) = yield [Children(ISR_CHANGES, watch=True)]
     paths = [f"{ISR_CHANGES}/{name}" for name in children.names]
     answers = yield [Get(path) for path in paths]
@@ -78,3 +78,18 @@ def isrs_changed(epoch: ControllerEpoch) -> Procedure[None]:
     batch.update_metadata(epoch.context.brokers, states)
     batch.send()
     check_fence((yield [epoch.fenced(Delete(path)) for path in paths]))
+    return list(states)
+
+
+def preferred_elections_changed(epoch: ControllerEpoch) -> Procedure[None]:
+    """Somebody has written into `/admin/preferred_replica_election` which first replicas are to lead."""
+    _, found = yield [Exists(PREFERRED_ELECTIONS, watch=True), Get(PREFERRED_ELECTIONS)]
+    if found.fault is not None:
+        return
+    try:
+        wanted = decode_preferred_elections(found.data)
+    except (ValueError, KeyError, TypeError) as error:
+        log.error("%s makes no sense, and is deleted: %r", PREFERRED_ELECTIONS, error)
+        wanted = []
+    yield from elect(epoch, wanted, ElectionType.PREFERRED)
+    check_fence((yield [epoch.fenced(Delete(PREFERRED_ELECTIONS))]))

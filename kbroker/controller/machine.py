@@ -30,6 +30,7 @@ from kbroker.metadata.store import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,
+    Assignment,
     LeaderIsr,
     config_path,
     decode_config,
@@ -207,6 +208,24 @@ def _write_states(
     return written, again
 
 
+def raise_leader_epoch(
+    epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, assignment: Assignment
+) -> Procedure[None]:
+    """The same leader in a new epoch, in which it knows its other replicas; those that are added are new."""
+    remaining = [partition]
+    while remaining:
+        states = yield from read_states(epoch, remaining)
+        raised = {
+            each: state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=epoch.context.epoch)
+            for each, state in states.items()
+        }
+        written, remaining = yield from _write_states(epoch, raised)
+        for each, state in written.items():
+            epoch.context.leaders[each] = state
+            batch.leader_and_isr(assignment.origin, each, state, is_new=False)
+            batch.leader_and_isr(assignment.adding, each, state, is_new=True)
+
+
 def _note(epoch: ControllerEpoch, batch: Batch, partition: TopicPartition, state: LeaderIsr, *, is_new: bool) -> None:
     """A partition has a leader now: remember it, and tell its replicas."""
     context = epoch.context
@@ -242,6 +261,15 @@ def elect_preferred(epoch: ControllerEpoch) -> Decide:
 
     def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
         return election.preferred(epoch.context.replicas(partition), state.isr, live_replicas(epoch, partition))
+
+    return decide
+
+
+def elect_reassigned(epoch: ControllerEpoch) -> Decide:
+    """The first of the replicas, which are new, that can lead."""
+
+    def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
+        return election.reassigned(epoch.context.replicas(partition), state.isr, live_replicas(epoch, partition))
 
     return decide
 

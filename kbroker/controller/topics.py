@@ -4,10 +4,9 @@ Procedures run by `controller.py` when a watch says that `/brokers/topics` or `/
 
 Deletion takes four steps, each of which a new controller can take up where the old one fell: brokers forget the
 partitions (UpdateMetadata), replicas are stopped, then deleted (StopReplica), and when all have confirmed, the nodes
-go, `/admin/delete_topics/T` last. A replica that cannot be deleted now (its broker is dead, its disk failed) holds its
-topic up until it can. Unlike Kafka, whose controller has the living brokers forget and delete their part at once, a
-topic with a replica on a dead broker stays whole until that broker is back: its DeleteTopics times out, and it is still
-served.
+go, `/admin/delete_topics/T` last. A replica that cannot be deleted now (its broker is dead, its disk failed) is deleted
+when it can be; until then the topic's nodes stay, while the living brokers have forgotten and deleted their part. A
+topic that is being reassigned waits for the end of that.
 
 Source: KafkaController and TopicDeletionManager of Apache Kafka 3.9, by behaviour.
 """
@@ -128,25 +127,16 @@ def resume_deletions(epoch: ControllerEpoch) -> Procedure[None]:
 
 
 def _is_blocked(epoch: ControllerEpoch, topic: str) -> bool:
-    """Whether a topic has to wait: a replica cannot be deleted, or the topic is being moved."""
+    """Whether a topic has to wait: it is being moved, or a replica could not be deleted and nothing has changed."""
     context = epoch.context
-    moving = any(each.adding or each.removing for each in context.assignments[topic].values())
-    dead = [
-        (partition, broker)
-        for partition, broker in context.replicas_of_topic(topic)
-        if not context.is_replica_live(broker, partition, stopping=True)
-    ]
-    if (dead or moving) and topic not in context.undeletable:
-        context.undeletable.add(topic)
-        why = f"replica {dead[0][1]} of {dead[0][0][0]}-{dead[0][0][1]} is not there" if dead else "it is being moved"
-        log.info("the deletion of %s has to wait: %s", topic, why)
-    elif not dead and not moving:
-        context.undeletable.discard(topic)
+    if any(each.is_moving for each in context.assignments[topic].values()):
+        log.info("the deletion of %s has to wait: it is being moved", topic)
+        return True
     return topic in context.undeletable
 
 
 def _start(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
-    """Brokers forget the topic's partitions; its replicas are stopped and deleted."""
+    """Brokers forget the topic's partitions; the replicas on living brokers are stopped and deleted."""
     context = epoch.context
     log.info("deleting topic %s", topic)
     context.deleting.add(topic)
@@ -158,12 +148,25 @@ def _start(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
         for replica in context.replicas_of_topic(topic)
         if context.replica_state(*replica) is not ReplicaState.DELETION_DONE
     ]
+    dead = [each for each in replicas if not context.is_replica_live(each[1], each[0], stopping=True)]
     batch = epoch.batch()
     yield from transition_replicas(epoch, batch, replicas, ReplicaState.OFFLINE)
     batch.send()
     batch = epoch.batch()
-    yield from transition_replicas(epoch, batch, replicas, ReplicaState.DELETION_STARTED)
+    yield from transition_replicas(epoch, batch, dead, ReplicaState.DELETION_IMPOSSIBLE)
+    yield from transition_replicas(
+        epoch, batch, [each for each in replicas if each not in set(dead)], ReplicaState.DELETION_STARTED
+    )
     batch.send()
+    if dead:
+        log.info("the deletion of %s has to wait for broker %d", topic, dead[0][1])
+        _hold(epoch, [topic])
+
+
+def _hold(epoch: ControllerEpoch, topics: Iterable[str]) -> None:
+    """The rest of these topics' deletion waits for a broker; who waits for the brokers that live need not."""
+    epoch.context.undeletable.update(topics)
+    epoch.tell(Touched([TopicKey(topic) for topic in topics]))
 
 
 def replicas_stopped(
@@ -190,9 +193,8 @@ def replicas_stopped(
 def fail_deletions(epoch: ControllerEpoch, replicas: Iterable[Replica]) -> Procedure[None]:
     """These replicas cannot be deleted now: their topics wait until `unblock`."""
     failed = list(replicas)
-    for (topic, _), _ in failed:
-        epoch.context.undeletable.add(topic)
     if failed:
+        _hold(epoch, {topic for (topic, _), _ in failed})
         log.warning("%d replicas cannot be deleted now, %s-%d the first", len(failed), *failed[0][0])
         started = [each for each in failed if epoch.context.replica_state(*each) is ReplicaState.DELETION_STARTED]
         yield from transition_replicas(epoch, epoch.batch(), started, ReplicaState.DELETION_IMPOSSIBLE)

@@ -14,6 +14,8 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/config/{topics,brokers,...}/NAME` | settings; `<default>` stands for all brokers |
 | `/config/changes/config_change_NNNNNNNNNN` | which of them has changed |
 | `/admin/delete_topics/T` | a topic that is to be deleted |
+| `/admin/reassign_partitions` | partitions and the replicas they are to have, for the controller to move |
+| `/admin/preferred_replica_election` | partitions whose first replicas are to lead |
 | `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
 | `/brokers/seqid` | its version counts the broker ids that nobody chose |
 | `/latest_producer_id_block` | the last block of producer ids that was handed out |
@@ -40,6 +42,8 @@ CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTIONS = "/admin/preferred_replica_election"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 BROKER_SEQUENCE = "/brokers/seqid"
 
@@ -84,6 +88,30 @@ class Assignment(NamedTuple):
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is being reassigned."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment under way, in an order that may have changed."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after it."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    def reassigned(self, target: tuple[int, ...]) -> Assignment:
+        """On the way to these replicas, from what was there before any reassignment."""
+        origin = self.origin
+        return Assignment(
+            tuple(dict.fromkeys((*target, *origin))),
+            tuple(each for each in target if each not in origin),
+            tuple(each for each in origin if each not in target),
+        )
 
 
 class TopicInfo(NamedTuple):
@@ -283,6 +311,27 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
         return content["entity_type"], content["entity_name"]
     kind, _, name = content["entity_path"].partition("/")
     return kind, name
+
+
+def encode_reassignments(wishes: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    """Content of `/admin/reassign_partitions`."""
+    partitions = [
+        {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in wishes.items()
+    ]
+    return _dump({"version": 1, "partitions": partitions})
+
+
+def decode_reassignments(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Partitions and the replicas they are to have. Raises: ValueError, KeyError, TypeError if it makes no sense."""
+    return {
+        (str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+        for each in _load(data)["partitions"]
+    }
+
+
+def decode_preferred_elections(data: bytes) -> list[tuple[str, int]]:
+    """Partitions whose first replicas are to lead. Raises: as decode_reassignments."""
+    return [(str(each["topic"]), int(each["partition"])) for each in _load(data)["partitions"]]
 
 
 def decode_isr_change(data: bytes) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Partitions moved between brokers, as far as one broker can do that."""
+"""What is said of partitions that are to move between brokers; how they do is in controller/test_reassignment.py."""
 
 from __future__ import annotations
 
@@ -78,11 +78,3 @@ def test_only_the_controller_knows_of_moves() -> None:
         cluster.ask(ListPartitionReassignmentsRequest(topics=None), 0, 2),
     )
     assert [each.error_code for each in told] == [ErrorCode.NOT_CONTROLLER] * 2
-
-
-def test_a_partition_stays_where_it_is_until_there_is_replication() -> None:
-    cluster = Cluster(1, 2)
-    cluster.create("t")
-    leader = cluster.leaders(1, "t")[0]
-    (topic,) = cluster.ask(reassigning("t", 0, [3 - leader]), 0).responses
-    assert topic.partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -260,16 +260,31 @@ def test_the_deletion_of_what_does_not_exist_is_forgotten() -> None:
     assert not cluster.has(delete_topic_path("none"))
 
 
-def test_deletion_waits_for_a_dead_broker() -> None:
+def test_living_brokers_delete_a_topic_at_once_and_a_dead_one_when_it_is_back() -> None:
     cluster = Cluster(1, 2)
-    cluster.assign("t", (1, 2))
+    cluster.assign("t", (1, 2), (2, 1))
     replicas = cluster.nodes[2].replicas
     cluster.stop(2)
-    assert delete(cluster, "t") == [ErrorCode.REQUEST_TIMED_OUT]
+    assert delete(cluster, "t") == [ErrorCode.NONE]
+    assert sorted(cluster.nodes[1].replicas.deleted) == [("t", 0), ("t", 1)]
     assert cluster.has(topic_path("t"))
     cluster.start(2, replicas)
     assert not cluster.has(topic_path("t"))
-    assert replicas.deleted == [("t", 0)]
+    assert sorted(replicas.deleted) == [("t", 0), ("t", 1)]
+
+
+def test_a_broker_that_comes_back_under_a_new_controller_deletes_its_part() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (1, 2), (2, 1))
+    replicas = cluster.nodes[2].replicas
+    cluster.stop(2)
+    delete(cluster, "t")
+    cluster.restart(1)
+    assert cluster.controller.id == 3
+    assert "t" not in cluster.nodes[3].plane.cache.topics
+    cluster.start(2, replicas)
+    assert not cluster.has(topic_path("t"))
+    assert sorted(replicas.deleted) == [("t", 0), ("t", 1)]
 
 
 def test_deletion_waits_for_a_failed_disk() -> None:

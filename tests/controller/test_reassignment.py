@@ -1,0 +1,268 @@
+"""Partitions that move between brokers, in a cluster of control planes; the test is the leader that takes them in."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.metadata.store import (
+    PREFERRED_ELECTIONS,
+    REASSIGNMENTS,
+    Assignment,
+    decode_reassignments,
+    decode_topic,
+    encode_reassignments,
+    topic_path,
+)
+from kbroker.ports import Create, SetData
+from protocol.errors import ErrorCode
+from protocol.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionState,
+    AlterPartitionTopic,
+    BrokerState,
+    LeaderAndIsrRequest,
+)
+from protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from tests.controller.cluster import Cluster
+
+OLD, TARGET = (1, 2), (2, 3)
+MOVING = Assignment((2, 3, 1), (3,), (1,))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """t-0 on brokers 1 and 2 of three, led by 1."""
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", OLD)
+    return cluster
+
+
+def reassign(cluster: Cluster, replicas: tuple[int, ...] | None, topic: str = "t") -> ErrorCode:
+    part = ReassignablePartition(partition_index=0, replicas=None if replicas is None else list(replicas))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[part])])
+    answer = cluster.ask(request, 0, cluster.controller.id)
+    assert answer.error_code == ErrorCode.NONE
+    cluster.settle()
+    return ErrorCode(answer.responses[0].partitions[0].error_code)
+
+
+def in_sync(cluster: Cluster, *brokers: int) -> ErrorCode:
+    """The leader says that these are in sync."""
+    now = cluster.state("t", 0)
+    state = AlterPartitionState(
+        partition_index=0,
+        leader_epoch=now.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=each) for each in brokers],
+        partition_epoch=now.version,
+    )
+    plane = cluster.nodes[now.leader].plane
+    topic = AlterPartitionTopic(topic_id=plane.cache.topic_id("t"), partitions=[state])
+    request = AlterPartitionRequest(
+        broker_id=now.leader, broker_epoch=plane.control_requests.broker_epoch, topics=[topic]
+    )
+    answer = cluster.ask(request, 3, cluster.controller.id)
+    cluster.settle()
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def assignment(cluster: Cluster) -> Assignment:
+    return decode_topic(cluster.data(topic_path("t"))).partitions[0]
+
+
+def holders(cluster: Cluster) -> list[int]:
+    """The brokers that have a replica."""
+    return [number for number, node in cluster.nodes.items() if ("t", 0) in node.replicas.partitions]
+
+
+def moving(cluster: Cluster) -> list[tuple[str, list[int]]]:
+    answer = cluster.ask(ListPartitionReassignmentsRequest(topics=None), 0, cluster.controller.id)
+    return [(topic.name, each.replicas) for topic in answer.topics for each in topic.partitions]
+
+
+def test_a_replica_is_added_before_another_is_removed(cluster: Cluster) -> None:
+    assert reassign(cluster, TARGET) is ErrorCode.NONE
+    assert assignment(cluster) == MOVING
+    assert moving(cluster) == [("t", [2, 3, 1])]
+    assert holders(cluster) == [1, 2, 3]
+    assert cluster.state("t").leader == 1
+
+
+def test_the_new_replica_is_new_to_its_broker_and_the_old_ones_are_not(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    told = {number: node.replicas.partitions["t", 0].is_new for number, node in cluster.nodes.items()}
+    assert told == {1: False, 2: False, 3: True}
+
+
+def test_a_partition_is_where_it_is_to_be_once_the_new_replicas_are_in_sync(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    assert in_sync(cluster, 1, 2, 3) is ErrorCode.NONE
+    assert assignment(cluster) == Assignment(TARGET)
+    assert (cluster.state("t").leader, set(cluster.state("t").isr)) == (2, {2, 3})
+    assert holders(cluster) == [2, 3]
+    assert cluster.nodes[1].replicas.deleted == [("t", 0)]
+    assert moving(cluster) == []
+
+
+def test_everybody_hears_of_the_new_replicas(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    in_sync(cluster, 1, 2, 3)
+    for node in cluster.nodes.values():
+        state = node.plane.cache.partition("t", 0)
+        assert state is not None
+        assert (state.leader, state.replicas) == (2, [2, 3])
+
+
+def test_a_leader_that_stays_keeps_leading_in_a_new_epoch(cluster: Cluster) -> None:
+    before = cluster.state("t").leader_epoch
+    reassign(cluster, (1, 3))
+    in_sync(cluster, 1, 2, 3)
+    now = cluster.state("t")
+    assert (now.leader, set(now.isr)) == (1, {1, 3})
+    assert now.leader_epoch > before + 1
+
+
+def test_more_replicas_may_be_wished_for_and_fewer(cluster: Cluster) -> None:
+    reassign(cluster, (1, 2, 3))
+    in_sync(cluster, 1, 2, 3)
+    assert assignment(cluster) == Assignment((1, 2, 3))
+    reassign(cluster, (3,))
+    assert assignment(cluster) == Assignment((3,))
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (3, (3,))
+    assert holders(cluster) == [3]
+
+
+def test_another_order_makes_another_replica_the_preferred_one(cluster: Cluster) -> None:
+    assert reassign(cluster, (2, 1)) is ErrorCode.NONE
+    assert assignment(cluster) == Assignment((2, 1))
+    assert cluster.state("t").leader == 1
+
+
+def test_a_reassignment_can_be_called_off(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    assert reassign(cluster, None) is ErrorCode.NONE
+    assert assignment(cluster) == Assignment((2, 1))  # the old order is not known any more, as in Kafka
+    assert holders(cluster) == [1, 2]
+    assert cluster.nodes[3].replicas.deleted == [("t", 0)]
+    assert reassign(cluster, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_later_wish_takes_the_place_of_one_under_way() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.assign("t", OLD)
+    reassign(cluster, TARGET)
+    reassign(cluster, (2, 4))
+    assert assignment(cluster) == Assignment((2, 4, 1), (4,), (1,))
+    assert holders(cluster) == [1, 2, 4]
+    assert cluster.nodes[3].replicas.deleted == [("t", 0)]
+
+
+def test_a_new_controller_goes_on_with_what_is_under_way(cluster: Cluster) -> None:
+    reassign(cluster, (1, 2, 3))
+    cluster.assign("u", (1,))
+    cluster.nodes[cluster.controller.id].store.expire()
+    cluster.settle()
+    assert moving(cluster) == [("t", [1, 2, 3])]
+    in_sync(cluster, 1, 2, 3)
+    assert assignment(cluster) == Assignment((1, 2, 3))
+
+
+def test_a_dead_broker_gets_no_new_replica(cluster: Cluster) -> None:
+    cluster.stop(3)
+    assert reassign(cluster, TARGET) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assignment(cluster) == Assignment(OLD)
+
+
+def test_a_broker_that_dies_on_the_way_is_waited_for(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    cluster.stop(3)
+    cluster.start(3)
+    assert holders(cluster) == [1, 2, 3]
+    in_sync(cluster, 1, 2, 3)
+    assert assignment(cluster) == Assignment(TARGET)
+
+
+def test_a_topic_on_the_move_is_deleted_when_it_has_arrived(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    cluster.ensemble.tree.apply(Create("/admin/delete_topics/t"), 0)
+    cluster.ensemble.spread()
+    cluster.settle()
+    assert cluster.has(topic_path("t"))
+    in_sync(cluster, 1, 2, 3)
+    assert not cluster.has(topic_path("t"))
+
+
+def test_a_topic_grows_while_one_of_its_partitions_moves(cluster: Cluster) -> None:
+    """By somebody who does not ask first: the new partition is not lost."""
+    reassign(cluster, TARGET)
+    content = decode_topic(cluster.data(topic_path("t")))
+    from kbroker.metadata.store import encode_topic
+
+    grown = content._replace(partitions={**content.partitions, 1: Assignment((1,))})
+    write(cluster, SetData(topic_path("t"), encode_topic(grown)))
+    in_sync(cluster, 1, 2, 3)
+    assert decode_topic(cluster.data(topic_path("t"))).partitions == {0: Assignment(TARGET), 1: Assignment((1,))}
+
+
+# -- by znode
+
+
+def write(cluster: Cluster, operation: Create | SetData) -> None:
+    assert cluster.ensemble.tree.apply(operation, 0).fault is None
+    cluster.ensemble.spread()
+    cluster.settle()
+
+
+def test_a_reassignment_may_be_written_into_the_store(cluster: Cluster) -> None:
+    write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET})))
+    assert assignment(cluster) == MOVING
+    assert decode_reassignments(cluster.data(REASSIGNMENTS)) == {("t", 0): TARGET}
+    in_sync(cluster, 1, 2, 3)
+    assert assignment(cluster) == Assignment(TARGET)
+    assert not cluster.has(REASSIGNMENTS)
+
+
+def test_what_cannot_be_moved_is_taken_out_of_the_store(cluster: Cluster) -> None:
+    write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET, ("none", 0): (1,), ("t", 7): (1,)})))
+    assert decode_reassignments(cluster.data(REASSIGNMENTS)) == {("t", 0): TARGET}
+
+
+def test_a_second_one_is_heard_of_after_the_first(cluster: Cluster) -> None:
+    for target in (TARGET, OLD):
+        write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): target})))
+        in_sync(cluster, 1, 2, 3)
+        assert assignment(cluster) == Assignment(target)
+
+
+def test_a_request_of_an_admin_takes_the_place_of_what_the_store_says(cluster: Cluster) -> None:
+    write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET})))
+    reassign(cluster, (1, 3))
+    assert not cluster.has(REASSIGNMENTS)
+    assert assignment(cluster).target == (1, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"partitions":[{"topic":"t"}]}', b'{"version":1}'])
+def test_what_makes_no_sense_in_the_store_moves_nothing(cluster: Cluster, content: bytes) -> None:
+    for path in (REASSIGNMENTS, PREFERRED_ELECTIONS):
+        write(cluster, Create(path, content))
+    assert assignment(cluster) == Assignment(OLD)
+    assert cluster.create("after") is ErrorCode.NONE
+
+
+def test_preferred_leaders_may_be_asked_for_in_the_store(cluster: Cluster) -> None:
+    reassign(cluster, (2, 1))
+    for _ in range(2):
+        write(cluster, Create(PREFERRED_ELECTIONS, b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'))
+        assert not cluster.has(PREFERRED_ELECTIONS)
+    assert cluster.state("t").leader == 2
+
+
+def test_replicas_that_come_and_go_are_named_to_the_brokers(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    told = [each for each in cluster.nodes[3].inbox if isinstance(each, LeaderAndIsrRequest)][-1]
+    state = told.topic_states[0].partition_states[0]
+    assert (state.replicas, state.adding_replicas, state.removing_replicas) == ([2, 3, 1], [3], [1])
