@@ -1,8 +1,9 @@
-"""LeaderAndIsr, StopReplica, UpdateMetadata: what the controller tells this broker; AlterPartition: what it is asked.
+"""What a controller tells this broker (LeaderAndIsr, StopReplica, UpdateMetadata), and what brokers ask it.
 
-Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, AlterPartition 0-3, as Apache 3.9 speaks them between
-brokers. The first three are obeyed by `broker/control_requests.py`, strictly one after the other; what is said here is
-what may not even get there. AlterPartition waits for its turn in the controller's queue.
+Served: LeaderAndIsr 0-7, StopReplica 0-4, UpdateMetadata 0-8, ControlledShutdown 0-3, AlterPartition 0-3,
+AllocateProducerIds 0, as Apache 3.9 speaks them between brokers. The first three are obeyed by
+`broker/control_requests.py`, strictly one after the other; what is said here is what may not even get there.
+ControlledShutdown and AlterPartition wait for their turn in the controller's queue.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from kbroker.broker.control_requests import ControlRequest, leader_states
 from kbroker.broker.facts import Reply
 from kbroker.broker.permission import Operation
 from kbroker.config.broker import SECURITY_PROTOCOLS
-from kbroker.controller.events import AlterPartition
+from kbroker.controller.events import AlterPartition, ShutDown
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    RemainingPartition,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -30,6 +36,8 @@ from protocol.messages.control import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kbroker.api.call import Call, Result
 
 
@@ -67,6 +75,50 @@ def alter_partition(request: AlterPartitionRequest, call: Call) -> Result:
     return LATER
 
 
+def controlled_shutdown(request: ControlledShutdownRequest, call: Call) -> Result:
+    """Ask the controller to move all leaders away from a broker; NOT_CONTROLLER where it is another broker."""
+    broker, ticket = call.broker, call.ticket
+
+    def answered(code: ErrorCode, left: Sequence[tuple[str, int]]) -> None:
+        remaining = [RemainingPartition(topic_name=topic, partition_index=index) for topic, index in left]
+        broker.tell(Reply(ticket, ControlledShutdownResponse(error_code=code, remaining_partitions=remaining)))
+
+    broker.plane.controller.put(ShutDown(request.broker_id, request.broker_epoch, answered))
+    return LATER
+
+
+def _refuse_shutdown(request: ControlledShutdownRequest, code: ErrorCode, text: str) -> Result:
+    return ControlledShutdownResponse(error_code=code, remaining_partitions=[])
+
+
+def allocate_producer_ids(request: AllocateProducerIdsRequest, call: Call) -> Result:
+    """Give another broker a block of producer ids."""
+    broker, ticket = call.broker, call.ticket
+    epoch = broker.plane.controller.epoch
+    if epoch is None:
+        return _refuse_ids(request, ErrorCode.NOT_CONTROLLER, "")
+    sender = epoch.context.brokers.get(request.broker_id)
+    if sender is None:
+        return _refuse_ids(request, ErrorCode.BROKER_ID_NOT_REGISTERED, "")
+    if sender.epoch != request.broker_epoch:
+        return _refuse_ids(request, ErrorCode.STALE_BROKER_EPOCH, "")
+
+    def claimed(block: range | None) -> None:
+        response = AllocateProducerIdsResponse(
+            error_code=ErrorCode.NOT_CONTROLLER if block is None else ErrorCode.NONE,
+            producer_id_start=block.start if block else 0,
+            producer_id_len=len(block) if block else 0,
+        )
+        broker.tell(Reply(ticket, response))
+
+    broker.plane.producer_ids.claim_for(request.broker_id, claimed)
+    return LATER
+
+
+def _refuse_ids(request: AllocateProducerIdsRequest, code: ErrorCode, text: str) -> Result:
+    return AllocateProducerIdsResponse(error_code=code, producer_id_start=0, producer_id_len=0)
+
+
 def _refuse_alteration(request: AlterPartitionRequest, code: ErrorCode, text: str) -> Result:
     return AlterPartitionResponse(error_code=code, topics=[])
 
@@ -85,4 +137,6 @@ ROUTES = (
     Route(5, StopReplicaRequest, 0, 4, control, _refuse, (Operation.CLUSTER_ACTION,)),
     Route(6, UpdateMetadataRequest, 0, 8, control, _refuse, (Operation.CLUSTER_ACTION,)),
     Route(56, AlterPartitionRequest, 0, 3, alter_partition, _refuse_alteration, (Operation.CLUSTER_ACTION,)),
+    Route(7, ControlledShutdownRequest, 0, 3, controlled_shutdown, _refuse_shutdown, (Operation.CLUSTER_ACTION,)),
+    Route(67, AllocateProducerIdsRequest, 0, 0, allocate_producer_ids, _refuse_ids, (Operation.CLUSTER_ACTION,)),
 )

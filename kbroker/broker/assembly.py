@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
+from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
@@ -114,6 +115,8 @@ def assemble(
         strict=strict,
         fetch_regions=fetch_regions,
     )
+    broker.leaving = ControlledShutdown(plane, replicas, peers, clock)
+    broker.add(broker.leaving)
     broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
     broker.add(InSyncChanges(replicas, plane, peers, clock, config.replica_lag_time_max_ms, tell))
     return broker

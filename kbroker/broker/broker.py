@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.controlled_shutdown import ControlledShutdown
     from kbroker.broker.coordinators import CoordinatorPart
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
@@ -75,6 +76,7 @@ class Broker:
         self.permission = Permission()
         self.counters = Counters()
         self.deadline_moved = True
+        self.leaving: ControlledShutdown  # is put in with what it needs
         self._log_care = log_care
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []

@@ -108,6 +108,10 @@ class BrokerConfigChanged(NamedTuple):
     """Dynamic settings of this broker are other ones."""
 
 
+class Leave(NamedTuple):
+    """This broker is about to stop, as soon as it has handed its leaders over."""
+
+
 class JobDone(NamedTuple):
     """Work for the disk has ended. error: None if it went well."""
 

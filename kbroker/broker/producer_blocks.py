@@ -5,7 +5,7 @@ read in; ids left over when the broker stops are lost, for there are 2**63. The 
 one is nearly used up, so that asking for an id rarely waits.
 
 Unlike Kafka 3.9, whose brokers ask the controller for blocks (AllocateProducerIds) and whose controller writes the same
-node, each broker claims its own: no two can claim the same one.
+node, each broker claims its own: no two can claim the same one. A broker that asks is given one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kbroker.ports import Get, SetData
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.broker.facts import Tell
 
 BLOCK_SIZE = 1000
@@ -59,19 +61,29 @@ class ProducerIds:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block of producer ids is on its way")
         return producer_id
 
+    def claim_for(self, broker_id: int, done: Callable[[range | None], None]) -> None:
+        """Claim a block for another broker, which asks this one as the controller. done: gets it, None if it failed."""
+
+        def failed(error: Exception) -> None:
+            done(None)
+            if not isinstance(error, SessionLostError):
+                raise error
+
+        self._steps.run(self._claiming(broker_id), done, failed)
+
     def _claim(self) -> None:
         if not self._is_claiming:
             self._is_claiming = True
-            self._steps.run(self._claiming(), self._claimed, self._failed)
+            self._steps.run(self._claiming(self._broker_id), self._claimed, self._failed)
 
-    def _claiming(self) -> Procedure[range]:
+    def _claiming(self, broker_id: int) -> Procedure[range]:
         while True:
             (found,) = yield [Get(PRODUCER_ID_BLOCK)]
             assert found.stat is not None, found
             start = decode_producer_id_block(found.data)[2] + 1
             end = start + BLOCK_SIZE - 1
             assert end <= LAST_ID, "there are no more producer ids"
-            content = encode_producer_id_block(self._broker_id, start, end)
+            content = encode_producer_id_block(broker_id, start, end)
             (written,) = yield [SetData(PRODUCER_ID_BLOCK, content, found.stat.version)]
             if written.fault is None:
                 return range(start, end + 1)

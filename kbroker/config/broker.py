@@ -401,22 +401,18 @@ class BrokerConfig(Settings):
     num_replica_fetchers: Int = setting(
         1, dynamic=CLUSTER_WIDE, unused=NO_REPLICAS, doc="Connections over which a follower fetches from one leader."
     )
-    controlled_shutdown_enable: Boolean = setting(
-        True, unused=NO_REPLICAS, doc="Whether a stopping broker hands its leaders over first."
-    )
-    controlled_shutdown_max_retries: Int = setting(3, unused=NO_REPLICAS, doc="Tries at handing leaders over.")
-    controlled_shutdown_retry_backoff_ms: Long = setting(
-        5000, unused=NO_REPLICAS, doc="Pause between two tries at handing leaders over."
-    )
+    controlled_shutdown_enable: Boolean = setting(True, doc="Whether a stopping broker hands its leaders over first.")
+    controlled_shutdown_max_retries: Int = setting(3, doc="Tries at handing leaders over.")
+    controlled_shutdown_retry_backoff_ms: Long = setting(5000, doc="Pause between two tries at handing leaders over.")
     controller_socket_timeout_ms: Int = setting(30_000, doc="How long the controller waits for a broker's answer.")
     auto_leader_rebalance_enable: Boolean = setting(
-        True, unused=NO_REPLICAS, doc="Whether leadership goes back to the preferred replicas by itself."
+        True, doc="Whether leadership goes back to the preferred replicas by itself."
     )
     leader_imbalance_check_interval_seconds: Long = setting(
-        300, at_least(1), unused=NO_REPLICAS, doc="How often preferred leadership is looked at."
+        300, at_least(1), doc="How often preferred leadership is looked at."
     )
     leader_imbalance_per_broker_percentage: Int = setting(
-        10, unused=NO_REPLICAS, doc="Share of a broker's partitions led elsewhere above which leaders are moved."
+        10, doc="Share of a broker's partitions led elsewhere above which leaders are moved."
     )
     inter_broker_protocol_version: String = setting(
         "3.9-IV0", VERSIONS, unused=NO_REPLICAS, doc="Version that brokers speak among themselves."

@@ -58,5 +58,7 @@ def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: lis
         # few hundred objects, would cost a twentieth of the start
         started(node)
         loop.run_until(lambda: signals or node.fatal)
+        node.leave()
+        loop.run_until(lambda: node.has_left or len(signals) > 1)
     if node.fatal:
         log.error("%s", node.fatal)

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
-from kbroker.broker.facts import BrokerConfigChanged, FactQueue
+from kbroker.broker.facts import BrokerConfigChanged, FactQueue, Leave
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.core import Core
@@ -225,6 +225,15 @@ class Node:
                 shown = ", ".join(found[:MOST_NAMED]) + (", ..." if len(found) > MOST_NAMED else "")
                 place = f"{directory.path}: partitions of no topic that there is, left alone ({len(found)})"
                 log.warning("%s: %s", place, shown)
+
+    def leave(self) -> None:
+        """Begin to hand leaders over; clients are served meanwhile. Not from within a callback of the loop."""
+        self._receive(Leave())
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing more can be handed over."""
+        return self.core.broker.leaving.is_over or bool(self.fatal)
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""

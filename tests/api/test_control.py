@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.metadata.store import config_path, encode_config
+from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
+    AllocateProducerIdsRequest,
+    ControlledShutdownRequest,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -208,3 +210,64 @@ def test_news_are_taken_in_in_every_version(version: int) -> None:
     request = UpdateMetadataRequest(controller_id=9, controller_epoch=EPOCH, live_brokers=[])
     assert cluster.ask(request, version).error_code == ErrorCode.NONE
     assert (cluster.nodes[1].plane.cache.controller_id, cluster.nodes[1].plane.cache.brokers) == (9, {})
+
+
+# -- what brokers ask the controller
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_broker_that_is_about_to_stop_leads_nothing_that_another_can(version: int) -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2, 1), (2,), (1, 2))
+    answer = cluster.ask(ControlledShutdownRequest(broker_id=2), version)
+    cluster.settle()
+    assert (answer.error_code, answer.remaining_partitions) == (ErrorCode.NONE, [])
+    assert cluster.leaders(1, "t") == [1, 2, 1]
+    assert [cluster.state("t", index).isr for index in (0, 2)] == [(1,), (1,)]
+
+
+def test_what_nobody_else_can_lead_is_named_to_a_broker_that_is_about_to_stop() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2, 1))
+    cluster.restart(1)
+    in_sync = cluster.state("t").isr
+    answer = cluster.ask(ControlledShutdownRequest(broker_id=2), 3, cluster.controller.id)
+    assert in_sync == (2,)
+    assert [(each.topic_name, each.partition_index) for each in answer.remaining_partitions] == [("t", 0)]
+
+
+def test_a_former_life_of_a_broker_cannot_stop_the_present_one() -> None:
+    cluster = Cluster(1, 2)
+    epoch = cluster.nodes[2].plane.control_requests.broker_epoch
+    asked = ControlledShutdownRequest(broker_id=2, broker_epoch=epoch - 1)
+    assert cluster.ask(asked, 3).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_only_the_controller_moves_leaders_and_gives_producer_ids() -> None:
+    cluster = Cluster(1, 2)
+    epoch = cluster.nodes[2].plane.control_requests.broker_epoch
+    told = [
+        cluster.ask(ControlledShutdownRequest(broker_id=2, broker_epoch=epoch), 3, 2),
+        cluster.ask(AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch), 0, 2),
+    ]
+    assert [each.error_code for each in told] == [ErrorCode.NOT_CONTROLLER] * 2
+
+
+def test_brokers_that_ask_get_producer_ids_that_nobody_else_has() -> None:
+    cluster = Cluster(1, 2)
+    epoch = cluster.nodes[2].plane.control_requests.broker_epoch
+    asked = AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch)
+    blocks = [cluster.ask(asked, 0) for _ in range(2)]
+    assert [(each.error_code, each.producer_id_start, each.producer_id_len) for each in blocks] == [
+        (0, 0, 1000),
+        (0, 1000, 1000),
+    ]
+    assert decode_producer_id_block(cluster.data(PRODUCER_ID_BLOCK)) == (2, 1000, 1999)
+
+
+@pytest.mark.parametrize(
+    ("broker", "code"), [(2, ErrorCode.STALE_BROKER_EPOCH), (9, ErrorCode.BROKER_ID_NOT_REGISTERED)]
+)
+def test_a_stranger_gets_no_producer_ids(broker: int, code: ErrorCode) -> None:
+    cluster = Cluster(1, 2)
+    assert cluster.ask(AllocateProducerIdsRequest(broker_id=broker, broker_epoch=-1), 0).error_code == code

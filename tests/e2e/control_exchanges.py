@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
+    AllocateProducerIdsRequest,
     AlterPartitionRequest,
     AlterPartitionState,
     AlterPartitionTopic,
     BrokerState,
+    ControlledShutdownRequest,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -113,6 +115,20 @@ def update_metadata(here: World, version: int) -> None:
     assert here.ask(request, version).error_code == NONE
     found = here.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]), 9)
     assert [(each.leader_id, each.leader_epoch) for each in found.topics[0].partitions] == [(NODE, 7)]
+
+
+@exchange(7)
+def controlled_shutdown(here: World, version: int) -> None:
+    """Of a broker that is not there: one that is would lead nothing any more."""
+    answer = here.ask(ControlledShutdownRequest(broker_id=99), version)
+    assert (answer.error_code, answer.remaining_partitions) == (ErrorCode.BROKER_NOT_AVAILABLE, [])
+
+
+@exchange(67)
+def allocate_producer_ids(here: World, version: int) -> None:
+    """As AlterPartition: only the broker knows its epoch."""
+    answer = here.ask(AllocateProducerIdsRequest(broker_id=NODE, broker_epoch=-2), version)
+    assert (answer.error_code, answer.producer_id_len) == (ErrorCode.STALE_BROKER_EPOCH, 0)
 
 
 @exchange(56)

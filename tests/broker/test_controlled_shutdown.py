@@ -1,0 +1,103 @@
+"""A broker that hands its leaders over before it stops: what it asks, how often, and when it may go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kbroker.broker.controlled_shutdown import ControlledShutdown
+from kbroker.broker.facts import Leave
+from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
+from protocol.errors import ErrorCode
+from protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
+from tests.controller.cluster import Cluster
+
+BACKOFF_MS, TRIES = 100, 3
+
+
+class Line:
+    """The line to the controller: what was asked, with its token."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str, ControlledShutdownRequest, object]] = []
+
+    def send(self, broker_id: int, address: object, purpose: str, request: ControlledShutdownRequest, version: int,
+             token: object, timeout_ms: int) -> None:  # fmt: skip
+        self.asked.append((broker_id, purpose, request, token))
+
+
+class Broker:
+    """Broker 2 of a cluster whose controller is broker 1, with one replica of `replicas` brokers."""
+
+    def __init__(self, *, at: int = 2, replicas: int = 2, **settings: str) -> None:
+        given = {"controlled_shutdown_retry_backoff_ms": str(BACKOFF_MS), "controlled_shutdown_max_retries": str(TRIES)}
+        self.cluster = Cluster(1, 2, **given, **settings)
+        self.cluster.assign("t", (at, 3 - at))
+        self.line = Line()
+        self.plane = self.cluster.nodes[at].plane
+        held = SimpleNamespace(partitions={("t", 0): SimpleNamespace(replicas=(1, 2)[:replicas])})
+        self.leaving = ControlledShutdown(self.plane, held, self.line, self.cluster.clock)  # type: ignore[arg-type]
+        self.leaving.handlers[Leave](Leave(), self.cluster.clock.now_ms())
+        self.cluster.settle()
+
+    def answer(self, code: ErrorCode, *left: tuple[str, int]) -> None:
+        remaining = [RemainingPartition(topic_name=topic, partition_index=index) for topic, index in left]
+        response = ControlledShutdownResponse(error_code=code, remaining_partitions=remaining)
+        self.leaving.handlers[PeerAnswer](PeerAnswer(self.line.asked[-1][3], response), 0)
+
+    def wait(self, by_ms: int) -> None:
+        self.cluster.clock.advance(by_ms)
+        self.leaving.expire(self.cluster.clock.now_ms())
+
+
+def test_the_controller_is_asked_in_the_brokers_present_life() -> None:
+    broker = Broker()
+    ((to, purpose, request, _),) = broker.line.asked
+    assert (to, purpose, request.broker_id) == (1, TO_CONTROLLER, 2)
+    assert request.broker_epoch == broker.plane.control_requests.broker_epoch
+    assert not broker.leaving.is_over
+
+
+def test_it_may_stop_when_nothing_is_left() -> None:
+    broker = Broker()
+    broker.answer(ErrorCode.NONE)
+    assert broker.leaving.is_over
+
+
+@pytest.mark.parametrize("what", ["left", "refused", "silence"])
+def test_it_asks_again_after_a_while_and_stops_in_the_end(what: str) -> None:
+    broker = Broker()
+    for number in range(TRIES):
+        assert (len(broker.line.asked), broker.leaving.is_over) == (number + 1, False)
+        if what == "left":
+            broker.answer(ErrorCode.NONE, ("t", 0), ("t", 1))
+        elif what == "refused":
+            broker.answer(ErrorCode.NOT_CONTROLLER)
+        else:
+            fault = PeerFault(broker.line.asked[-1][3], PeerFaultKind.RESET, True, "gone")
+            broker.leaving.handlers[PeerFault](fault, 0)
+        broker.wait(BACKOFF_MS - 1)
+        assert len(broker.line.asked) == number + 1
+        broker.wait(1)
+    assert broker.leaving.is_over
+    assert broker.leaving.next_deadline_ms(0) is None
+
+
+def test_the_controller_hands_its_own_leaders_over_without_asking_anybody() -> None:
+    broker = Broker(at=1)
+    assert (broker.leaving.is_over, broker.line.asked) == (True, [])
+    assert broker.cluster.state("t").leader == 2
+
+
+def test_answers_to_others_are_none_of_its_business() -> None:
+    broker = Broker()
+    broker.leaving.handlers[PeerAnswer](
+        PeerAnswer(object(), ControlledShutdownResponse(error_code=0, remaining_partitions=[])), 0
+    )
+    assert not broker.leaving.is_over
+
+
+def test_who_has_nothing_to_hand_over_goes_at_once() -> None:
+    for broker in (Broker(replicas=1), Broker(controlled_shutdown_enable="false")):
+        assert (broker.leaving.is_over, broker.line.asked) == (True, [])
