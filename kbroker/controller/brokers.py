@@ -99,6 +99,8 @@ def _brokers_started(epoch: ControllerEpoch, brokers: Iterable[int]) -> Procedur
     batch.send()
     batch = epoch.batch()
     batch.update_metadata(fresh, context.all_partitions())
+    batch.send()  # before any LeaderAndIsr: an Apache broker follows no leader that it has not heard of
+    batch = epoch.batch()
     replicas = [(partition, broker) for broker in sorted(fresh) for partition in context.partitions_on(broker)]
     yield from transition_replicas(
         epoch, batch, [each for each in replicas if _may_be_back(epoch, each)], ReplicaState.ONLINE

@@ -386,3 +386,12 @@ def test_all_brokers_restart_and_everything_is_as_before() -> None:
     assert all(len(node.replicas.partitions) == 6 for node in cluster.nodes.values())
     assert {node.configs.topic_config("t").retention_ms for node in cluster.nodes.values()} == {77}
     assert len(held) == 3
+
+
+def test_a_broker_that_comes_hears_of_the_others_before_it_is_to_follow_them() -> None:
+    """An Apache broker does not follow a leader that its UpdateMetadata has not named: it waits for the next change."""
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    node = cluster.restart(2)
+    first = [type(each) for each in node.inbox]
+    assert first.index(UpdateMetadataRequest) < first.index(LeaderAndIsrRequest)
