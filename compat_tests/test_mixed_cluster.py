@@ -1,0 +1,209 @@
+"""One cluster of kbroker and Apache Kafka 3.9.1 on one ZooKeeper: whoever controls it, nobody can tell the difference.
+
+Each test runs with a broker of either kind as controller. What is read comes through both brokers, and replicas are
+compared byte for byte in the log directories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from compat_tests.apache import Server, ZooKeeper, ZooKeeperBroker, run_tool
+from compat_tests.brokers import KbrokerProcess
+from compat_tests.waiting import eventually
+
+RELEASE = "3.9.1"
+TOOLS = "org.apache.kafka.tools"
+CONTROLLERS = {"kbroker controls": "kbroker", "Apache controls": "apache"}
+OTHER = {"kbroker": "apache", "apache": "kbroker"}
+COORDINATED = 4  # partitions of __consumer_offsets: on both brokers
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "10000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "offsets.topic.num.partitions": str(COORDINATED),
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class Mixed:
+    """Broker 1 of the kind that controls, broker 2 of the other. kinds: of each."""
+
+    def __init__(self, folder: Path, controller: str, zookeeper: str) -> None:
+        self.kinds = {1: controller, 2: OTHER[controller]}
+        self.folder = folder
+        self.brokers: dict[int, Server] = {}
+        for number, kind in self.kinds.items():
+            place = folder / f"broker{number}"
+            if kind == "apache":
+                self.brokers[number] = ZooKeeperBroker(
+                    place, zookeeper=zookeeper, node_id=number, settings=SETTINGS, heap="256m"
+                )
+            else:
+                own = {"broker.id": str(number), "zookeeper.connect": zookeeper}
+                self.brokers[number] = KbrokerProcess(place, settings={**SETTINGS, **own})
+
+    @property
+    def addresses(self) -> list[str]:
+        return [broker.address for _, broker in sorted(self.brokers.items())]
+
+    def admin(self, number: int = 1) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.brokers[number].address)
+
+    def tool(self, name: str, *arguments: str, at: int = 1, code: int = 0) -> str:
+        """What one of Apache's tools said."""
+        done = run_tool(RELEASE, f"{TOOLS}.{name}", "--bootstrap-server", self.brokers[at].address, *arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def make(self, topic: str, *replicas: Sequence[int]) -> None:
+        """A topic with these replicas, known to both brokers."""
+        assignment = dict(enumerate(map(list, replicas)))
+        self.admin().create_topics([NewTopic(topic, -1, -1, replica_assignments=assignment)])
+        for number in self.brokers:
+            eventually(lambda number=number: len(self.partitions(topic, number)) == len(replicas))  # type: ignore[misc]
+
+    def partitions(self, topic: str, at: int = 1) -> list[tuple[int, tuple[int, ...], frozenset[int]]]:
+        """(leader, replicas, in-sync replicas) of each partition, as a broker tells them."""
+        (found,) = self.admin(at).describe_topics([topic])
+        return [
+            (each["leader_id"], tuple(each["replica_nodes"]), frozenset(each["isr_nodes"]))
+            for each in sorted(found["partitions"], key=lambda each: each["partition_index"])
+        ]
+
+    def produce(self, topic: str, partitions: int, count: int, first: int = 0) -> list[bytes]:
+        """So many records, all of them acknowledged by all in sync."""
+        producer = KafkaProducer(bootstrap_servers=self.addresses, acks="all", enable_idempotence=True, linger_ms=2)
+        values = [b"%d" % number for number in range(first, first + count)]
+        sent = [producer.send(topic, value, partition=at % partitions) for at, value in enumerate(values)]
+        for each in sent:
+            each.get(30)
+        producer.close()
+        return values
+
+    def read(self, topic: str, partitions: int, count: int, at: int = 1) -> list[bytes]:
+        """What is in a topic, by somebody who knows one broker; ends when there are as many as expected."""
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.brokers[at].address, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+        )
+        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+        values: list[bytes] = []
+        for record in consumer:
+            values.append(record.value)
+            if len(values) == count:
+                break
+        consumer.close()
+        return sorted(values, key=int)
+
+    def log(self, topic: str, index: int, at: int) -> bytes:
+        """The bytes of a replica."""
+        found = sorted((self.folder / f"broker{at}").glob(f"data*/{topic}-{index}/*.log"))
+        return b"".join(each.read_bytes() for each in found)
+
+
+@pytest.fixture(scope="module", params=CONTROLLERS.values(), ids=CONTROLLERS)
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    folder = tmp_path_factory.mktemp("mixed")
+    with ExitStack() as running:
+        zookeeper = running.enter_context(ZooKeeper(folder / "zookeeper"))
+        made = Mixed(folder, request.param, zookeeper.address)
+        for _, broker in sorted(made.brokers.items()):
+            running.enter_context(broker)
+        eventually(lambda: all(len(made.admin(each).describe_cluster()["brokers"]) == 2 for each in made.brokers))
+        yield made
+
+
+@pytest.mark.quick
+def test_the_first_controls(mixed: Mixed) -> None:
+    assert [mixed.admin(each).describe_cluster()["controller_id"] for each in mixed.brokers] == [1, 1]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("at", [1, 2])
+def test_topics_are_made_described_and_deleted_through_either(mixed: Mixed, at: int, topic: str) -> None:
+    mixed.tool("TopicCommand", "--create", "--topic", topic, "--partitions", "4", "--replication-factor", "1", at=at)
+    for number in mixed.brokers:
+        said = mixed.tool("TopicCommand", "--describe", "--topic", topic, at=number)
+        assert sorted(re.findall(r"Leader: (\d)", said)) == ["1", "1", "2", "2"]
+    mixed.tool("TopicCommand", "--delete", "--topic", topic, at=at)
+    eventually(lambda: all(topic not in mixed.admin(each).list_topics() for each in mixed.brokers))
+    eventually(lambda: not list(mixed.folder.glob(f"broker*/data*/{topic}-?")))
+
+
+@pytest.mark.quick
+def test_records_are_read_through_either(mixed: Mixed, topic: str) -> None:
+    mixed.make(topic, [1], [2], [1], [2])
+    sent = mixed.produce(topic, 4, 400)
+    assert [mixed.read(topic, 4, 400, at) for at in mixed.brokers] == [sent, sent]
+
+
+@pytest.mark.quick
+def test_groups_of_both_coordinators_commit_and_go_on(mixed: Mixed, topic: str) -> None:
+    mixed.make(topic, [1], [2])
+    mixed.produce(topic, 2, 20)
+    for number in range(COORDINATED):
+        seen = []
+        for _ in range(2):
+            consumer = KafkaConsumer(
+                topic,
+                bootstrap_servers=mixed.addresses,
+                group_id=f"{topic}-{number}",
+                auto_offset_reset="earliest",
+                max_poll_records=10,
+                enable_auto_commit=False,
+            )
+            taken: list[bytes] = []
+            while len(taken) < 10:
+                taken += [each.value for records in consumer.poll(1000).values() for each in records]
+            consumer.commit()
+            consumer.close()
+            seen += taken
+        assert sorted(seen, key=int) == [b"%d" % each for each in range(20)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("at", [1, 2])
+def test_settings_changed_at_one_broker_count_at_the_other(mixed: Mixed, at: int, topic: str) -> None:
+    mixed.make(topic, [3 - at])
+    change = ["--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "max.message.bytes=100"]
+    done = run_tool(RELEASE, "kafka.admin.ConfigCommand", "--bootstrap-server", mixed.brokers[at].address, *change)
+    assert done.returncode == 0, done.stderr
+
+    def is_refused() -> bool:
+        producer = KafkaProducer(bootstrap_servers=mixed.addresses, acks="all")
+        try:
+            producer.send(topic, b"x" * 200).get(20)
+        except Exception as error:
+            return "MessageSizeTooLarge" in repr(error)
+        finally:
+            producer.close()
+        return False
+
+    eventually(is_refused)
+
+
+@pytest.mark.quick
+def test_an_apache_follower_has_the_bytes_of_its_kbroker_leader_also_after_a_restart(mixed: Mixed, topic: str) -> None:
+    leader, follower = (1, 2) if mixed.kinds[1] == "kbroker" else (2, 1)
+    mixed.make(topic, [leader, follower])
+    sent = mixed.produce(topic, 1, 1000)
+    mixed.brokers[follower].stop()
+    eventually(lambda: mixed.partitions(topic, leader) == [(leader, (leader, follower), {leader})])
+    sent += mixed.produce(topic, 1, 1000, first=1000)
+    mixed.brokers[follower].start()
+    eventually(lambda: mixed.partitions(topic, leader) == [(leader, (leader, follower), {leader, follower})])
+    sent += mixed.produce(topic, 1, 1000, first=2000)
+    assert mixed.read(topic, 1, 3000) == sent
+    assert mixed.log(topic, 0, leader) == mixed.log(topic, 0, follower)
