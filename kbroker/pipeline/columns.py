@@ -316,14 +316,14 @@ def _cells(rows: pa.RecordBatch, name: str, names: Sequence[str]) -> list[bytes 
     return cells
 
 
-def batches_of(records: list[Record], most_bytes: int) -> Iterator[list[Record]]:
+def batches_of(records: list[Record], most_bytes: int, most_records: int = ROWS) -> Iterator[list[Record]]:
     """Records in runs that make batches of about `most_bytes`, before they are compressed."""
     start = size = 0
     for index, (_, _, key, value, headers) in enumerate(records):
         more = 20 + len(key or b"") + len(value or b"")
         if headers:
             more += sum(10 + len(name) + len(content or b"") for name, content in headers)
-        if size and size + more > most_bytes:
+        if size and (size + more > most_bytes or index - start == most_records):
             yield records[start:index]
             start, size = index, 0
         size += more

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kbroker.pipeline import audit, profile
@@ -17,6 +17,7 @@ from kbroker.pipeline.kafka import Source
 Summary = dict[str, Any]
 DAY_MS = 86_400_000
 RETENTIONS_MS = (DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
+POLICY = "cleanup.policy=compact"
 SAMPLED = 10
 """Codecs and formats are tried on one batch of so many: what they save depends on the kind of records."""
 
@@ -38,12 +39,12 @@ def compact_check(
     found: dict[str, Any] = {
         topic: {"records": row.records, "bytes": row.bytes, "changes": []} for topic, row in sorted(whole.items())
     }
-    for row in _union(parts).orderBy("topic", "change").collect():
+    for row in sorted(_union(parts).collect(), key=lambda row: (row.topic, row.change)):
         saved = 100 - 100 * row.bytes / max(1, whole[row.topic].bytes)
         found[row.topic]["changes"].append(
             {"change": row.change, "records": row.records, "bytes": row.bytes, "saves": f"{saved:.1f} %"}
         )
-    for row in packed(records).orderBy("topic", "change").collect():
+    for row in sorted(packed(records).collect(), key=lambda row: (row.topic, row.change)):
         saved = 100 - 100 * row.after / max(1, row.before)
         found[row.topic]["changes"].append(
             {"change": row.change, "saves": f"{saved:.1f} %", "of_bytes_tried": row.before}
@@ -63,27 +64,28 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def compacted(rows: DataFrame) -> DataFrame:
-    """What `cleanup.policy=compact` leaves in the end: the last record of each key in a partition, and no tombstones.
+    """What compaction leaves in the end: the last record of each key in a partition, and no tombstones.
 
     rows: as from profile.slim. A record without a key, which a compacted topic refuses, would stay.
     """
-    newest = Window.partitionBy("topic", "partition", "key_hash").orderBy(f.desc("offset"))
-    ranked = rows.withColumn("_rank", f.row_number().over(newest))
-    kept = ranked.where(f.col("key").isNull() | ((f.col("_rank") == 1) & f.col("value_bytes").isNotNull()))
-    return _counted(kept, "cleanup.policy=compact")
+    content = f.struct("value_bytes", profile.record_bytes().alias("bytes"))
+    last = rows.where(f.col("key").isNotNull()).groupBy("topic", "partition", "key_hash")
+    kept = last.agg(f.max_by(content, "offset").alias("last")).where(f.col("last.value_bytes").isNotNull())
+    unkeyed = rows.where(f.col("key").isNull()).select("topic", profile.record_bytes().alias("bytes"))
+    return _counted(kept.select("topic", f.col("last.bytes").alias("bytes")).unionByName(unkeyed), POLICY)
 
 
 def retained(rows: DataFrame, retention_ms: int) -> DataFrame:
     """What is no older than so many ms, beside the newest record of its topic."""
-    newest = f.max("timestamp").over(Window.partitionBy("topic"))
+    newest = rows.groupBy("topic").agg(f.max("timestamp").alias("_newest"))
     age = f.unix_millis("_newest") - f.unix_millis("timestamp")
-    kept = rows.withColumn("_newest", newest).where(age <= retention_ms)
-    return _counted(kept, f"retention.ms={retention_ms}")
+    kept = rows.join(f.broadcast(newest), "topic").where(age <= retention_ms)
+    return _counted(kept.select("topic", profile.record_bytes().alias("bytes")), f"retention.ms={retention_ms}")
 
 
-def _counted(rows: DataFrame, change: str) -> DataFrame:
-    return rows.groupBy("topic", f.lit(change).alias("change")).agg(
-        f.count("*").alias("records"), f.sum(profile.record_bytes()).alias("bytes")
+def _counted(sizes: DataFrame, change: str) -> DataFrame:
+    return sizes.groupBy("topic", f.lit(change).alias("change")).agg(
+        f.count("*").alias("records"), f.sum("bytes").alias("bytes")
     )
 
 

@@ -73,7 +73,7 @@ def replay(
         producer, bases = _state(store, name, cluster, list(counts))
     placed = renamed_topics(frame, renamed)
     ordered = by_key(placed, counts) if rekey else by_partition(placed, len(bases))
-    tasks = max(1, len(bases))
+    tasks = max(1, min(len(bases), spark.sparkContext.defaultParallelism))  # that write at the same time
     done = written(ordered, Task(target.settings, producer, bases, rate / tasks if rate else None, codec))
     rows = done.groupBy("topic").agg(f.sum("records").alias("records"), f.sum("appended").alias("appended")).collect()
     found = {row.topic: {"records": row.records, "written": row.appended} for row in rows}

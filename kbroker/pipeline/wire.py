@@ -37,7 +37,7 @@ from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import InitProducerIdRequest
 
 EARLIEST, LATEST = -2, -1
@@ -47,7 +47,7 @@ PATIENCE_S = 60.0
 IN_FLIGHT = 4
 """Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
 FETCH_BYTES = 8 << 20
-_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 22: 1, 32: 1, 36: 0}
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
 """The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
 
 Place = tuple[str, int]
@@ -213,6 +213,12 @@ class Cluster:
                 result.error_code, f"topic {topic} cannot be made ({result.error_message or 'no reason'})"
             )
         self._repeat(lambda: self.look([topic]), [topic])
+
+    def remove(self, topics: Sequence[str]) -> None:
+        """Delete topics, whether there are such or not."""
+        self._at_controller(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=30_000))
+        for topic in topics:
+            self._partitions.pop(topic, None)
 
     def configs(self, topic: str) -> dict[str, str]:
         """The settings that a topic has of its own."""

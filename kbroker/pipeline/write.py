@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from kbroker.pipeline.columns import Producer, Span, batches_of, decoded, encoded, records_of
+from kbroker.pipeline.columns import ROWS, Producer, Span, batches_of, decoded, encoded, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import LATEST, Cluster, Place, Settings, chunks
 from protocol.records import Record
@@ -97,6 +97,8 @@ class _Writer:
                 f"{place[0]}-{place[1]} ends at {end}, before {self._base} where this job began to write: it was made "
                 "anew or cut; remove the job's state (--state) to write it all again"
             )
+        # ten batches a second at a given rate, so that it is kept by the second and not by the megabyte
+        self._most = max(1, int(task.rate / 10)) if task.rate else ROWS
         self._index = 0
         self._runs: list[list[int]] = []  # source offset, target offset, records
 
@@ -120,7 +122,7 @@ class _Writer:
             if passed and first + passed == self._there:
                 self._compare(records_of(piece.slice(passed - 1, 1))[0])
             sequence = first + passed
-            for run in batches_of(records_of(piece.slice(passed)), BATCH_BYTES):
+            for run in batches_of(records_of(piece.slice(passed)), BATCH_BYTES, self._most):
                 self._wait(began, sequence - self._there)
                 yield encoded(run, codec_id=self._codec, producer=self._task.producer, sequence=sequence)
                 sequence += len(run)

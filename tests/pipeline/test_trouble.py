@@ -1,0 +1,144 @@
+"""Brokers that die under a job, topics and records that are not there: one line each, and nothing half-written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.apache import free_port
+from compat_tests.waiting import eventually
+from kbroker.pipeline import archive, audit, compact_check, kafka, mirror, profile, register, replay
+from kbroker.pipeline.errors import PipelineError, explain
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.wire import LATEST, Cluster
+from tests.pipeline.given import fill, records
+from tests.processes import BrokerProcess
+
+HASTY = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connector that gives a broker up soon."""
+    monkeypatch.setitem(kafka.TUNED, "kafkaConsumer.pollTimeoutMs", "3000")
+
+
+class Mortal:
+    """A broker that always comes back to the same port and the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._listener = folder, f"PLAINTEXT://127.0.0.1:{free_port()}"
+        folder.mkdir()
+        self.source = Source(self._listener.removeprefix("PLAINTEXT://"), HASTY)
+
+    def born(self) -> BrokerProcess:
+        return BrokerProcess(self._folder, listeners=self._listener)
+
+
+def equal(spark: Any, left: Any, right: Any, names: dict[str, str]) -> bool:
+    return bool(audit.audit(spark, left, right, names)["equal"])
+
+
+def test_a_replay_goes_on_when_its_killed_broker_is_back(spark: Any, tmp_path: Path) -> None:
+    mortal, folder = Mortal(tmp_path / "broker"), str(tmp_path / "archive")
+    names = {"t": "copy"}
+    job = threading.Thread(target=lambda: replay.replay(spark, mortal.source, folder, topics=names, rate=1000))
+    with mortal.born() as first, Cluster(mortal.source.settings) as cluster:
+        fill(cluster, "t", [records(3000)])
+        archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
+        cluster.create("copy", 1, {"retention.ms": "-1"})
+        job.start()
+        eventually(lambda: cluster.offsets([("copy", 0)], LATEST)["copy", 0] >= 300, 200)
+        first.process.kill()
+    with mortal.born():
+        job.join()
+        assert equal(spark, folder, mortal.source, names)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_batch_whose_broker_dies_is_not_seen_and_is_archived_when_it_is_back(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mortal, folder = Mortal(tmp_path / "broker"), str(tmp_path / "archive")
+    with mortal.born() as first:
+        with Cluster(mortal.source.settings) as cluster:
+            fill(cluster, "t", [records(200)])
+            archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
+            fill(cluster, "t", [records(100)])
+        whole = archive.laid_out
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                archive, "laid_out", lambda frame: (first.process.kill(), first.process.wait(), whole(frame))[2]
+            )
+            with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+                archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
+    assert "the broker does not answer, or no longer" in explain(caught.value)
+    assert archive.read(spark, folder).count() == 200
+    with mortal.born():
+        assert archive.archive(spark, mortal.source, ["t"], folder, until_now=True)["records"] == 100
+        assert equal(spark, folder, mortal.source, {"t": "t"})
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_read_whose_broker_dies_is_one_line(spark: Any, tmp_path: Path) -> None:
+    mortal = Mortal(tmp_path / "broker")
+    with mortal.born() as first:
+        with Cluster(mortal.source.settings) as cluster:
+            fill(cluster, "t", [records(200)])
+        rows = audit.records_of_side(spark, mortal.source, ["t"], False)
+        first.process.kill()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        rows.count()
+    assert "the broker does not answer, or no longer" in explain(caught.value)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda spark, source, folder: profile.profile(spark, source, ["nobody"]),
+        lambda spark, source, folder: compact_check.compact_check(spark, source, ["nobody"]),
+        lambda spark, source, folder: audit.audit(spark, source, source, {"nobody": "nobody"}),
+        lambda spark, source, folder: mirror.mirror(spark, source, source, {"nobody": "b"}, folder),
+        lambda spark, source, folder: archive.archive(spark, source, ["nobody"], folder, until_now=True),
+    ],
+    ids=["profile", "compact-check", "audit", "mirror", "archive"],
+)
+def test_a_topic_that_is_not_there_is_named_by_every_job(
+    spark: Any, source: Source, cluster: Cluster, job: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match="has no topic 'nobody'"):
+        job(spark, source, str(tmp_path / "folder"))
+    assert not cluster.has("nobody")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_topic_that_an_archive_does_not_have_is_named(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(10)])
+    archive.archive(spark, source, [topic], str(tmp_path / "archive"), until_now=True)
+    with pytest.raises(PipelineError, match="has no topic 'nobody'"):
+        replay.replay(spark, source, str(tmp_path / "archive"), topics={"nobody": "nobody"})
+
+
+def test_records_that_the_data_source_finds_gone_are_told_or_passed_over(
+    spark: Any, source: Source, cluster: Cluster, topic: str
+) -> None:
+    from kafka import TopicPartition
+    from kafka.admin import KafkaAdminClient
+
+    fill(cluster, topic, [records(100)])
+    admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+    admin.delete_records({TopicPartition(topic, 0): 50})
+    admin.close()
+    register(spark)
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    reader = reader.option("subscribe", topic).option("startingOffsets", f'{{"{topic}": {{"0": 10}}}}')
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        reader.load().count()
+    assert "failOnDataLoss=false goes on with what is there" in explain(caught.value)
+    assert reader.option("failOnDataLoss", "false").load().count() == 50
