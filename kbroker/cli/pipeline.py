@@ -7,6 +7,7 @@ Whatever goes wrong is one line. Exit code: 0 done, 1 (audit) the sides differ, 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -230,6 +231,7 @@ def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[s
     from kbroker.pipeline import session
     from kbroker.pipeline.errors import explain
 
+    logging.getLogger().addHandler(logging.NullHandler())  # Py4J would tell of a Ctrl-C in some dozens of lines
     spark = None
     try:
         conf = _pairs(given["confs"], "--conf")

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kbroker.pipeline import kafka
 from kbroker.pipeline.errors import PipelineError
@@ -121,7 +122,8 @@ def _with_avro(records: DataFrame, schema: str) -> DataFrame:
             texts = [_avro_text(value, compiled) for value in batch.column("value").to_pylist()]
             yield batch.append_column("value_json", pa.array(texts, pa.string()))
 
-    return records.mapInArrow(decode, records.schema.add("value_json", "string"))
+    # a new one: `add` would change the frame's own
+    return records.mapInArrow(decode, StructType([*records.schema.fields, StructField("value_json", StringType())]))
 
 
 def _avro_text(value: bytes | None, schema: Any) -> str | None:

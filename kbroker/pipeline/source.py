@@ -63,6 +63,7 @@ _KNOWN = {
         "topic",
         "segments",
         "path",
+        "checkpointLocation",  # Spark's own, handed on to whoever writes a stream
     ]
 }
 

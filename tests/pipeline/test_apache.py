@@ -15,7 +15,7 @@ from compat_tests.waiting import eventually
 from kbroker.pipeline import archive, audit, convert, mirror, replay
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
-from tests.pipeline.given import KEEP
+from tests.pipeline.given import KEEP, fill, records
 
 TOPICS = ("v0", "v1", "transactions", "compacted")
 
@@ -122,3 +122,15 @@ def test_records_go_to_an_apache_broker_too(spark: Any, apache: ZooKeeperBroker,
     archive.archive(spark, there, ["v1"], str(tmp_path / "archive"), until_now=True)
     replay.replay(spark, there, str(tmp_path / "archive"), topics={"v1": "v1-back"}, codec="lz4")
     assert audit.audit(spark, there, there, {"v1": "v1-back"})["equal"]
+
+
+def test_a_mirror_goes_to_an_apache_broker_and_back_with_its_groups(
+    spark: Any, source: Source, cluster: Cluster, apache: ZooKeeperBroker, topic: str, tmp_path: Path
+) -> None:
+    there, names = Source(apache.address), {topic: f"{topic}-back"}
+    fill(cluster, topic, [records(300), records(200, 2)])
+    cluster.commit(f"g-{topic}", {(topic, 0): 120})
+    mirror.mirror(spark, source, there, {topic: topic}, str(tmp_path / "there"), groups=[f"g-{topic}"])
+    mirror.mirror(spark, there, source, names, str(tmp_path / "back"), groups=[f"g-{topic}"])
+    assert [audit.audit(spark, side, source, names)["equal"] for side in (source, there)] == [True, True]
+    assert cluster.committed(f"g-{topic}") == {(topic, 0): 120, (names[topic], 0): 120}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import time
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from kbroker.pipeline import archive, audit, replay
@@ -13,6 +17,7 @@ from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
+from protocol.records import Record
 from tests.pipeline.given import T0, fill, frame, records
 from tests.processes import BrokerProcess
 
@@ -81,6 +86,33 @@ def test_values_that_do_not_decode_are_set_apart_and_replayed_all_the_same(
     assert (found["records"], found["quarantined"]) == (100, 10)
     assert archive.read(spark, str(tmp_path / "archive"), quarantined=False).count() == 90
     assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
+
+
+def test_avro_values_become_json_and_what_is_none_is_set_apart(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    schema = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
+
+    def avro(number: int) -> bytes:
+        content = io.BytesIO()
+        fastavro.schemaless_writer(content, schema, {"id": number})
+        return content.getvalue()
+
+    values = [avro(1000), avro(-1), None, b"\xff" * 20, avro(7) + b"more"]
+    fill(cluster, topic, [[Record(index, T0, b"k", value, ()) for index, value in enumerate(values)]])
+    found = archived(spark, source, topic, tmp_path / "archive", values="avro", schema=json.dumps(schema))
+    assert (found["records"], found["quarantined"]) == (5, 2)
+    table = spark.read.parquet(str(tmp_path / "archive" / f"topic={topic}")).orderBy("offset")
+    assert [row.value_json for row in table.collect()] == ['{"id": 1000}', '{"id": -1}', None]
+    assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
+
+
+def test_a_replay_keeps_to_its_rate(spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    fill(cluster, topic, [records(600)])
+    archived(spark, source, topic, tmp_path / "archive")
+    begun = time.monotonic()
+    replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"}, rate=300)
+    assert time.monotonic() - begun > 1.8  # 600 at 300 a second, the last tenth of a second's being sent at once
 
 
 def test_a_replay_that_is_started_again_writes_what_is_missing(

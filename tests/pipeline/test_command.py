@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from compat_tests import environments
 from compat_tests.apache import free_port
+from compat_tests.waiting import eventually
 from kbroker.pipeline import jars
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
@@ -18,12 +20,40 @@ SMALL = ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredSto
 SMALL += ["--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2"]
 
 
-def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+def command(*words: str) -> list[str]:
     pom = Path(jars.__file__).with_name("connector.pom.xml")
     folder = environments.spark_jars(pom, "pipeline-jars-4.2.0")[0].parent
-    command = [sys.executable, "-m", "kbroker.cli", "pipeline", *words, "--jars", str(folder), *SMALL]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    return [sys.executable, "-m", "kbroker.cli", "pipeline", *words, "--jars", str(folder), *SMALL]
+
+
+def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=280)
+
+
+def archived(folder: Path) -> int:
+    """Records of an archive's manifests."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("_manifest/batch-*.json")]
+    return sum(each["records"] for manifest in manifests for each in manifest["records"])
+
+
+def test_an_archive_without_an_end_takes_what_comes_until_ctrl_c(
+    source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(100)])
+    folder = tmp_path / "archive"
+    words = command("archive", "--bootstrap", source.bootstrap, "--topics", topic, "--to", str(folder))
+    job = subprocess.Popen([*words, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: archived(folder) == 100 or job.poll() is not None, 250)
+        fill(cluster, topic, [records(50)])
+        eventually(lambda: archived(folder) == 150 or job.poll() is not None, 250)
+        job.send_signal(signal.SIGINT)
+        said = job.communicate(timeout=120)
+    finally:
+        job.kill()
+    assert (job.returncode, said[1]) == (0, "")
+    assert f"topics {topic}: records 150, quarantined 0" in said[0]
 
 
 def test_a_job_prints_its_summary_and_writes_it_as_json(

@@ -142,6 +142,25 @@ def test_a_stream_reads_in_steps_and_goes_on_from_its_checkpoint(
     assert counts == [400, 200, 10]
 
 
+def test_a_stream_writes_what_it_reads(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(300), records(200, 2)])
+    cluster.create(f"{topic}-out", 2, KEEP)
+    reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    options = {
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": "300",
+    }
+    columns = reader.options(**options).load().select("key", "value", "timestamp", "headers", "partition")
+    writer = columns.writeStream.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    writer = writer.option("topic", f"{topic}-out").option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert audit.audit(spark, source, source, {topic: f"{topic}-out"})["differences"] == []
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
