@@ -46,6 +46,13 @@ from protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from protocol.messages.logdirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from protocol.messages.metadata import DescribeClusterRequest
 from protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -69,10 +76,12 @@ from protocol.messages.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.topics import TopicPartitions as ElectionPartitions
 from protocol.records import Record
 from protocol.records.batch import write_crc
 from protocol.records.content import build_batch
@@ -232,6 +241,46 @@ def administer(told: Told) -> None:
     told.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY_RULE)]), 2, in_words=True)
 
 
+def move_between_disks(told: Told) -> None:
+    """Replicas into other log directories, rightly and wrongly; then what is asked of a cluster about itself."""
+    topic(told, "t")
+    told.ask(producing("t", batch(b"a", b"b")), 9)
+    home, other = sorted(directories(told), key=lambda each: not directories(told)[each])
+    for version in (0, 1, 2):
+        for name, path in (("t", home), ("t", "/nowhere"), ("nope", home), ("t", other)):
+            told.ask(moving(name, path), version)
+        eventually(lambda other=other: [each[1:] for each in directories(told)[other]] == [("t", 0, False, 0)])
+        home, other = other, home
+    told.ask(moving("x" * 240, home), 2)
+    told.ask(fetching(0, 0), 12)
+    for name, index in (("t", 0), ("t", 7), ("nope", 0)):
+        asked = [ElectionPartitions(topic=name, partitions=[index])]
+        for kind in (0, 1):
+            told.ask(ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=5000), 2)
+    for kind in (2, 9):
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=kind)
+        told.ask(request, 1, in_words=True)
+
+
+def directories(told: Told) -> dict[str, list[tuple[int, str, int, bool, int]]]:
+    """By path: error, topic, partition, whether it is a copy on its way, lag."""
+    answer = told.ask_aside(DescribeLogDirsRequest(topics=None), 2)
+    return {
+        each.log_dir: [
+            (each.error_code, found.name, part.partition_index, part.is_future_key, part.offset_lag)
+            for found in each.topics
+            for part in found.partitions
+        ]
+        for each in answer.results
+    }
+
+
+def moving(name: str, path: str) -> AlterReplicaLogDirsRequest:
+    """One partition into one directory."""
+    topics = [AlterReplicaLogDirTopic(name=name, partitions=[0])]
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])
+
+
 def change_settings(told: Told) -> None:
     """One setting after the other, of a topic, of the broker and of all; then what has become of them."""
     for kind, name in ((TOPIC, "t"), (TOPIC, "nope"), (TOPIC, "a b"), (TOPIC, ""), (BROKER, "1"), (BROKER, "")):
@@ -314,11 +363,15 @@ def call_out_of_turn(told: Told, group: str, generation: int, member: str, insta
     told.ask(DescribeGroupsRequest(groups=[group], include_authorized_operations=True), 4)
 
 
-@pytest.mark.parametrize("story", [produce_and_look_up, fetch_in_sessions, administer, live_in_a_group])
+@pytest.mark.parametrize(
+    "story", [produce_and_look_up, fetch_in_sessions, administer, move_between_disks, live_in_a_group]
+)
 def test_both_brokers_answer_the_same(story: Callable[[Told], None], tmp_path: Path) -> None:
     answers = []
     for choice in ("kbroker", "apache-3.9.1"):
-        with broker_of(choice, tmp_path / choice, SETTINGS) as server, Connection(server.port) as connection:
+        directories = ",".join(str(tmp_path / choice / each) for each in ("a", "b"))
+        settings = {**SETTINGS, "log.dirs": directories}
+        with broker_of(choice, tmp_path / choice, settings) as server, Connection(server.port) as connection:
             told = Told(connection)
             story(told)
             answers.append(told.answers)

@@ -1,18 +1,22 @@
-"""DescribeLogDirs: which log directory holds which partition, and how large it is.
+"""AlterReplicaLogDirs and DescribeLogDirs: which log directory holds which partition, and how large it is.
 
-Served: DescribeLogDirs 0-4. A directory that is offline or cannot be looked at is named with KAFKA_STORAGE_ERROR.
-Unlike Kafka, replicas are never moved between directories, so there are no future replicas; AlterReplicaLogDirs is not
-served.
+Served: AlterReplicaLogDirs 0-2, DescribeLogDirs 0-4. A directory that is offline or cannot be looked at is named with
+KAFKA_STORAGE_ERROR. A replica that is on its way is in both directories; its copy says how many offsets it lacks.
 """
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
 from kbroker.broker.permission import Operation
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.logdirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -21,11 +25,13 @@ from protocol.messages.logdirs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from kbroker.api.call import Call
     from kbroker.log import Log
     from kbroker.log.directory import LogDirectory
+    from kbroker.log.manager import LogManager
+    from kbroker.log.names import TopicPartition
     from kbroker.ports import Volume
 
 
@@ -48,12 +54,40 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
             DescribeLogDirsResult(
                 error_code=0,
                 log_dir=directory.path,
-                topics=_topics({key: log for key, log in logs.items() if wanted is None or key in wanted}),
+                topics=_topics(wanted, logs, call.broker.logs.moves.futures_in(directory), call.broker.logs),
                 total_bytes=volume.total_bytes,
                 usable_bytes=volume.free_bytes,
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:
+    """Have replicas move; each answer says whether it has begun. Named twice, the last directory counts."""
+    wished = {
+        (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
+    }
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    for (topic_name, index), path in wished.items():
+        codes[topic_name, index] = ErrorCode.NONE
+        try:
+            call.broker.replica_moves.alter(topic_name, index, path, call.now_ms)
+        except KafkaError as error:
+            codes[topic_name, index] = error.code
+    return _altered(codes)
+
+
+def _altered(codes: Mapping[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for (topic, index), code in codes.items():
+        result = topics.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic, partitions=[]))
+        result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def _refuse_alter(request: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:
+    asked = [(topic.name, index) for each in request.dirs for topic in each.topics for index in topic.partitions]
+    return _altered(dict.fromkeys(asked, code))
 
 
 def _volume(directory: LogDirectory) -> Volume | None:
@@ -64,20 +98,43 @@ def _volume(directory: LogDirectory) -> Volume | None:
         return None
 
 
-def _topics(logs: Mapping[tuple[str, int], Log]) -> list[DescribeLogDirsTopic]:
+def _topics(
+    wanted: Container[tuple[str, int]] | None,
+    present: Mapping[TopicPartition, Log],
+    futures: Mapping[TopicPartition, Log],
+    logs: LogManager,
+) -> list[DescribeLogDirsTopic]:
+    """What is in one directory, of what was asked for (None: of all). futures: copies on their way into it."""
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), log in sorted(logs.items()):
-        lag = max(log.high_watermark - log.log_end_offset, 0)
-        topics.setdefault(topic, []).append(
-            DescribeLogDirsPartition(
-                partition_index=index, partition_size=log.size, offset_lag=lag, is_future_key=False
+    both = [(key, log, False) for key, log in present.items()] + [(key, log, True) for key, log in futures.items()]
+    for (topic, index), log, is_future in sorted(both, key=itemgetter(0, 2)):
+        if wanted is None or (topic, index) in wanted:
+            goal = _end_of(logs, topic, index) if is_future else log.high_watermark
+            topics.setdefault(topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=log.size,
+                    offset_lag=max(goal - log.log_end_offset, 0),
+                    is_future_key=is_future,
+                )
             )
-        )
     return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+
+
+def _end_of(logs: LogManager, topic: str, index: int) -> int:
+    """Where a partition's log ends; -1 if its directory is offline."""
+    try:
+        present = logs.get(topic, index)
+    except KafkaError:
+        return -1
+    return -1 if present is None else present.log_end_offset
 
 
 def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(error_code=code, results=[])
 
 
-ROUTES = (Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (Operation.DESCRIBE,)),)
+ROUTES = (
+    Route(34, AlterReplicaLogDirsRequest, 0, 2, alter_replica_log_dirs, _refuse_alter, (Operation.ALTER,)),
+    Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (Operation.DESCRIBE,)),
+)

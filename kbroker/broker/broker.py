@@ -12,6 +12,7 @@ from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
 from kbroker.broker.jobs import Errand
 from kbroker.broker.permission import Permission
+from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
 
 if TYPE_CHECKING:
@@ -78,13 +79,14 @@ class Broker:
         self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs
         self._log_care = log_care
+        self.replica_moves = ReplicaMoves(logs, replicas, clock, self.give)
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, markers, log_care]
+        parts: list[Part] = [plane, *coordinators, markers, log_care, self.replica_moves]
         for part in parts:
             self.add(part)
 

@@ -13,7 +13,7 @@ from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpda
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.groups import GroupCoordinator, group_shards
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kbroker.replica.facts import RoleChanged
+from kbroker.replica.facts import LogMoved, RoleChanged
 from kbroker.txn import TransactionCoordinator, transaction_shards
 
 if TYPE_CHECKING:
@@ -44,7 +44,15 @@ class CoordinatorPart:
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """Who leads the partitions of its topic, and how many there are."""
-        return {RoleChanged: self._role_changed, TopicsUpdated: self._count_shards}
+        return {
+            RoleChanged: self._role_changed,
+            LogMoved: self._log_moved,
+            TopicsUpdated: self._count_shards,
+        }
+
+    def _log_moved(self, fact: LogMoved, now_ms: int) -> None:
+        if fact.partition.topic == self.topic:
+            self._runtime.log_moved(fact.partition)
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         if fact.partition.topic == self.topic:

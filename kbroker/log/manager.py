@@ -53,6 +53,7 @@ from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement
+from kbroker.log.moves import Moves
 from kbroker.log.names import (
     LOG_START_OFFSETS,
     MAX_NAME_LENGTH,
@@ -127,6 +128,7 @@ class LogManager:
         self._tell = tell
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
+        self.moves = Moves(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
         self._jobs: list[Flush | Delete | Write] = []
@@ -183,7 +185,7 @@ class LogManager:
     def get_or_create(
         self, topic: str, index: int, topic_id: bytes | None, config: LogConfig, *, is_new: bool, wall_ms: int
     ) -> Log:
-        """The log of a partition, made in the online directory with the fewest partitions if there is none.
+        """The log of a partition, made where it was wished or in the directory with the fewest if there is none.
 
         is_new: whether the controller just made the partition. If not, and a directory is offline, the log may be
         there: then none is made. topic_id: written beside it; None or zeros if there is none.
@@ -198,7 +200,7 @@ class LogManager:
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
             raise name_too_long(name)
-        for directory in sorted(self._online(), key=lambda each: each.partitions):
+        for directory in self.moves.candidates(partition):
             try:
                 log = self._create(directory, name, config, wall_ms)
             except OSError as error:
@@ -420,6 +422,8 @@ class LogManager:
         return [] if log is None else self._flush(partition, log)
 
     def _flush(self, partition: TopicPartition, log: Log) -> list[TopicPartition]:
+        if partition in self.moves.held:
+            return []
         directory = self.directory_of(log.folder.path)
         try:
             job = log.start_flush()
@@ -615,8 +619,7 @@ class LogManager:
                 raise outcome
             else:
                 copies += self._adopt(directory, outcome, now_ms)
-        for partition, log in copies:
-            self._settle_copy(partition, log)
+        self.moves.settle(copies, now_ms)
         for partition, log in list(self._logs.items()):
             if partition in self._logs:  # a directory that fails takes its others along
                 self._flush_if_wanted(partition, log)
@@ -631,33 +634,13 @@ class LogManager:
         copies = [(partition, log) for partition, log in loaded.logs.items() if partition in self._logs]
         for partition, log in loaded.logs.items():
             self._logs.setdefault(partition, log)
+        copies += [(partition, log) for partition, log in loaded.futures.items() if partition in self._futures]
         for partition, log in loaded.futures.items():
-            if self._futures.setdefault(partition, log) is not log:
-                self._refuse_copy(log, self._futures[partition])
+            self._futures.setdefault(partition, log)
         for path in loaded.deleted:
             job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
             self._delete_later(directory, job, now_ms)
         return copies
-
-    def _settle_copy(self, partition: TopicPartition, copy: Log) -> None:
-        """A partition is in two directories: an empty copy is set aside; between others somebody has to choose.
-
-        A directory that fails while a partition is made in it keeps an empty one.
-        """
-        first = self._logs.get(partition)
-        if first is None or not self.directory_of(copy.folder.path).online:
-            copy.close_files()  # a directory went offline meanwhile, and this comes back with the next start
-            return
-        kept, other = (first, copy) if copy.log_end_offset == 0 else (copy, first)
-        path = other.folder.path
-        if other.log_end_offset:
-            self._refuse_copy(copy, first)
-        self._logs[partition] = kept
-        try:
-            self._rename_away(partition, other, "stray")
-        except KafkaError:
-            other.close_files()
-        self._notice(f"{path}: is empty, and there is another copy at {kept.folder.path}: set aside")
 
     def _refuse_copy(self, copy: Log, first: Log) -> None:
         self.abandon()

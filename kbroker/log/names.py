@@ -38,6 +38,9 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+MOVED = "replaces-other-copy"
+"""In a partition's folder while it takes the place of another in another log directory: it has all records of that."""
+
 PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
 """What a partition's folder holds beside segments."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from protocol.errors import ErrorCode
@@ -47,3 +49,11 @@ def test_only_the_controller_looks_at_updates() -> None:
     update = FeatureUpdateKey(feature="a", max_version_level=1)
     told = Cluster(1, 2).ask(UpdateFeaturesRequest(feature_updates=[update]), 1, 2)
     assert (told.error_code, told.results[0].error_code) == (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER)
+
+
+@pytest.mark.parametrize("api", [55, 74], ids=["DescribeQuorum", "ListConfigResources"])
+def test_what_only_a_metadata_quorum_answers_ends_the_connection_as_with_a_broker_on_zookeeper(api: int) -> None:
+    client = World().client()
+    listed = {each.api_key for each in client.ask(VERSIONS, 4).api_keys}
+    client.send_bytes(struct.pack(">hhih", api, 0, 1, -1) + b"\0\0\0")
+    assert (api in listed, client.closing) == (False, f"API key {api} version 0 is not served")

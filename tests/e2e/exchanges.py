@@ -37,7 +37,13 @@ from protocol.messages.groups import (
     MemberIdentity,
 )
 from protocol.messages.handshake import ApiVersionsRequest
-from protocol.messages.logdirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from protocol.messages.logdirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
@@ -199,6 +205,16 @@ def delete_topics(here: World, version: int) -> None:
     assert [each.error_code for each in here.ask(asked, version).responses] == [NONE]
     look = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False)
     here.until(look, 9, lambda found: found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@exchange(34)
+def alter_replica_log_dirs(here: World, version: int) -> None:
+    topic = here.filled()
+    (home,) = here.ask(DescribeLogDirsRequest(topics=[]), 1).results
+    wanted = [AlterReplicaLogDirTopic(name=topic.name, partitions=[0])]
+    dirs = [AlterReplicaLogDir(path=home.log_dir, topics=wanted)]
+    done = here.ask(AlterReplicaLogDirsRequest(dirs=dirs), version)
+    assert done.results[0].partitions[0].error_code == NONE, done
 
 
 @exchange(35)

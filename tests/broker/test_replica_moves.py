@@ -1,0 +1,308 @@
+"""Replicas that move between log directories: asked for, copied, changed over, interrupted at every step."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.sim.disk import PowerLoss
+from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.logdirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.requests import produce, produced
+from tests.world import World
+
+STRIDE = 6  # every change of the disk is some seed's
+
+
+def two_directories(**settings: str) -> World:
+    """In which nothing is too old to be kept."""
+    return World(("/a", "/b"), log_retention_ms="-1", **settings)
+
+
+def moving(path: str, topic: str = "t", index: int = 0) -> AlterReplicaLogDirsRequest:
+    topics = [AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])
+
+
+def move(world: World, path: str, topic: str = "t", index: int = 0, version: int = 2) -> ErrorCode:
+    """Ask for a move; nothing that is under way goes on."""
+    client = world.client()
+    number = client.start(moving(path, topic, index), version)
+    (result,) = client.look()[number].results
+    (part,) = result.partitions
+    assert (result.topic_name, part.partition_index) == (topic, index)
+    return ErrorCode(part.error_code)
+
+
+def places(world: World) -> dict[str, list[tuple[str, int, bool, int]]]:
+    """By directory: topic, index, whether it is a copy on its way, lag."""
+    results = world.client().ask(DescribeLogDirsRequest(topics=None), 4).results
+    return {
+        each.log_dir: [
+            (topic.name, part.partition_index, part.is_future_key, part.offset_lag)
+            for topic in each.topics
+            for part in topic.partitions
+        ]
+        for each in results
+    }
+
+
+def written(world: World, *values: bytes, topic: str = "t") -> None:
+    """With acks=all: each is durable, if flush.messages says so, before the next."""
+    for value in values:
+        client = world.client()
+        number = client.send(produce(value, topic=topic, acks=-1), 9)
+        until(world, lambda client=client, number=number: number in client.look())  # type: ignore[misc]
+        assert produced(client.answers[number]).error_code == 0
+
+
+def read(world: World, topic: str = "t") -> bytes:
+    """All that there is, batch by batch."""
+    log = world.partition(topic).log
+    assert log is not None
+    found, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        region = log.read(offset, 1 << 20, log.log_end_offset).region
+        assert region is not None
+        found += region.read()
+        offset = next_offset(region.read())
+    return found
+
+
+def next_offset(batches: bytes) -> int:
+    at = offset = 0
+    while at < len(batches):
+        offset = int.from_bytes(batches[at : at + 8], "big") + int.from_bytes(batches[at + 23 : at + 27], "big") + 1
+        at += 12 + int.from_bytes(batches[at + 8 : at + 12], "big")
+    return offset
+
+
+def home_and_other(world: World, topic: str = "t") -> tuple[str, str]:
+    """Where a topic's partition is, and where it is not."""
+    home = world.logs.directory_of(world.partition(topic).log.folder.path).path  # type: ignore[union-attr]
+    return home, "/b" if home == "/a" else "/a"
+
+
+def until(world: World, there: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if there():
+            return
+        world.advance(20)
+    raise AssertionError("never")
+
+
+def has_moved(world: World, path: str) -> Callable[[], bool]:
+    return lambda: world.partition("t").log.folder.path == f"{path}/t-0"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_replica_moves_with_all_it_has(version: int) -> None:
+    world = two_directories(log_segment_bytes="300")
+    world.create("t")
+    written(world, *(b"%d" % at * 50 for at in range(10)))
+    home, other = home_and_other(world)
+    before = read(world)
+    assert move(world, other, version=version) is ErrorCode.NONE
+    until(world, has_moved(world, other))
+    assert read(world) == before
+    assert places(world) == {home: [], other: [("t", 0, False, 0)]}
+    written(world, b"later")
+    world.advance(120_000)  # the old files go
+    assert [each.name for each in world.disk.list(home) if each.is_dir] == []
+    assert {each.name for each in world.disk.list(f"{other}/t-0")} >= {"partition.metadata"}
+    assert "replaces-other-copy" not in {each.name for each in world.disk.list(f"{other}/t-0")}
+    world.restart()
+    assert (read(world)[: len(before)], len(world.logs)) == (before, 1)
+
+
+def test_what_is_written_meanwhile_moves_along() -> None:
+    world = two_directories(log_flush_interval_messages="1")
+    world.create("t")
+    written(world, b"early")
+    _, other = home_and_other(world)
+    client = world.client()
+    sent = [client.start(produce(b"first", acks=-1), 9)]
+    assert move(world, other) is ErrorCode.NONE
+    steps = 0
+    while not has_moved(world, other)() and steps < 1000:
+        steps += 1
+        if steps < 20:
+            sent.append(client.start(produce(b"%d" % steps, acks=-1), 9))
+        if not world._next_event():
+            world.advance(20)
+    world.settle()
+    answers = client.look()
+    assert [produced(answers[each]).error_code for each in sent] == [0] * len(sent)
+    assert read(world).count(b"early") == 1
+    assert world.partition("t").log.high_watermark == 1 + len(sent)  # type: ignore[union-attr]
+
+
+def test_a_copy_on_its_way_shows_with_its_lag() -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a", b"b")
+    home, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    assert places(world) == {home: [("t", 0, False, 0)], other: [("t", 0, True, 2)]}
+
+
+def test_to_be_where_it_is_calls_a_move_off() -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a")
+    home, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    assert move(world, home) is ErrorCode.NONE
+    world.disk_is_busy = False
+    world.advance(120_000)
+    assert places(world) == {home: [("t", 0, False, 0)], other: []}
+    assert [each.name for each in world.disk.list(other) if each.is_dir] == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "path", "code"),
+    [
+        ("t", "/c", ErrorCode.LOG_DIR_NOT_FOUND),
+        ("none", "/b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("x" * 249, "/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_what_cannot_be_is_refused_as_apache_does(topic: str, path: str, code: ErrorCode) -> None:
+    world = two_directories()
+    world.create("t")
+    assert move(world, path, topic) is code
+
+
+def test_a_replica_that_other_brokers_have_is_not_available() -> None:
+    world = two_directories()
+    world.replicas.is_known = lambda topic, index: True
+    assert move(world, "/a") is ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def test_nothing_moves_into_a_directory_that_is_offline_or_while_one_is() -> None:
+    world = World(("/a", "/b", "/c"))
+    world.create("t")
+    home, _ = home_and_other(world)
+    broken, good = sorted({"/a", "/b", "/c"} - {home})
+    world.logs.disk_failed(broken, OSError(errno.EIO, "broken", broken))
+    assert move(world, broken) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert move(world, good) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert move(world, home) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("path", ["/a", "/b", "/c"])
+def test_a_partition_is_made_where_it_was_wished_before_it_was_there(path: str) -> None:
+    world = World(("/a", "/b", "/c"))
+    assert move(world, path) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.create("t")
+    assert home_and_other(world)[0] == path
+
+
+def test_a_topic_is_deleted_with_its_copy() -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a")
+    _, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    world.disk_is_busy = False
+    client = world.client()
+    client.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    world.advance(120_000)
+    assert [each.name for path in ("/a", "/b") for each in world.disk.list(path) if each.is_dir] == []
+
+
+def test_a_copy_whose_directory_fails_leaves_the_partition_as_it_was() -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a")
+    home, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    world.disk_is_busy = False
+    world.disk.fail("write", "0.log", errno.EIO)
+    world.advance(1000)
+    assert [each.online for each in world.logs.directories if each.path == other] == [False]
+    written(world, b"b")
+    assert home_and_other(world)[0] == home
+
+
+def test_a_move_goes_on_after_a_stop() -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a", b"b")
+    _, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    world.disk_is_busy = False
+    before = read(world)
+    world.broker.take_jobs()  # never run
+    world.restart()
+    until(world, has_moved(world, other))
+    assert read(world) == before
+
+
+def test_the_groups_partition_moves_under_its_coordinator() -> None:
+    world = two_directories(offsets_topic_num_partitions="1")
+    world.client().ask(FindCoordinatorRequest(key="g"), 3)
+    world.advance(10)
+    shard = world.broker.groups.runtime.shards[0]
+    _, other = home_and_other(world, "__consumer_offsets")
+    assert move(world, other, "__consumer_offsets") is ErrorCode.NONE
+    until(world, lambda: home_and_other(world, "__consumer_offsets")[0] == other)
+    assert world.broker.groups.runtime.shards[0] is shard
+    assert world.broker.groups.runtime._led[0] is world.partition("__consumer_offsets").log
+
+
+def crash_while_moving(at: int, seed: int, *, power_loss: bool) -> bool:
+    """Stop at the n-th change of the disk, and start again: what was acknowledged is there. Returns: if it stopped."""
+    world = two_directories(log_flush_interval_messages="1", log_segment_bytes="400", log_segment_delete_delay_ms="0")
+    world.disk._chance.seed(seed)
+    world.create("t")
+    written(world, *(b"v%d" % each * 30 for each in range(8)))
+    _, other = home_and_other(world)
+    known = read(world)
+    world.disk.crash_at = world.disk.calls + at
+    crashed = False
+    acknowledged = known
+    try:
+        assert move(world, other) is ErrorCode.NONE
+        for each in range(6):
+            written(world, b"w%d" % each * 30)
+            acknowledged = read(world)
+            world.advance(20)
+        world.advance(2000)
+    except PowerLoss:
+        crashed = True
+    if not crashed:
+        world.disk.crash_at = None
+    world.disk.restart(power_loss=power_loss)
+    world.start()
+    assert read(world)[: len(acknowledged)] == acknowledged
+    assert len(world.logs) == 1
+    until(world, lambda: not world.logs._futures)
+    world.advance(5000)
+    assert read(world)[: len(acknowledged)] == acknowledged
+    world.restart()
+    assert read(world)[: len(acknowledged)] == acknowledged
+    return crashed
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_nothing_is_lost_wherever_a_move_is_interrupted(seed: int, power_loss: bool) -> None:
+    at = 1 + seed
+    while crash_while_moving(at, seed, power_loss=power_loss):
+        at += STRIDE
+    assert at > 50
