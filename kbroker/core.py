@@ -445,6 +445,7 @@ class Core:
         if channel.closing:
             return
         if isinstance(result, IS_ANSWER):
+            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
             self._answer(request, result)
         elif result is SILENCE:
             self._put(request, [])
@@ -468,6 +469,7 @@ class Core:
         request.waiting = None
         request.late = True
         if isinstance(response, IS_ANSWER):
+            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
             self._answer(request, response)
         elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")

@@ -170,6 +170,9 @@ def _summary(node: Node, seconds: float) -> str:
     rows += [("listening on", each) for each in bound]
     rows += [("clients use", each) for each in told if each not in bound]
     rows += [("data in", path) for path in node.paths]
+    if node.metrics_port:
+        host = node.config.kbroker_metrics_listener.rpartition(":")[0]
+        rows.append(("metrics at", f"http://{host or '*'}:{node.metrics_port}/metrics, and /health"))
     title = f"kbroker {__version__} is ready after {seconds:.2f} s"
     if may_colour(sys.stdout):
         title = f"\x1b[1;32m{title}\x1b[0m"
@@ -197,6 +200,7 @@ def _summary_line(node: Node, seconds: float) -> str:
         "listeners": {each.name: f"{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound},
         "advertised": {each.listener: f"{each.host}:{each.port}" for each in node.endpoints},
         "log_dirs": list(node.paths),
+        "metrics_port": node.metrics_port or None,
         "seconds": round(seconds, 3),
     }
     return json_line("info", time.time(), fields)

@@ -103,6 +103,12 @@ class BrokerConfig(Settings):
         None, doc="A listener of its own for requests of the controller, so that they never queue behind data."
     )
 
+    kbroker_metrics_listener: String = setting(
+        "",
+        matching(r"|(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z\-._]*):[0-9]{1,5}", "host:port, or empty for none"),
+        doc="Where /metrics (for Prometheus) and /health are served: host:port, without a host on every interface.",
+    )
+
     # --- connections
     connections_max_idle_ms: Long = setting(600_000, doc="A connection without requests for this long is closed.")
     max_connections: Int = setting(

@@ -40,6 +40,7 @@ from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
+from kbroker.runtime.monitoring import MOST_VISITORS, Monitoring
 from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
@@ -114,6 +115,9 @@ class Node:
         self._host = host
         self._world = Surroundings(host.disk, host.clock, host.random)
         self._sockets: dict[str, socket.socket] = {}
+        self.metrics_port = 0
+        self._monitored: socket.socket | None = None
+        self._monitoring: Monitoring | None = None
         self._is_open = self._is_ending = self._is_loaded = False
         self._receive: Callable[[object], None] = _ignore  # what the store and the peers post
         self._choose_identity()
@@ -262,6 +266,10 @@ class Node:
         self._logs.abandon()
 
     def _close_sockets(self) -> None:
+        if self._monitoring is not None:
+            self._monitoring.close()
+        elif self._monitored is not None:
+            self._monitored.close()
         for listening in self._sockets.values():
             listening.close()
 
@@ -312,6 +320,7 @@ class Node:
                 reason = reason.partition(" (while ")[0]  # it names the address, as we have
                 raise StartupError(f"cannot listen on {listener}: {reason}") from None
         self.ports = {name: listening.getsockname()[1] for name, listening in self._sockets.items()}
+        self._bind_monitoring()
         self.endpoints = tuple(
             Endpoint(
                 listener.name,
@@ -321,6 +330,20 @@ class Node:
             )
             for listener in self.listeners.advertised
         )
+
+    def _bind_monitoring(self) -> None:
+        """Take the port of /metrics and /health, if there is to be one. Raises: StartupError."""
+        address = self.config.kbroker_metrics_listener
+        if address:
+            host, _, port = address.rpartition(":")
+            try:
+                self._monitored = listening_socket(
+                    host.strip("[]"), int(port), backlog=MOST_VISITORS, receive_buffer_bytes=-1
+                )
+            except (OSError, OverflowError) as error:
+                reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                raise StartupError(f"cannot listen on kbroker.metrics.listener={address}: {reason}") from None
+            self.metrics_port = self._monitored.getsockname()[1]
 
     def _build(self, facts: FactQueue, configs: Configs) -> None:
         """Put the parts together."""
@@ -358,6 +381,8 @@ class Node:
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
         self._receive = deliver
+        if self._monitored is not None:
+            self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
 
     def _open_store(self) -> NodeStore:

@@ -141,6 +141,7 @@ def kafka(scope: str, each: Setting) -> dict[str, str]:
 
 
 OWN_CHOICE = {
+    "kbroker.metrics.listener",  # unknown to Kafka
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
 }

@@ -1,0 +1,224 @@
+"""/metrics and /health: what is told, to whom, and that nobody else waits for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from kbroker.cli import run
+from kbroker.runtime.metrics import LINES_PER_PART, exposition, health
+from kbroker.testing import Broker, broker
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.api.test_groups import GROUP, commit, join, sync
+from tests.requests import fetch, produce
+from tests.world import World
+
+LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\.)*",?)+)\})? (-?[0-9.e+-]+|NaN|[+-]Inf)')
+
+
+class Numbers:
+    """Of a server that nobody connects to."""
+
+    accepted = refused = bytes_in = bytes_out = 0
+
+    def connections(self) -> dict[str, int]:
+        return {}
+
+
+def told(world: World) -> dict[str, float]:
+    """Every sample of the page by its name and labels as written; the page is as the format wants it."""
+    return samples(b"".join(exposition(world.core, Numbers())).decode())  # type: ignore[arg-type]
+
+
+def samples(page: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    family = ""
+    for line in page.splitlines():
+        if line.startswith("# "):
+            family = line.split(" ")[2]
+            continue
+        match = LINE.fullmatch(line)
+        assert match is not None, line
+        assert match[1].startswith(family), (family, line)
+        name = line.rpartition(" ")[0]
+        assert name not in found, name
+        found[name] = float(match[3])
+    return found
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(offsets_topic_num_partitions="1")
+    world.create("t", partitions=2)
+    return world
+
+
+def test_requests_are_told_by_api(world: World) -> None:
+    client = world.client()
+    for _ in range(3):
+        client.ask(produce(b"v"), 9)
+    assert told(world)['kafka_network_requestmetrics_requests_total{request="Produce"}'] == 3
+
+
+def test_errors_are_told_by_api_and_code(world: World) -> None:
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="no")], allow_auto_topic_creation=False)
+    world.client().ask(asked, 8)
+    name = 'kafka_network_requestmetrics_errors_total{request="Metadata",error="UNKNOWN_TOPIC_OR_PARTITION"}'
+    assert told(world)[name] == 1
+
+
+def test_how_long_requests_waited_is_a_histogram(world: World) -> None:
+    client = world.client()
+    client.ask(produce(b"v"), 9)
+    client.ask(fetch(), 12)
+    client.send(fetch(1, max_wait_ms=500), 12)
+    world.advance(600)
+    found = told(world)
+    stem = "kafka_network_requestmetrics_totaltimems"
+    waits = {key: value for key, value in found.items() if key.startswith(stem) and "Fetch" in key}
+    assert waits[f'{stem}_bucket{{request="Fetch",le="0"}}'] == 1
+    assert waits[f'{stem}_bucket{{request="Fetch",le="1023"}}'] == 2
+    assert waits[f'{stem}_count{{request="Fetch"}}'] == waits[f'{stem}_bucket{{request="Fetch",le="+Inf"}}'] == 2
+    assert 500 <= waits[f'{stem}_sum{{request="Fetch"}}'] < 530
+
+
+def test_a_parked_fetch_is_in_the_purgatory(world: World) -> None:
+    world.client().send(fetch(0, max_wait_ms=500), 12)
+    assert told(world)['kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"}'] == 1
+
+
+def test_replicas_and_their_logs_are_told(world: World) -> None:
+    world.client().ask(produce(b"v", index=1), 9)
+    found = told(world)
+    assert found["kafka_server_replicamanager_partitioncount"] == 2
+    assert found["kafka_server_replicamanager_leadercount"] == 2
+    assert found["kafka_server_replicamanager_underreplicatedpartitions"] == 0
+    assert found['kafka_log_log_logendoffset{topic="t",partition="1"}'] == 1
+    assert found['kafka_log_log_size{topic="t",partition="0"}'] == 0
+    assert found["kafka_controller_kafkacontroller_globalpartitioncount"] == 2
+
+
+def test_a_log_directory_that_failed_is_told() -> None:
+    world = World(("/a", "/b"))
+    world.create("t", partitions=2)
+    world.broker.disk_failed(OSError(5, "broken", "/b"))
+    world.settle()
+    found = told(world)
+    assert found["kafka_log_logmanager_offlinelogdirectorycount"] == 1
+    assert found['kafka_log_logmanager_logdirectoryoffline{logDirectory="/b"}'] == 1
+    assert found["kafka_server_replicamanager_offlinereplicacount"] == 1
+    assert health(world.core)[1]["status"] == "degraded"
+
+
+def test_lag_is_told_by_group_and_partition(world: World) -> None:
+    client = world.client()
+    client.ask(FindCoordinatorRequest(key=GROUP), 3)
+    world.advance(10)
+    for _ in range(5):
+        client.ask(produce(b"v"), 9)
+    joined = join(world, client)
+    sync(client, joined)
+    assert commit(client, 2, joined=joined) == 0
+    found = told(world)
+    where = f'{{consumergroup="{GROUP}",topic="t",partition="0"}}'
+    assert found[f"kafka_consumergroup_current_offset{where}"] == 2
+    assert found[f"kafka_consumergroup_lag{where}"] == 3
+    assert found[f'kafka_consumergroup_members{{consumergroup="{GROUP}"}}'] == 1
+    assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsstable"] == 1
+
+
+def test_a_name_with_quotes_stays_one_label(world: World) -> None:
+    client = world.client()
+    client.ask(FindCoordinatorRequest(key=GROUP), 3)
+    world.advance(10)
+    odd = 'a"b\\c\nd'
+    world.broker.groups.runtime.shards[0]._make(odd, 0)  # type: ignore[attr-defined]
+    assert told(world)['kafka_consumergroup_members{consumergroup="a\\"b\\\\c\\nd"}'] == 0
+
+
+def test_a_page_of_many_partitions_comes_in_parts(world: World) -> None:
+    world.create("many", partitions=3 * LINES_PER_PART)
+    parts = list(exposition(world.core, Numbers()))  # type: ignore[arg-type]
+    assert len(parts) > 10
+    assert max(part.count(b"\n") for part in parts) < LINES_PER_PART + 100
+
+
+# ---- over HTTP
+
+
+@pytest.fixture
+def monitored() -> Iterator[Broker]:
+    with broker(settings={"kbroker.metrics.listener": "127.0.0.1:0"}) as running:
+        yield running
+
+
+def metrics_port(running: Broker) -> int:
+    assert running._node is not None
+    return running._node.metrics_port
+
+
+def get(running: Broker, path: str, method: str = "GET") -> tuple[int, str, str]:
+    connection = HTTPConnection("127.0.0.1", metrics_port(running), timeout=30)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    return answer.status, answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_a_scraper_gets_the_page(monitored: Broker) -> None:
+    monitored.produce("orders", b"one")
+    status, kind, page = get(monitored, "/metrics?name=all")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    found = samples(page)
+    assert found['kafka_log_log_logendoffset{topic="orders",partition="0"}'] == 1
+    assert found["kafka_server_socket_server_metrics_incoming_byte_total"] > 0
+
+
+def test_a_probe_hears_that_it_is_well(monitored: Broker) -> None:
+    status, kind, text = get(monitored, "/health")
+    told: dict[str, Any] = json.loads(text)
+    assert (status, kind, told["status"], told["broker_id"]) == (200, "application/json", "ok", 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/", 404), ("POST", "/metrics", 405), ("HEAD", "/metrics", 200)]
+)
+def test_what_is_asked_wrongly_is_told_so(monitored: Broker, method: str, path: str, status: int) -> None:
+    assert get(monitored, path, method)[0] == status
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\n\n", b"x" * 20_000, b"\r\n\r\n"])
+def test_what_is_no_http_ends_the_connection(monitored: Broker, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", metrics_port(monitored)), timeout=30) as client:
+        client.sendall(sent)
+        try:
+            while client.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+    assert get(monitored, "/health")[0] == 200
+
+
+def test_who_does_not_read_holds_up_nobody(monitored: Broker) -> None:
+    port = metrics_port(monitored)
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(10)]
+    for each in silent:
+        each.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert get(monitored, "/health")[0] == 200
+    for each in silent:
+        each.close()
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}", f"kbroker.metrics.listener={address}"]
+        code = run(["start", *(word for each in settings for word in ("--override", each))])
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert (code, line) == (1, f"kbroker: cannot listen on kbroker.metrics.listener={address}: Address already in use")
