@@ -12,9 +12,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kbroker.broker.facts import BrokerConfigChanged
+from kbroker.broker.facts import BrokerConfigChanged, SettingsChanged
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
-from kbroker.metadata.store import ALL_BROKERS, CONFIG_CHANGES, config_path, decode_config, decode_config_change
+from kbroker.metadata.store import (
+    ALL_BROKERS,
+    CONFIG_CHANGES,
+    config_path,
+    decode_config,
+    decode_config_change,
+    understood,
+)
 from kbroker.ports import Children, Delete, Get, NodeChanged
 
 if TYPE_CHECKING:
@@ -92,10 +99,15 @@ class ConfigNotices:
             answers = yield [Get(f"{CONFIG_CHANGES}/{name}") for name in fresh]
             for name in fresh:
                 self._seen_at_ms[name] = now_ms
-            changed = {decode_config_change(answer.data): None for answer in answers if answer.fault is None}
+            said = [
+                understood(answer.path, answer.data, decode_config_change) for answer in answers if answer.fault is None
+            ]
+            changed = {each: None for each in said if each is not None}
             yield from self._read_topics([name for kind, name in changed if kind == "topics"])
             if changed.keys() & {("brokers", ALL_BROKERS), ("brokers", str(self._broker_id))}:
                 yield from self._read_broker()
+            if changed:
+                self._tell(SettingsChanged())
 
     def _read_topics(self, topics: list[str]) -> Procedure[None]:
         """Topics without a replica here are none of this broker's business."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, OwnRequest
+from kbroker.broker.facts import SettingsChanged
 from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
-from kbroker.controller.events import ControlAnswer, Registered
+from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
 from kbroker.log.facts import NoLogDirectoryLeft
 from kbroker.metadata.cache import MetadataCache
@@ -165,6 +166,7 @@ class ControlPlane:
             ControlRequestDue: self._send,
             ControlAnswer: self._answered,
             NoLogDirectoryLeft: self._no_log_directory_left,
+            SettingsChanged: lambda fact, now_ms: self.controller.put(UncleanElectionsDue()),
         }
 
     def _session_started(self, fact: SessionStarted, now_ms: int) -> None:

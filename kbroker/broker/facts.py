@@ -108,6 +108,10 @@ class BrokerConfigChanged(NamedTuple):
     """Dynamic settings of this broker are other ones."""
 
 
+class SettingsChanged(NamedTuple):
+    """Somebody has changed settings of topics, or of all brokers: perhaps who may lead by them."""
+
+
 class Leave(NamedTuple):
     """This broker is about to stop, as soon as it has handed its leaders over."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from kbroker.controller import reassignment
 from kbroker.controller.context import PartitionState, ReplicaState
@@ -34,8 +35,9 @@ from kbroker.metadata.store import (
     broker_path,
     decode_broker,
     decode_log_dir_event,
+    understood,
 )
-from kbroker.ports import Children, Delete, Get
+from kbroker.ports import Children, Delete, Get, Outcome
 
 log = logging.getLogger("kbroker.controller")
 
@@ -46,10 +48,15 @@ def read_brokers(epoch: ControllerEpoch) -> Procedure[dict[int, BrokerInfo]]:
     ids = sorted(int(name) for name in children.names if name.isdigit())
     answers = yield [Get(broker_path(broker_id), watch=True) for broker_id in ids]
     return {
-        broker_id: decode_broker(broker_id, answer.data, answer.stat)
+        broker_id: info
         for broker_id, answer in zip(ids, answers, strict=True)
-        if answer.stat is not None
+        if answer.stat is not None and (info := _registration(broker_id, answer)) is not None
     }
+
+
+def _registration(broker_id: int, answer: Outcome) -> BrokerInfo | None:
+    assert answer.stat is not None, answer
+    return understood(answer.path, answer.data, partial(decode_broker, broker_id, stat=answer.stat))
 
 
 def brokers_changed(epoch: ControllerEpoch) -> Procedure[None]:
@@ -79,8 +86,8 @@ def broker_modified(epoch: ControllerEpoch, broker_id: int) -> Procedure[None]:
     known = epoch.context.brokers.get(broker_id)
     if answer.stat is None or known is None:
         return
-    info = decode_broker(broker_id, answer.data, answer.stat)
-    if info.epoch == known.epoch and info != known:
+    info = _registration(broker_id, answer)
+    if info is not None and info.epoch == known.epoch and info != known:
         epoch.context.brokers[broker_id] = info
         batch = epoch.batch()
         batch.update_metadata(epoch.context.brokers, [])
@@ -157,7 +164,11 @@ def log_dirs_failed(epoch: ControllerEpoch) -> Procedure[None]:
     (children,) = yield [Children(LOG_DIR_EVENTS, watch=True)]
     paths = [f"{LOG_DIR_EVENTS}/{name}" for name in children.names]
     answers = yield [Get(path) for path in paths]
-    brokers = {decode_log_dir_event(answer.data) for answer in answers if answer.fault is None}
+    brokers = {
+        broker
+        for answer in answers
+        if answer.fault is None and (broker := understood(answer.path, answer.data, decode_log_dir_event)) is not None
+    }
     replicas = [
         (partition, broker)
         for broker in sorted(brokers & epoch.context.brokers.keys())

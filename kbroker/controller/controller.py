@@ -36,6 +36,7 @@ from kbroker.controller.events import (
     Registered,
     ShutDown,
     TopicsChanged,
+    UncleanElectionsDue,
 )
 from kbroker.controller.outbox import Outbox
 from kbroker.metadata.configs import Configs
@@ -52,6 +53,7 @@ from kbroker.metadata.store import (
     TOPICS,
     decode_controller,
     encode_controller,
+    understood,
 )
 from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
 from protocol.errors import ErrorCode, KafkaError
@@ -224,6 +226,8 @@ class Controller:
                 yield from reassignment.requests_changed(epoch)
             case PreferredElectionsChanged():
                 yield from leaders.preferred_elections_changed(epoch)
+            case UncleanElectionsDue():
+                yield from brokers.elect_offline_partitions(epoch)
             case Rebalance():
                 yield from leaders.rebalance(epoch)
 
@@ -315,7 +319,8 @@ class Controller:
             return
         if not is_ours:
             self._resign()
-        self.active_id = decode_controller(found.data)
+        active_id = understood(CONTROLLER, found.data, decode_controller)
+        self.active_id = NOBODY if active_id is None else active_id
 
     def _resign(self) -> None:
         self.epoch = None

@@ -116,6 +116,10 @@ class Reassign(NamedTuple):
     done: Callable[[Mapping[TopicPartition, KafkaError | None]], None]
 
 
+class UncleanElectionsDue(NamedTuple):
+    """Settings have changed: partitions without a leader may have one by them."""
+
+
 class Rebalance(NamedTuple):
     """It is time to see whether leaders should go back to the preferred replicas."""
 
@@ -137,5 +141,6 @@ Event: TypeAlias = (
     | ReassignmentsChanged
     | PreferredElectionsChanged
     | Reassign
+    | UncleanElectionsDue
     | Rebalance
 )

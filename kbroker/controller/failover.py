@@ -17,14 +17,15 @@ from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.machine import Replica, read_states, transition_replicas
 from kbroker.controller.topics import deletions_changed, read_topics
 from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import ISR_CHANGES, LOG_DIR_EVENTS, TOPICS
-from kbroker.ports import Children, Delete
+from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_features
+from kbroker.ports import Children, Create, Delete
 
 log = logging.getLogger("kbroker.controller")
 
 
 def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     """Know the cluster, say so to all brokers, and go on with what was under way."""
+    check_fence((yield [epoch.fenced(Create(FEATURES, encode_features()))]))  # unless it is there
     yield from _drop_notices(epoch)
     yield from _load(epoch)
     context = epoch.context

@@ -14,7 +14,13 @@ from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.events import ElectionType
 from kbroker.controller.machine import bring_online, elect_offline, elect_preferred, read_states
 from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import ISR_CHANGES, PREFERRED_ELECTIONS, decode_isr_change, decode_preferred_elections
+from kbroker.metadata.store import (
+    ISR_CHANGES,
+    PREFERRED_ELECTIONS,
+    decode_isr_change,
+    decode_preferred_elections,
+    understood,
+)
 from kbroker.ports import Children, Delete, Exists, Get
 from protocol.errors import ErrorCode
 
@@ -70,7 +76,8 @@ def isrs_changed(epoch: ControllerEpoch) -> Procedure[list[TopicPartition]]:
     (children,) = yield [Children(ISR_CHANGES, watch=True)]
     paths = [f"{ISR_CHANGES}/{name}" for name in children.names]
     answers = yield [Get(path) for path in paths]
-    changed = {each: None for answer in answers if answer.fault is None for each in decode_isr_change(answer.data)}
+    notices = [understood(answer.path, answer.data, decode_isr_change) for answer in answers if answer.fault is None]
+    changed = {each: None for notice in notices for each in notice or ()}
     known = [partition for partition in changed if epoch.context.replicas(partition)]
     states = yield from read_states(epoch, known)
     epoch.context.leaders.update(states)
@@ -86,10 +93,6 @@ def preferred_elections_changed(epoch: ControllerEpoch) -> Procedure[None]:
     _, found = yield [Exists(PREFERRED_ELECTIONS, watch=True), Get(PREFERRED_ELECTIONS)]
     if found.fault is not None:
         return
-    try:
-        wanted = decode_preferred_elections(found.data)
-    except (ValueError, KeyError, TypeError) as error:
-        log.error("%s makes no sense, and is deleted: %r", PREFERRED_ELECTIONS, error)
-        wanted = []
+    wanted = understood(PREFERRED_ELECTIONS, found.data, decode_preferred_elections) or []
     yield from elect(epoch, wanted, ElectionType.PREFERRED)
     check_fence((yield [epoch.fenced(Delete(PREFERRED_ELECTIONS))]))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from kbroker.controller import election
@@ -40,6 +41,7 @@ from kbroker.metadata.store import (
     partition_path,
     partitions_path,
     state_path,
+    understood,
 )
 from kbroker.ports import Create, Get, SetData, StoreFault
 from protocol.errors import ErrorCode
@@ -179,7 +181,10 @@ def read_states(
     states = {}
     for partition, answer in zip(partitions, answers, strict=True):
         if answer.fault is None and answer.stat is not None:
-            states[partition] = decode_state(answer.data, answer.stat)
+            state = understood(answer.path, answer.data, partial(decode_state, stat=answer.stat))
+            if state is None:
+                continue
+            states[partition] = state
             if states[partition].controller_epoch > epoch.context.epoch:
                 raise ControllerMovedError(f"{partition[0]}-{partition[1]} was changed by a newer controller")
     return states

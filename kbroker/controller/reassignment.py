@@ -20,7 +20,6 @@ replicas could lead keeps its old ones until one can.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,6 +46,7 @@ from kbroker.metadata.store import (
     encode_reassignments,
     encode_topic,
     topic_path,
+    understood,
 )
 from kbroker.ports import Delete, Exists, Get, SetData, StoreFault
 from protocol.errors import ErrorCode, KafkaError
@@ -257,11 +257,7 @@ def _read_requests() -> Procedure[dict[TopicPartition, tuple[int, ...]]]:
     _, found = yield [Exists(REASSIGNMENTS, watch=True), Get(REASSIGNMENTS)]
     if found.fault is not None:
         return {}
-    try:
-        return decode_reassignments(found.data)
-    except (ValueError, KeyError, TypeError) as error:
-        log.error("%s makes no sense: %s", REASSIGNMENTS, json.dumps(str(error)))
-        return {}
+    return understood(REASSIGNMENTS, found.data, decode_reassignments) or {}
 
 
 def _forget_requests(epoch: ControllerEpoch, partitions: Iterable[TopicPartition]) -> Procedure[None]:

@@ -34,6 +34,7 @@ from kbroker.metadata.store import (
     partitions_path,
     state_path,
     topic_path,
+    understood,
 )
 from kbroker.ports import Children, Delete, Get, SetData
 from kbroker.timing import Touched
@@ -64,7 +65,9 @@ def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict
     """The nodes of topics, watched from now on; those that have gone meanwhile are left out."""
     answers = yield [Get(topic_path(topic), watch=True) for topic in topics]
     return {
-        topic: decode_topic(answer.data) for topic, answer in zip(topics, answers, strict=True) if answer.fault is None
+        topic: info
+        for topic, answer in zip(topics, answers, strict=True)
+        if answer.fault is None and (info := understood(answer.path, answer.data, decode_topic)) is not None
     }
 
 

@@ -18,6 +18,7 @@ here asks a store. An Apache broker of the same cluster reads what these functio
 | `/admin/preferred_replica_election` | partitions whose first replicas are to lead |
 | `/isr_change_notification`, `/log_dir_event_notification` | notices to the controller, one child each |
 | `/brokers/seqid` | its version counts the broker ids that nobody chose |
+| `/feature` | features finalized for the cluster: none; Apache brokers look for the node |
 | `/latest_producer_id_block` | the last block of producer ids that was handed out |
 
 Source: ZkData of Apache Kafka 3.9, by observation of the nodes it writes.
@@ -27,11 +28,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.ports import Stat
+
+log = logging.getLogger("kbroker.cluster")
+
+T = TypeVar("T")
 
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
@@ -45,6 +51,7 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 REASSIGNMENTS = "/admin/reassign_partitions"
 PREFERRED_ELECTIONS = "/admin/preferred_replica_election"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURES = "/feature"
 BROKER_SEQUENCE = "/brokers/seqid"
 
 ALL_BROKERS = "<default>"  # the name that settings for all brokers are kept under
@@ -295,8 +302,12 @@ def encode_config(settings: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The settings of an entity; {} for a node without content."""
-    return {key: str(value) for key, value in (_load(data).get("config") or {}).items()} if data else {}
+    """The settings of an entity; {} for a node without content, or, with a line, with content that makes no sense."""
+    return understood("a node of settings", data, _settings) or {} if data else {}
+
+
+def _settings(data: bytes) -> dict[str, str]:
+    return {key: str(value) for key, value in (_load(data).get("config") or {}).items()}
 
 
 def encode_config_change(entity_path: str) -> bytes:
@@ -319,6 +330,11 @@ def encode_reassignments(wishes: Mapping[tuple[str, int], Sequence[int]]) -> byt
         {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in wishes.items()
     ]
     return _dump({"version": 1, "partitions": partitions})
+
+
+def encode_features() -> bytes:
+    """Content of `/feature`, layout 2: finalized features are in use, and there are none."""
+    return _dump({"version": 2, "status": 1, "features": {}})
 
 
 def decode_reassignments(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
@@ -355,6 +371,15 @@ def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
         return -1, -1, -1
     content = _load(data)
     return content["broker"], int(content["block_start"]), int(content["block_end"])
+
+
+def understood(path: str, data: bytes, decode: Callable[[bytes], T]) -> T | None:
+    """The content of a node, None if it makes no sense: then there is a line, and whoever reads passes it by."""
+    try:
+        return decode(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.error("%s in the metadata store makes no sense, and is passed by: %r (%.100r)", path, error, data)
+        return None
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,93 @@
+"""Nodes of the metadata store with content that nobody understands: passed by, with a line, and all else goes on."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kbroker.metadata.store import FEATURES, config_path, encode_config, state_path, topic_path
+from kbroker.ports import Create, SetData
+from protocol.errors import ErrorCode
+from tests.controller.cluster import Cluster
+
+NONSENSE = [b"", b"{", b"[]", b"null", b"{}", b'{"version":"x","endpoints":3,"partitions":[1]}']
+
+
+@pytest.fixture(params=NONSENSE)
+def nonsense(request: pytest.FixtureRequest) -> bytes:
+    content: bytes = request.param
+    return content
+
+
+def write(cluster: Cluster, operation: Create | SetData) -> None:
+    assert cluster.ensemble.tree.apply(operation, 0).fault is None
+    cluster.ensemble.spread()
+    cluster.settle()
+
+
+def lines(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.getMessage().startswith(f"{path} in the metadata")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/brokers/ids/7",
+        topic_path("odd"),
+        "/isr_change_notification/isr_change_0000000000",
+        "/log_dir_event_notification/log_dir_event_0000000000",
+        "/config/changes/config_change_0000000009",
+    ],
+)
+def test_what_makes_no_sense_is_passed_by(path: str, nonsense: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(1, 2)
+    with caplog.at_level(logging.ERROR, "kbroker.cluster"):
+        write(cluster, Create(path, nonsense))
+    assert lines(caplog, path)
+    assert cluster.create("after", 1, 2) is ErrorCode.NONE
+    cluster.restart(1)
+    assert cluster.create("later", 1, 2) is ErrorCode.NONE
+
+
+def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(nonsense: bytes) -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2), (2, 1))
+    write(cluster, SetData(state_path("t", 0), nonsense))
+    cluster.stop(1)
+    assert cluster.leaders(2, "t")[-1] == 2
+    assert cluster.data(state_path("t", 0)) == nonsense  # nobody knows who may lead: it is for a person to mend
+
+
+def test_settings_that_make_no_sense_are_none() -> None:
+    cluster = Cluster(1)
+    write(cluster, Create(config_path("topics", "t"), b"{"))
+    assert cluster.create("t", retention_ms="5") is ErrorCode.NONE
+
+
+def test_a_cluster_has_a_node_of_features() -> None:
+    cluster = Cluster(1)
+    assert cluster.data(FEATURES) == b'{"version":2,"status":1,"features":{}}'
+
+
+def test_features_that_are_there_stay() -> None:
+    cluster = Cluster(1)
+    write(cluster, SetData(FEATURES, b'{"version":2,"status":1,"features":{"x":{"max_version_level":1}}}'))
+    cluster.restart(1)
+    assert b'"x"' in cluster.data(FEATURES)
+
+
+@pytest.mark.parametrize("entity", [("topics", "t"), ("brokers", "<default>")])
+def test_an_unclean_leader_is_elected_as_soon_as_that_is_allowed(entity: tuple[str, str]) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.stop(3)
+    cluster.stop(2)
+    cluster.start(3)
+    assert cluster.state("t").leader == -1
+    content = encode_config({"unclean.leader.election.enable": "true"})
+    path = config_path(*entity)
+    write(cluster, SetData(path, content) if cluster.has(path) else Create(path, content))
+    notice = b'{"version":2,"entity_path":"%s"}' % "/".join(entity).encode()
+    write(cluster, Create("/config/changes/config_change_", notice, sequential=True))
+    assert cluster.state("t").leader == 3
