@@ -296,6 +296,13 @@ def decode_controller(data: bytes) -> int:
     return int(_load(data)["brokerid"])
 
 
+def decode_kraft_epoch(data: bytes) -> int:
+    """The epoch of a KRaft controller that has taken the cluster over from ZooKeeper; -1: none has, or it is unclear."""
+    content = understood(CONTROLLER, data, _load) or {}
+    epoch = content.get("kraftControllerEpoch", -1)
+    return epoch if isinstance(epoch, int) else -1
+
+
 def encode_config(settings: Mapping[str, str]) -> bytes:
     """Content of `/config/KIND/NAME`."""
     return _dump({"version": 1, "config": dict(settings)})

@@ -15,7 +15,9 @@ from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
     BROKER_SEQUENCE,
     CLUSTER_ID,
+    CONTROLLER,
     decode_cluster_id,
+    decode_kraft_epoch,
     encode_cluster_id,
 )
 from kbroker.metadata.tree import ancestors
@@ -69,13 +71,17 @@ class Introduction:
             return  # another one follows, and the questions are asked again
         if not isinstance(error, ValueError | KeyError | TypeError):
             raise error
-        self.fault = f"{CLUSTER_ID} in ZooKeeper makes no sense: {error}"
+        self.fault = f"{CLUSTER_ID} in ZooKeeper makes no sense: {error!r}"
 
     def _ask(self) -> Procedure[None]:
         parents = [Create(path) for path in dict.fromkeys((*ancestors(CLUSTER_ID), *ancestors(BROKER_SEQUENCE)))]
         if self._own is None:
             parents.append(Create(CLUSTER_ID, encode_cluster_id(self._fresh)))
-        *_, found = yield [*parents, Get(CLUSTER_ID)]
+        *_, found, controller = yield [*parents, Get(CLUSTER_ID), Get(CONTROLLER)]
+        quorum = decode_kraft_epoch(controller.data) if controller.fault is None else NOBODY
+        if quorum > NOBODY:
+            self.fault = f"the cluster is on its way to KRaft (kraftControllerEpoch {quorum} in {CONTROLLER})"
+            return
         there = decode_cluster_id(found.data) if found.fault is None else None
         if self._own not in (None, there):
             is_of = f"cluster {there}" if there else "no cluster yet"

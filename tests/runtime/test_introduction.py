@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.store import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id
+from kbroker.metadata.store import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id, encode_controller
 from kbroker.ports import Create, StoreEvent
 from kbroker.runtime.introduction import Introduction
 from kbroker.sim.store import Ensemble
@@ -54,6 +54,18 @@ def test_an_ensemble_without_a_cluster_does_not_get_one_from_old_directories() -
     introduction = introduced(ensemble, OURS)
     assert "ZooKeeper is of no cluster yet" in introduction.fault
     assert CLUSTER_ID not in ensemble.tree.nodes
+
+
+def test_a_cluster_that_a_kraft_controller_has_taken_over_is_left_alone() -> None:
+    ensemble = ensemble_of(encode_cluster_id(OURS))
+    ensemble.tree.apply(Create("/controller", b'{"version":2,"brokerid":3000,"kraftControllerEpoch":4}'), 0)
+    assert introduced(ensemble).fault == "the cluster is on its way to KRaft (kraftControllerEpoch 4 in /controller)"
+
+
+def test_a_controller_on_zookeeper_is_no_reason_to_stay_away() -> None:
+    ensemble = ensemble_of(encode_cluster_id(OURS))
+    ensemble.tree.apply(Create("/controller", encode_controller(1, 0)), 0)
+    assert introduced(ensemble).fault == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":"1"}'])
