@@ -297,7 +297,7 @@ def decode_controller(data: bytes) -> int:
 
 
 def decode_kraft_epoch(data: bytes) -> int:
-    """The epoch of a KRaft controller that has taken the cluster over from ZooKeeper; -1: none has, or it is unclear."""
+    """The epoch of a KRaft controller that has taken the cluster over; -1: none has, or it is unclear."""
     content = understood(CONTROLLER, data, _load) or {}
     epoch = content.get("kraftControllerEpoch", -1)
     return epoch if isinstance(epoch, int) else -1
