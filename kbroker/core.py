@@ -160,7 +160,7 @@ class Core:
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
-        self._requests = broker.counters.requests
+        self._requests, self._facts = broker.counters.requests, broker.facts
         self._now_ms = now_ms
         self._deadline_ms: int | None = None
         self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
@@ -212,7 +212,8 @@ class Core:
         if api_key not in DATA_PATH:
             self._deadline_moved = True
         self._handle(request, body)
-        self._follow(now_ms)
+        if self._facts or self.broker.replicas.touched:
+            self._follow(now_ms)
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
@@ -483,7 +484,8 @@ def throttle(response: Message, throttle_ms: int) -> None:
 
 def _emit(channel: Channel, buffers: list[Piece]) -> None:
     channel.out += buffers
-    channel.unsent_bytes += _bytes_in(buffers)
+    first = buffers[0] if buffers else b""
+    channel.unsent_bytes += len(first) if len(buffers) == 1 and first.__class__ is bytes else _bytes_in(buffers)
 
 
 def _bytes_in(buffers: list[Piece]) -> int:
@@ -503,9 +505,7 @@ def _encode(request: Request, response: Answer) -> list[Piece]:
     else:
         pieces = cast(Message, response).encode_parts(request.version)
     tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
-    size = _CORRELATION_BYTES + len(tags)
-    for piece in pieces:
-        size += len(piece)
+    size = _CORRELATION_BYTES + len(tags) + (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)))
     first = _SIZE_AND_CORRELATION.pack(size, request.correlation_id) + tags
     if pieces[0].__class__ is bytes:
         pieces[0] = first + pieces[0]

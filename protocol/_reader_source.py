@@ -127,6 +127,11 @@ class ReaderSource(Source):
             with self.block(f"if 0 < {size} < 128:"):
                 self.emit(f"e = pos + {size}{_plus(self.skew - 1)}")
                 self.emit(f"{place} = {text}", "pos = e")
+            if nullable:
+                with self.block(f"elif not {size}:"):
+                    self.emit(f"{place} = None")
+                    if self.skew:
+                        self.emit(f"pos += {self.skew}")
             helper = "long_string_or_none" if nullable else "long_string"
             with self.block("else:"):
                 self.emit(f"{place}, pos = {helper}(b, {at}, {size})")

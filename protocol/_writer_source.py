@@ -12,7 +12,7 @@ from protocol import _runtime
 from protocol._source import MANY, Source, packed, packers
 from protocol.explain import explain_write
 from protocol.message import Message, Struct
-from protocol.primitives import uvarint
+from protocol.primitives import ONE_BYTE, uvarint
 from protocol.schema import Field, FieldType, fields, fields_at, has_records, is_flexible
 
 
@@ -28,6 +28,7 @@ class WriterSource(Source):
         self.scope |= {
             "Malformed": _runtime.Malformed,
             "join": b"".join,
+            "one_byte": ONE_BYTE,
             "uvarint": uvarint,
             "length": _runtime.length,
             "string_length": _runtime.string_length,
@@ -300,7 +301,7 @@ class WriterSource(Source):
             self.flush()
             return
         if not self.run:
-            self.emit(f"w({helper}({size}))")
+            self.emit(f"w(one_byte[{size}] if {size} < 128 else {helper}({size}))")
             return
         with self.block(f"if {size} < 128:"):
             waiting = list(self.run)

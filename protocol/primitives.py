@@ -72,7 +72,7 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 def uvarint(value: int) -> bytes:
     """`value` >= 0 as uvarint, of any size."""
     if value < 16384:
-        return _ONE[value] if value < 128 else bytes((value & 127 | 128, value >> 7))
+        return ONE_BYTE[value] if value < 128 else bytes((value & 127 | 128, value >> 7))
     if value < 2097152:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
@@ -93,7 +93,7 @@ def zigzag(value: int) -> int:
     return (value << 1) ^ (value >> 63)
 
 
-_ONE = [bytes((value,)) for value in range(128)]
+ONE_BYTE = [bytes((value,)) for value in range(128)]
 
 
 def utf8(content: Buffer) -> str:

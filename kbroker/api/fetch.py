@@ -22,7 +22,7 @@ from kbroker.api.fetch_follower import FollowerReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader
 from kbroker.api.routes import Route
-from kbroker.config.limits import LONG_POLL_STEP_MS
+from kbroker.config.limits import LONG_POLL_SHARE, LONG_POLL_STEP_MS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -73,11 +73,11 @@ def _deadline_ms(now_ms: int, max_wait_ms: int) -> int:
     """Until when a fetch waits: no less than max_wait_ms, and a little more, so that many of them end together.
 
     What a quiet broker does is wake up: once for each of its consumers' waits that ends, once for each that begins. So
-    waits end on multiples of a step, at most a twentieth of the wait late, and consumers that were answered together
+    waits end on multiples of a step, at most a fifth of the wait late, and consumers that were answered together
     come back together. A client that asked to wait is not answered before: some measure it.
     """
     at_least_ms = now_ms + 1 + max_wait_ms  # a part of this millisecond is over
-    return at_least_ms + -at_least_ms % max(min(max_wait_ms // 20, LONG_POLL_STEP_MS), 1)
+    return at_least_ms + -at_least_ms % max(min(max_wait_ms // LONG_POLL_SHARE, LONG_POLL_STEP_MS), 1)
 
 
 class DelayedFetch:

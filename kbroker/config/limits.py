@@ -77,13 +77,18 @@ LARGE_PRODUCE_BYTES = 1024 * 1024 + 4096
 # to the metadata store; a count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
+
 # Wishes of AlterReplicaLogDirs for partitions that are not here (yet): the oldest is forgotten.
 REMEMBERED_DIRECTORIES = 10_000
 
 # Read of a log, and appended to its copy in another log directory, in one step; the loop is held up by the append.
 MOVED_BYTES_PER_STEP = 512 << 10
 MOVE_RETRY_MS = 20  # until a flush that was under way is looked at again, or there is a descriptor
-LONG_POLL_STEP_MS = 20  # fetches without news are answered on multiples of this: one wake-up for many of them
+LONG_POLL_STEP_MS = 100  # fetches without news are answered on multiples of this: one wake-up for many of them
+LONG_POLL_SHARE = 5  # or of their wait divided by this, if that is less
+
+# SO_SNDBUF where socket.send.buffer.bytes is as Kafka ships it: a reader of much wakes us, and is woken, less often.
+SHIPPED_SEND_BUFFER_BYTES, SEND_BUFFER_BYTES = 102_400, 256 * 1024
 
 # To reach another broker and to learn who it is: socket.connection.setup.timeout.ms of Kafka's clients. And between two
 # tries, doubled each time: reconnect.backoff.ms and reconnect.backoff.max.ms of the same.

@@ -115,6 +115,8 @@ class Loop:
         poll = self._epoll.poll
         if timeout_s == 0:
             return poll(0, READY_PER_TURN)
+        if self._writers:  # a full socket: its reader has much to do yet, and does it sooner on a processor of its own
+            return poll(timeout_s, READY_PER_TURN)
         if self._sleeps:
             self._sleeps -= 1
             return poll(timeout_s, READY_PER_TURN)

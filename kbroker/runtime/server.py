@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kbroker.broker.facts import JobDone
-from kbroker.config.limits import GATHERED_BYTES
+from kbroker.config.limits import GATHERED_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
 from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
@@ -223,8 +223,9 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # nothing else tells of the end of one that waits
-        if self._limits.send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
+        if (size := self._limits.send_buffer_bytes) > 0:
+            size = SEND_BUFFER_BYTES if size == SHIPPED_SEND_BUFFER_BYTES else size
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
         channel = self.core.open(name, host, port)
         connection = Connection(self, sock, channel, host, self.clock.now_ms())
         self._connections[channel] = connection

@@ -355,7 +355,7 @@ def test_everything_is_there_after_a_restart(world: World, client: Client) -> No
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 100, 500, 30_000])
 @pytest.mark.parametrize("begun_ms", [0, 1, 7, 19])
-def test_a_wait_is_never_shorter_than_what_was_asked_for_and_at_most_a_twentieth_longer(
+def test_a_wait_is_never_shorter_than_what_was_asked_for_and_at_most_a_fifth_longer(
     world: World, client: Client, max_wait_ms: int, begun_ms: int
 ) -> None:
     world.advance(begun_ms)
@@ -363,7 +363,7 @@ def test_a_wait_is_never_shorter_than_what_was_asked_for_and_at_most_a_twentieth
     while number not in client.look():
         world.advance(1)
     waited_ms = world.clock.now_ms() - begun_at_ms
-    assert max_wait_ms < waited_ms <= max_wait_ms + max(min(max_wait_ms // 20, 20), 1)  # begun within a millisecond
+    assert max_wait_ms < waited_ms <= max_wait_ms + max(min(max_wait_ms // 5, 100), 1)  # begun within a millisecond
 
 
 def test_fetches_that_begin_one_by_one_are_answered_together(world: World) -> None:
@@ -372,12 +372,12 @@ def test_fetches_that_begin_one_by_one_are_answered_together(world: World) -> No
         each.send(fetch(max_wait_ms=500), 12)
         world.advance(2)
     moments: set[int] = set()
-    for _ in range(500):
+    for _ in range(600):
         before = sum(len(each.look()) for each in clients)
         world.advance(1)
         if sum(len(each.look()) for each in clients) > before:
             moments.add(world.clock.now_ms())
-    assert len(moments) <= 400 / 20 + 1
+    assert len(moments) <= 400 / 100 + 1
 
 
 def test_fetches_that_were_answered_together_stay_together(world: World) -> None:
@@ -385,12 +385,12 @@ def test_fetches_that_were_answered_together_stay_together(world: World) -> None
     for each in clients:
         each.send(fetch(max_wait_ms=500), 12)
         world.advance(3)
-    world.advance(520)
+    world.advance(600)
     for each in clients:
         each.send(fetch(max_wait_ms=500), 12)  # at once, as consumers do
     world.advance(499)
     counts = []
-    for _ in range(22):
+    for _ in range(102):
         world.advance(1)
         counts.append(sum(len(each.look()) for each in clients))
     assert set(counts) == {2, 4}

@@ -238,11 +238,14 @@ class _Epoll:
         return [(self._ready_us.pop(0), 0)] if self._ready_us[0] <= self.now_us else []
 
 
-def _turns(monkeypatch: pytest.MonkeyPatch, gaps_us: list[int], processors: int = 2) -> _Epoll:
+def _turns(
+    monkeypatch: pytest.MonkeyPatch, gaps_us: list[int], processors: int = 2, *, full_sockets: int = 0
+) -> _Epoll:
     """A loop's waits for events with these gaps between them, as far as it looked and slept."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
     loop = Loop()
     fake = _Epoll(list(accumulate(gaps_us)))
+    loop._writers.update(dict.fromkeys(range(100, 100 + full_sockets), lambda: None))
     monkeypatch.setattr(loop, "_epoll", fake)
     monkeypatch.setattr("kbroker.runtime.loop.time", fake)
     for _ in gaps_us:
@@ -269,3 +272,7 @@ def test_a_loop_that_was_quiet_wakes_up_to_a_client_in_a_hurry(monkeypatch: pyte
 
 def test_one_processor_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _turns(monkeypatch, [20] * 10, processors=1).looks == 0
+
+
+def test_nobody_looks_while_a_socket_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _turns(monkeypatch, [20] * 10, full_sockets=1).looks == 0
