@@ -60,7 +60,7 @@ def test_each_held_request_is_begun_after_the_one_before(world: World, client: C
     for number in range(3):
         client.send(create(f"new{number}"), 5)
     assert "new0" not in world.plane.cache.topics
-    world.advance(521)
+    world.advance(601)
     assert list(client.look()) == [waiting, waiting + 1, waiting + 2, waiting + 3]
     assert "new2" in world.plane.cache.topics
 
@@ -79,7 +79,7 @@ def test_a_held_request_keeps_its_own_bytes(client: Client) -> None:
     frame = bytearray(body)
     client._world.core.receive(client.channel, memoryview(frame), 0)
     frame[:] = bytes(len(frame))
-    client._world.advance(521)
+    client._world.advance(601)
     assert not client.closing
 
 
@@ -89,7 +89,7 @@ def test_a_malformed_request_that_was_held_ends_the_connection_when_it_is_its_tu
     waiting = client.send(fetch(max_wait_ms=500), 12)
     client.send_bytes(encode_request_header(MetadataRequest, 9, 7, "x") + b"\xff")
     before = client.closing
-    world.advance(521)
+    world.advance(601)
     assert (before, "malformed Metadata" in client.closing, list(client.look())) == ("", True, [waiting])
 
 
@@ -100,7 +100,7 @@ def test_held_requests_count_against_what_a_connection_may_keep(
     client.send(fetch(max_wait_ms=1000), 12)
     client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200)] * 6), 8)
     full = client.channel.full
-    world.advance(1021)
+    world.advance(1101)
     client.look()
     assert (full, client.channel.held_bytes) == (True, 0)
 
@@ -132,7 +132,7 @@ def test_a_parked_fetch_is_answered_at_its_deadline_and_not_before(world: World,
     waiting = client.send(fetch(max_wait_ms=500), 12)
     world.advance(500)
     assert client.look() == {}
-    world.advance(21)  # to the end of a step
+    world.advance(101)  # to the end of a step
     assert client.look()[waiting].responses[0].partitions[0].records == b""
 
 
@@ -175,7 +175,7 @@ def test_a_connection_is_full_at_its_limit_of_requests_in_flight(client: Client)
 def test_a_full_connection_has_room_again_once_its_answers_have_left(world: World, client: Client) -> None:
     for _ in range(REQUESTS_IN_FLIGHT_PER_CONNECTION):
         client.send(fetch(max_wait_ms=1000), 12)
-    world.advance(1021)
+    world.advance(1101)
     assert len(client.look()) == REQUESTS_IN_FLIGHT_PER_CONNECTION
     assert not client.channel.full
 
@@ -190,7 +190,7 @@ def test_answers_behind_one_that_waits_count_as_unsent_bytes(
         client.send(fetch(max_wait_ms=0), 12)
         answered += 1
     assert answered < 20
-    world.advance(1021)
+    world.advance(1101)
     client.look()
     client.channel.sent()
     assert not client.channel.full
@@ -274,7 +274,7 @@ def test_silence_behind_a_waiting_answer_does_not_hold_up_the_next(world: World,
     client.send(produce(b"v", acks=0), 9)
     last = client.send(VERSIONS, 3)
     assert client.look() == {}
-    world.advance(60_021)
+    world.advance(60_101)
     client.look()
     assert client.order == [waiting, last]
 
