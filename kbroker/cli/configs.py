@@ -1,7 +1,7 @@
 """`kbroker configs`: settings of topics and brokers. Options are those of Apache's kafka-configs.sh.
 
-Unlike it: settings that hold for all brokers (--entity-default) are not reached, since the client library has no way
-to name them; users, clients and quotas are not there yet.
+Unlike it: users, clients and quotas are not there yet. What holds for all brokers (--entity-default) has no name in the
+client library: it is asked for by requests of its own, sent through the library's connections.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
 from kbroker.cli._tables import show_json, show_table
 from kbroker.properties import parse_properties
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ACTIONS = {"describe": "Show settings.", "alter": "Change settings."}
 _KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"}
+ALL_BROKERS = ""  # the name of what holds for all brokers
+BROKER = 4  # among the types of resources
+_OPERATIONS = {"SET": 0, "DELETE": 1}
 _COLUMNS = ("entity", "name", "value", "source", "read_only")
 
 
@@ -31,6 +34,8 @@ _COLUMNS = ("entity", "name", "value", "source", "read_only")
 @click.option("--entity-name", help="Which one; all of them if it is left out (--describe).")
 @click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
+@click.option("--entity-default", is_flag=True, help="What holds for all brokers (--entity-type brokers).")
+@click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option("--all", "show_all", is_flag=True, help="Describe all settings, not only those made at run time.")
 @click.option("--add-config", metavar="K=V,K=[V,V]", help="Settings to make; a list of values in brackets.")
 @click.option("--add-config-file", type=click.Path(exists=True, dir_okay=False), help="A properties file of them.")
@@ -56,6 +61,8 @@ def configs(cluster: Cluster, as_json: bool, show_all: bool, **options: Any) -> 
 
 def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
     """What is meant, and which one."""
+    if options["broker_defaults"] or options["entity_default"]:
+        return _default_entity(options)
     short = {"topics": options["topic"], "brokers": options["broker"]}
     given = [kind for kind, name in short.items() if name is not None]
     if len(given) + (options["entity_type"] is not None) != 1:
@@ -67,9 +74,21 @@ def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
     return kind, name
 
 
+def _default_entity(options: Mapping[str, Any]) -> tuple[str, str]:
+    """What holds for all brokers has an empty name."""
+    others = [options[each] for each in ("topic", "broker", "entity_name")]
+    kind = options["entity_type"] or ("brokers" if options["broker_defaults"] else None)
+    if any(each is not None for each in others) or kind != "brokers":
+        raise click.UsageError("--entity-default goes with --entity-type brokers, and with no name")
+    return "brokers", ALL_BROKERS
+
+
 def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all: bool, as_json: bool) -> None:
     from kafka.admin import ConfigResource
 
+    if name == ALL_BROKERS:
+        _show(_defaults(admin), "all brokers", as_json=as_json)
+        return
     names = [name] if name is not None else _names(admin, kind)
     resources = [ConfigResource(_KINDS[kind], each) for each in names]
     found = admin.describe_configs(resources, config_filter="all") if resources else {}
@@ -85,12 +104,53 @@ def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all:
         for key, data in sorted(settings.items())
         if show_all or data["config_source"].startswith("DYNAMIC")
     ]
+    _show(rows, f"{kind} {', '.join(names)}", as_json=as_json)
+
+
+def _show(rows: list[dict[str, Any]], whose: str, *, as_json: bool) -> None:
     if as_json:
         show_json(rows)
     elif rows:
         show_table(_COLUMNS, rows)
     else:
-        click.echo(f"Nothing is set for {kind} {', '.join(names)}; --all shows defaults too.", err=True)
+        click.echo(f"Nothing is set for {whose}; --all shows defaults too.", err=True)
+
+
+def _defaults(admin: KafkaAdminClient) -> list[dict[str, Any]]:
+    """What is set for all brokers."""
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    (result,) = _ask(admin, DescribeConfigsRequest(resources=[(BROKER, ALL_BROKERS, None)], min_version=1)).results
+    _check(result)
+    return [
+        {
+            "entity": "<default>",
+            "name": each.name,
+            "value": "(sensitive)" if each.is_sensitive else each.value,
+            "source": "DYNAMIC_DEFAULT_BROKER_CONFIG",
+            "read_only": each.read_only,
+        }
+        for each in sorted(result.configs, key=lambda each: each.name)
+    ]
+
+
+def _alter_defaults(admin: KafkaAdminClient, changes: Mapping[str, tuple[str, str | None]]) -> None:
+    """Change what holds for all brokers."""
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    entries = [(key, _OPERATIONS[operation], value) for key, (operation, value) in changes.items()]
+    request = IncrementalAlterConfigsRequest(resources=[(BROKER, ALL_BROKERS, entries)], validate_only=False)
+    (result,) = _ask(admin, request).responses
+    _check(result)
+
+
+def _ask(admin: KafkaAdminClient, request: Any) -> Any:
+    return admin._manager.run(admin._manager.send, request)
+
+
+def _check(result: Any) -> None:
+    if result.error_code:
+        raise click.ClickException(said_by_broker(result.error_code, result.error_message))
 
 
 def _names(admin: KafkaAdminClient, kind: str) -> list[str]:
@@ -105,7 +165,7 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     from kafka.admin import ConfigResource
 
     if name is None:
-        raise click.UsageError("--alter wants --entity-name")
+        raise click.UsageError("--alter wants --entity-name or --entity-default")
     changes: dict[str, Any] = {}
     if options["add_config_file"]:
         with open(options["add_config_file"], encoding="utf-8") as file:
@@ -114,6 +174,10 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     changes.update({key.strip(): ("DELETE", None) for key in (options["delete_config"] or "").split(",") if key})
     if not changes:
         raise click.UsageError("--alter wants --add-config, --add-config-file or --delete-config")
+    if name == ALL_BROKERS:
+        _alter_defaults(admin, changes)
+        click.echo("Completed updating default config for brokers in the cluster.")
+        return
     answers = admin.alter_configs([ConfigResource(_KINDS[kind], name, changes)], raise_on_unknown=False)
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":

@@ -268,6 +268,18 @@ def test_settings_come_from_a_file(ask: Ask, tmp_path: Path) -> None:
     assert (row["name"], row["value"]) == ("segment.ms", "7000")
 
 
+@pytest.mark.parametrize("whose", [("--entity-type", "brokers", "--entity-default"), ("--broker-defaults",)])
+def test_what_holds_for_all_brokers_is_set_and_taken_back(ask: Ask, whose: tuple[str, ...]) -> None:
+    assert ask("configs", "--alter", *whose, "--add-config", "log.retention.ms=777,message.max.bytes=5000")[:2] == (
+        0,
+        "Completed updating default config for brokers in the cluster.\n",
+    )
+    shown = {row["name"]: row["value"] for row in rows(ask("configs", "--describe", *whose, "--json")[1])}
+    assert shown == {"log.retention.ms": "777", "message.max.bytes": "5000"}
+    ask("configs", "--alter", *whose, "--delete-config", "log.retention.ms,message.max.bytes")
+    assert rows(ask("configs", "--describe", *whose, "--json")[1]) == []
+
+
 def test_defaults_are_shown_if_asked(ask: Ask) -> None:
     names = {row["name"] for row in rows(ask("configs", "--describe", "--broker", "1", "--all", "--json")[1])}
     assert {"num.partitions", "log.retention.hours"} <= names
@@ -317,6 +329,11 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
         ("groups --reset-offsets --group g --topic t:x --to-latest", "--topic t:x: write partitions as TOPIC:0,1,2"),
         ("groups --reset-offsets --group g --topic t --to-datetime soon --execute --dry-run", "--execute or --dry-run"),
         ("configs --describe", "say whose settings: --topic T, --broker ID"),
+        (
+            "configs --describe --entity-type topics --entity-default",
+            "--entity-default goes with --entity-type brokers",
+        ),
+        ("configs --alter --broker-defaults --add-config no.such=1 --broker 1", "--entity-default goes with"),
         ("configs --describe --topic t --broker 1", "say whose settings: --topic T, --broker ID"),
         ("configs --describe --broker x", "broker x: a broker's id is a number"),
         ("configs --alter --topic t", "--alter wants --add-config"),
