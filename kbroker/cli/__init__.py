@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kbroker.cli._broker import plain_start, run_broker
+from kbroker.cli._broker import plain_start, run_broker, say
 
 INTERRUPTED = 130  # as a shell has it after Ctrl-C
 
@@ -55,7 +55,7 @@ def _run(words: list[str]) -> int:
 
 def complain(message: str, hint: str = "") -> int:
     """Say in one line on standard error what is wrong; returns exit code 2."""
-    print(f"kbroker: {' '.join(message.split())}{hint}", file=sys.stderr)
+    say(f"kbroker: {' '.join(message.split())}{hint}")
     return 2
 
 

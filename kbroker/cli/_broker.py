@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -90,8 +91,18 @@ def _cannot(why: Sequence[str], *, as_json: bool) -> int:
         if as_json:
             log.error("%s", line)
         else:
-            print(f"kbroker: {visible(line)}", file=sys.stderr)
+            say(f"kbroker: {visible(line)}")
     return 1
+
+
+def say(line: str) -> None:
+    """One line on standard error; on a terminal folded between words, where it is wider than that."""
+    if sys.stderr.isatty():
+        from textwrap import fill  # only a terminal pays for loading it
+
+        width = shutil.get_terminal_size().columns
+        line = fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
 
 
 def _settings(start: Start) -> dict[str, Given]:

@@ -12,6 +12,7 @@ import sys
 import click
 
 from kbroker.cli import complain
+from kbroker.cli._broker import say
 from kbroker.cli._loading import LoadingBars
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.runtime.clock import SystemClock, SystemRandom
@@ -67,7 +68,7 @@ def rebuild(directories: tuple[str, ...]) -> int:
     except DirectoryRefusedError as error:
         return complain(str(error))
     for line in made.lines:
-        print(f"kbroker: {line}", file=sys.stderr)
+        say(f"kbroker: {line}")
     kept = f"; the old one is {made.kept} now" if made.kept else ""
     print(f"{made.path}: made anew with {_count(made.topics, 'topic')}, {_count(made.partitions, 'partition')}{kept}")
     return 0

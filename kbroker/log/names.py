@@ -64,6 +64,7 @@ NOT_OURS = frozenset({f"{METADATA_LOG}-0", "remote-log-index-cache"})
 indices fetched from tiered storage."""
 
 _METADATA_STORE = ("metadata.db", "metadata.db-wal")  # a lone broker's, in its first log directory
+_SET_ASIDE = re.compile(r"metadata\.db\.old(-[0-9]+)?")  # by `kbroker metadata rebuild`
 _KNOWN_FILES = frozenset(
     {*OFFSET_CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint", *_METADATA_STORE}
 )
@@ -177,7 +178,9 @@ def parse_folder_name(name: str) -> PartitionFolder | None:
 
 def is_known_file(name: str) -> bool:
     """Whether a file of this name belongs into a log directory (not into a partition's folder)."""
-    return name.removesuffix(".tmp").removesuffix(PENDING_SUFFIX) in _KNOWN_FILES
+    return (
+        name.removesuffix(".tmp").removesuffix(PENDING_SUFFIX) in _KNOWN_FILES or _SET_ASIDE.fullmatch(name) is not None
+    )
 
 
 def segment_file_name(base_offset: int, part: SegmentPart, state: FileState = "live") -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,16 @@ def test_compaction_that_does_nothing_yet_is_said_at_the_start(
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "kbroker", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("kbroker, version ")
+
+
+def test_a_long_complaint_is_folded_between_words_on_a_terminal(tmp_path: Path) -> None:
+    child, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}/" + "d" * 30, "num.partitions=a lot of them"]
+    overrides = [word for each in settings for word in ("--override", each)]
+    command = [sys.executable, "-m", "kbroker", "start", *overrides]
+    subprocess.run(command, stderr=terminal, stdout=subprocess.DEVNULL, check=False, timeout=60)
+    os.close(terminal)
+    lines = os.read(child, 65536).decode().splitlines()
+    os.close(child)
+    assert (len(lines), lines[1][:2], max(map(len, lines)) <= 80) == (2, "  ", True)

@@ -14,6 +14,7 @@ from kbroker.log.names import (
     TopicPartition,
     folder_name,
     folder_name_in_state,
+    is_known_file,
     is_topic_name,
     parse_folder_name,
     parse_segment_file_name,
@@ -119,3 +120,10 @@ def test_segment_file_name_reads_back(base_offset: int, part: str, state: str) -
 )
 def test_other_file_is_no_segment(name: str) -> None:
     assert parse_segment_file_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("metadata.db.old", True), ("metadata.db.old-12", True), ("notes.old", False)]
+)
+def test_metadata_that_a_rebuild_set_aside_is_no_foreign_file(name: str, ours: bool) -> None:
+    assert is_known_file(name) is ours
