@@ -309,7 +309,7 @@ def test_an_answer_without_records_does_not_count_as_corrupted(b: Broker, client
 # -- older releases
 
 
-@pytest.mark.parametrize(("release", "produce_last", "fetch_last"), [("1.0", 5, 6), ("2.8", 9, 12)])
+@pytest.mark.parametrize(("release", "produce_last", "fetch_last"), [("0.10", 2, 2), ("1.0", 5, 6), ("2.8", 9, 12)])
 def test_it_acts_like_an_older_release(
     b: Broker, client: Client, release: str, produce_last: int, fetch_last: int
 ) -> None:

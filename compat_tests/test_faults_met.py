@@ -1,0 +1,102 @@
+"""What stock clients do when the broker errs: each row of the table in docs/testing.md, played to each client.
+
+The table is the expectation. Its first column is the fault as a test writes it behind `faults.`, its second what the
+client is asked, the others what it then does, as it can be seen: what the client says, and what the log has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from compat_tests.clients import CLIENTS, Client, ClientError, Driver
+from kbroker.testing import Broker, broker
+
+DOCS = Path(__file__).parents[1] / "docs" / "testing.md"
+HEAD = "| fault, on a broker's `faults` | asked for |"
+TOPIC, GROUP, VALUE = "orders", "billing", "a book"
+
+
+class Row(NamedTuple):
+    """One fault. does: by client's name."""
+
+    fault: str
+    asked: str
+    does: dict[str, str]
+
+
+def table() -> list[Row]:
+    """The rows of the table."""
+    lines = DOCS.read_text().splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith(HEAD))
+    names = [cell.strip() for cell in lines[start].split("|")[3:-1]]
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        fault, asked, *outcomes = (cell.strip() for cell in line.split("|")[1:-1])
+        rows.append(Row(fault.strip("`"), asked, dict(zip(names, outcomes, strict=True))))
+    return rows
+
+
+def produced(b: Broker, driver: Driver, *, idempotent: bool = False) -> str:
+    try:
+        driver.produce(TOPIC, [{"value": VALUE}], idempotent=idempotent)
+        told = "acknowledged"
+    except ClientError as error:
+        told = f"error {error.code}" if error.code is not None else "error"
+    times = len(b.records(TOPIC))
+    return f"{told}, {('not', 'once', 'twice')[times] if times < 3 else times} in the log"
+
+
+def read(b: Broker, driver: Driver) -> str:
+    b.produce(TOPIC, VALUE.encode())
+    try:
+        found = driver.read(TOPIC, 0, 0, 1)
+    except ClientError as error:
+        return f"error {error.code}"
+    return "reads it" if [each["value"] for each in found] == [VALUE] else "reads damaged bytes" if found else "nothing"
+
+
+def committed(b: Broker, driver: Driver) -> str:
+    b.produce(TOPIC, VALUE.encode())
+    try:
+        driver.join("member", GROUP, [TOPIC])
+        found = driver.poll("member", 1)
+        driver.commit("member")
+    except ClientError as error:
+        return f"error {error.code}"
+    return f"reads it, commits, lag {b.lag(GROUP)}" if len(found) == 1 else "nothing"
+
+
+ASKED: dict[str, Callable[[Broker, Driver], str]] = {
+    "produce": produced,
+    "produce, idempotent": lambda b, driver: produced(b, driver, idempotent=True),
+    "read": read,
+    "read in a group": committed,
+}
+MET_BY = {
+    f"{each.name} {each.release}": each
+    for each in CLIENTS
+    if (each.name, each.release) in (("kafka-python", "3.0.12"), ("aiokafka", "0.14.0"), ("confluent-kafka", "2.16.0"))
+}
+
+
+@pytest.mark.parametrize("stock", MET_BY.values(), ids=str)
+@pytest.mark.parametrize("row", table(), ids=lambda row: f"{row.fault} {row.asked}")
+def test_a_fault_is_met_as_the_guide_says(row: Row, stock: Client, tmp_path: Path) -> None:
+    with broker() as b:
+        b.create_topic(TOPIC)
+        driver = Driver(stock, b.bootstrap, tmp_path)
+        try:
+            eval(f"faults.{row.fault}", {"faults": b.faults})
+            assert ASKED[row.asked](b, driver) == row.does[str(stock)]
+        finally:
+            driver.close()
+
+
+def test_the_guide_names_at_least_twenty_faults_and_all_three_clients() -> None:
+    assert (len(table()) >= 20, {name for row in table() for name in row.does}) == (True, set(MET_BY))
