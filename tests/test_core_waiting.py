@@ -12,6 +12,7 @@ import pytest
 
 from kbroker import core as core_module
 from kbroker.api.routes import ROUTES, Route, load
+from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Touched
 from kbroker.core import Channel, Core
 from protocol.headers import encode_request_header
@@ -51,6 +52,7 @@ class Parts:
     def __init__(self) -> None:
         self.facts: deque[object] = deque()
         self.replicas = SimpleNamespace(touched=[])
+        self.counters = Counters()
 
     def expire(self, now_ms: int) -> None:
         """Nothing to do."""
