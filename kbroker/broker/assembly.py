@@ -22,6 +22,7 @@ from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coord
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_care import LogCare
+from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log import LogConfig
@@ -119,4 +120,5 @@ def assemble(
     broker.add(broker.leaving)
     broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
     broker.add(InSyncChanges(replicas, plane, peers, clock, config.replica_lag_time_max_ms, tell))
+    broker.add(ReplicaFetchers(replicas, plane, peers, clock))
     return broker

@@ -375,9 +375,10 @@ def plan_of_duplicate(repeated: BatchSpan, config: LogConfig) -> AppendPlan:
 def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig) -> AppendPlan | None:
     """Check the batches of a leader's answer; they keep their offsets and epochs. None if there is no whole batch.
 
-    records: a batch that the answer cut off at its end is left out.
-    Raises KafkaError: CORRUPT_MESSAGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD if offsets do not ascend;
-    UnexpectedOffsetError if the first one is below next_offset.
+    records: a batch that the answer cut off at its end is left out, and so is what does not fit into one segment; but
+    the first batch is in the plan, however long: the leader took it.
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD if offsets do not ascend; UnexpectedOffsetError if the first one
+    is below next_offset.
     """
     batches: list[tuple[HeaderTuple, int, int]] = []
     position, end, last_offset = 0, len(records), next_offset - 1
@@ -388,7 +389,8 @@ def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig
             if _cut_off(records, position):
                 break
             raise _unreadable(records[position:])
-        if position + header[1] + LENGTH_OVERHEAD > end:
+        after = position + header[1] + LENGTH_OVERHEAD
+        if after > end or (after > config.segment_bytes and batches):
             break
         if not is_intact(records, position, header):
             raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {header[0]} does not hold")
@@ -398,11 +400,9 @@ def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig
         if header[8] > max_timestamp:
             max_timestamp, max_timestamp_offset = header[8], last_offset
         batches.append((header, header[0], header[8]))
-        position += header[1] + LENGTH_OVERHEAD
+        position = after
     if not batches:
         return None
-    if position > config.segment_bytes:
-        raise _longer_than_segment(position, config)
     return AppendPlan(
         batches,
         [records if position == end else records[:position]],

@@ -16,7 +16,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.limits import MOST_LOG_FILES
 from kbroker.log.config import NEVER
 from kbroker.log.directory import LogDirectory
-from kbroker.log.jobs import DeleteJob, FlushJob
+from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
 from kbroker.log.log import Log
 from kbroker.log.names import (
     HIGH_WATERMARKS,
@@ -98,6 +98,21 @@ class Flush(NamedTuple):
         self.job.run()
 
 
+class Truncate(NamedTuple):
+    """A log was cut back: that is to become durable, and its directory's names as they were at `names`."""
+
+    directory: LogDirectory
+    partition: TopicPartition
+    log: Log
+    job: SyncJob
+    names: int
+
+    def run(self) -> None:
+        """Raises OSError."""
+        self.directory.sync_names_of(self.names)
+        self.job.run()
+
+
 class Delete(NamedTuple):
     """Files, or a partition's folder, are to be removed.
 
@@ -153,15 +168,15 @@ class Later:
     __slots__ = ("_heap", "_numbered")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Flush | Delete | Write]] = []  # when, tie-breaker, what
+        self._heap: list[tuple[int, int, Flush | Truncate | Delete | Write]] = []  # when, tie-breaker, what
         self._numbered = 0
 
-    def put(self, due_ms: int, job: Flush | Delete | Write) -> None:
+    def put(self, due_ms: int, job: Flush | Truncate | Delete | Write) -> None:
         """Remember a job until then."""
         self._numbered += 1
         heapq.heappush(self._heap, (due_ms, self._numbered, job))
 
-    def take(self, now_ms: int) -> Iterator[Flush | Delete | Write]:
+    def take(self, now_ms: int) -> Iterator[Flush | Truncate | Delete | Write]:
         """Those whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[2]

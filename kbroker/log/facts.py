@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kbroker.log.log import Log
     from kbroker.log.names import TopicPartition
 
 
@@ -20,6 +21,13 @@ class LogFlushed(NamedTuple):
     """An fsync has ended that flush.messages asked for."""
 
     partition: TopicPartition
+
+
+class LogTruncated(NamedTuple):
+    """A log that was cut back is durably so: it may be appended to."""
+
+    partition: TopicPartition
+    log: Log
 
 
 class Notice(NamedTuple):

@@ -75,6 +75,35 @@ class FlushJob:
         return f"FlushJob({self._folder!r}, offset={self.offset}, files={len(self._paths)})"
 
 
+class SyncJob(NamedTuple):
+    """Make a cut durable: the names in a log's folder, then the content of these files. Nothing is appended before.
+
+    If an old batch came back after a crash, in front of newer ones written behind it, no check would tell: the log
+    would hold what no leader ever had. Apache's broker does not wait for this.
+    """
+
+    disk: Disk
+    folder: str
+    paths: list[str]
+
+    def run(self) -> None:
+        """On any thread. Raises OSError; a folder that is gone has been renamed, since it is being deleted."""
+        try:
+            self.disk.sync_dir(self.folder)
+        except FileNotFoundError:
+            if self.disk.stat(self.folder) is not None:
+                raise
+        for path in self.paths:
+            sync_if_there(self.disk, path)
+
+
+class Truncated(NamedTuple):
+    """What a cut leaves to be done. sync: None if there was nothing to cut. removed: files that may go."""
+
+    sync: SyncJob | None
+    removed: DeleteJob | None
+
+
 class DeleteJob(NamedTuple):
     """Files that nobody will ask for again, to be removed after `delay_ms`; with `folder`, that as well, and at last.
 

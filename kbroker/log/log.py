@@ -24,7 +24,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
-from kbroker.log.jobs import DeleteJob, FlushJob
+from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob, Truncated
 from kbroker.log.producers import Origin, Producers
 from kbroker.log.replay import replay_producers
 from kbroker.log.segment import SEGMENT_FILES, Segment, draw_jitter
@@ -196,15 +196,24 @@ class Log:
     def append_as_follower(self, records: memoryview, wall_ms: int) -> AppendPlan | None:
         """Append what a leader sent, with its offsets and epochs; None if there was no whole batch in it.
 
+        As many bytes at a time as fit into a segment: the leader's may be longer than ours. Returns: the last plan.
+
         Raises KafkaError as `append.plan_as_follower`; OSError.
         """
-        plan = plan_as_follower(records, next_offset=self.log_end_offset, config=self.config)
-        if plan is not None:
+        position, whole = 0, None
+        while position < len(records):
+            rest = records[position:] if position else records
+            plan = plan_as_follower(rest, next_offset=self.log_end_offset, config=self.config)
+            if plan is None:
+                break
             for header, base_offset, _ in plan.batches:
                 if header[2] != self.epochs.latest and header[2] >= 0:
                     self.epochs.assign(header[2], base_offset)
             self._append(plan, wall_ms)
-        return plan
+            plan.needs_flush |= whole is not None and whole.needs_flush
+            whole = plan
+            position += plan.size
+        return whole
 
     def _append(self, plan: AppendPlan, wall_ms: int) -> None:
         """Write a plan, and take note of what it wrote."""
@@ -433,34 +442,36 @@ class Log:
 
     # ---- cut
 
-    def truncate_to(self, offset: int, wall_ms: int) -> DeleteJob | None:
+    def truncate_to(self, offset: int, wall_ms: int) -> Truncated:
         """Cut all records from `offset` on (and the batch that holds it), for a follower whose log went astray.
 
-        If the recovery point fell, the caller makes its checkpoint durable before anything more is appended: recovery
-        trusts what lies below it. Waits until the cut is durable. Raises OSError.
+        It holds at once, and is durable when the job that comes back has run: nothing may be appended before. If the
+        recovery point fell, this has waited for the disk, and the caller runs the job at once and makes the checkpoint
+        durable: recovery trusts what lies below. Raises OSError.
         """
         assert offset >= 0, offset
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
-            return None
+            return Truncated(None, None)
         if offset < self.segments[0].base_offset:
             return self.truncate_fully(offset, wall_ms)
-        removed = self._remove_behind(offset)
-        self.active.truncate_to(offset, wall_ms)
+        removed: list[str] = []
+        while len(self.segments) > 1 and self.segments[-1].base_offset > offset:  # the last one first
+            removed += self._set_aside(self.segments.pop())
+        if removed and offset < self.recovery_point:
+            self.folder.disk.sync_dir(self.folder.path)  # or recovery would trust what comes back behind a hole
+        paths = self.active.truncate_to(offset, wall_ms)
         self._cut(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self._reload_producers(wall_ms)
         self.high_watermark = min(self.high_watermark, offset)
-        return removed
+        return self._truncated(paths, removed)
 
-    def _remove_behind(self, offset: int) -> DeleteJob | None:
-        """Take away the segments that start behind `offset`, the last one first, so that a crash leaves no hole."""
-        paths: list[str] = []
-        while len(self.segments) > 1 and self.segments[-1].base_offset > offset:
-            paths += self._set_aside(self.segments.pop())
-        if paths:
-            self.folder.disk.sync_dir(self.folder.path)
-        return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms) if paths else None
+    def _truncated(self, paths: list[str], removed: list[str]) -> Truncated:
+        disk, delay_ms = self.folder.disk, self.config.file_delete_delay_ms
+        return Truncated(
+            SyncJob(disk, self.folder.path, paths), DeleteJob(disk, removed, delay_ms) if removed else None
+        )
 
     def _cut(self, offset: int) -> None:
         """Everything from `offset` on is gone, and the next record gets it."""
@@ -471,19 +482,17 @@ class Log:
         self.flush_wanted = min(self.flush_wanted, offset)
         self.epochs.truncate_from_end(offset)
 
-    def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> DeleteJob:
+    def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> Truncated:
         """Drop everything and start again, empty, at `offset`. log_start_offset: if it is not `offset`.
 
-        The caller makes the recovery-point and log-start checkpoints durable before anything more is appended. Waits
-        for the folder's names to be durable. Raises OSError.
+        As `truncate_to`; the caller makes a log start of its own durable by its checkpoint.
         """
         assert offset >= 0, offset
-        paths: list[str] = []
+        removed: list[str] = []
         while self.segments:
-            paths += self._set_aside(self.segments.pop())
+            removed += self._set_aside(self.segments.pop())
         for snapshot in self.snapshots.offsets[:]:
             self.snapshots.remove(snapshot)
-        self.folder.disk.sync_dir(self.folder.path)
         self.segments.append(
             Segment.create(
                 self.folder, offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
@@ -495,7 +504,7 @@ class Log:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.producers.clear(offset)
         self.high_watermark = max(self.log_start_offset, min(self.high_watermark, offset))
-        return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
+        return self._truncated(self.active.paths_to_sync(), removed)
 
     def _reload_producers(self, wall_ms: int) -> None:
         """After a cut: the producers as they were at the new end of the log."""

@@ -34,6 +34,7 @@ from kbroker.log.background import (
     ManagerConfig,
     RunAll,
     Timers,
+    Truncate,
     Write,
     one_after_another,
 )
@@ -48,7 +49,7 @@ from kbroker.log.directory import (
     whose,
 )
 from kbroker.log.errors import fault_of, lacks_descriptors, reason_of
-from kbroker.log.facts import LogFlushed, LogsLost, NoLogDirectoryLeft, Notice
+from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.log import Log
@@ -131,7 +132,7 @@ class LogManager:
         self.moves = Moves(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
-        self._jobs: list[Flush | Delete | Write] = []
+        self._jobs: list[Flush | Truncate | Delete | Write] = []
         self._later = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
@@ -305,43 +306,40 @@ class LogManager:
                 segment.reconfigure(config)
             self._flush_if_wanted(TopicPartition(topic, index), log)
 
-    def truncate(self, offsets: Mapping[tuple[str, int], int], *, now_ms: int, wall_ms: int) -> None:
-        """Cut logs back, for a follower; waits for the disk, since recovery must not trust what is cut.
-
-        Partitions without a log are left out. Raises KafkaError KAFKA_STORAGE_ERROR if a directory failed at it.
-        """
-        changed: dict[str, LogDirectory] = {}
-        for (topic, index), offset in offsets.items():
-            log = self.get(topic, index)
-            if log is None:
-                continue
-            directory = self.directory_of(log.folder.path)
-            with self._storage(directory):
-                job = log.truncate_to(offset, wall_ms)
-            changed[directory.path] = directory
-            if job is not None:
-                self._delete_later(directory, job, now_ms)
-        self._checkpoint_now(changed.values(), RECOVERY_POINTS)
-
-    def truncate_fully(
-        self, topic: str, index: int, offset: int, *, now_ms: int, wall_ms: int, log_start_offset: int | None = None
+    def truncate(
+        self,
+        topic: str,
+        index: int,
+        offset: int,
+        *,
+        now_ms: int,
+        wall_ms: int,
+        anew: bool = False,
+        log_start_offset: int | None = None,
     ) -> None:
-        """Empty a log and start it again at `offset`; waits for the disk. Raises as `truncate`."""
-        log = self.get(topic, index)
-        if log is None:
-            return
-        directory = self.directory_of(log.folder.path)
-        with self._storage(directory):
-            job = log.truncate_fully(offset, wall_ms, log_start_offset)
-            self._disk.sync_dir(log.folder.path)  # or a crash might forget where it starts
-        self._delete_later(directory, job, now_ms)
-        self._checkpoint_now([directory], RECOVERY_POINTS, LOG_START_OFFSETS)
+        """Cut a log back to `offset`, for a follower; anew: empty it, and start again there. LogTruncated follows.
 
-    def _checkpoint_now(self, directories: Iterable[LogDirectory], *names: str) -> None:
-        for directory in directories:
-            with self._storage(directory):
-                for name in names:
-                    self._write_checkpoint(directory, name)
+        It holds at once; nothing is appended before the fact is told. Only if recovery would trust what is cut, or with
+        a log start of its own, does this wait for the disk. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = self.get(topic, index)
+        assert log is not None, (topic, index)
+        directory = self.directory_of(log.folder.path)
+        was_trusted = offset < log.recovery_point or log_start_offset is not None
+        with self._storage(directory):
+            sync, removed = (
+                log.truncate_fully(offset, wall_ms, log_start_offset) if anew else log.truncate_to(offset, wall_ms)
+            )
+            if was_trusted and sync is not None:
+                sync.run()
+                self._write_checkpoint(directory, RECOVERY_POINTS)
+                self._write_checkpoint(directory, LOG_START_OFFSETS)
+        if removed is not None:
+            self._delete_later(directory, removed, now_ms)
+        if sync is not None:
+            self._jobs.append(Truncate(directory, TopicPartition(topic, index), log, sync, directory.names))
+        else:
+            self._tell(LogTruncated(TopicPartition(topic, index), log))
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Waits for the disk, unless it says that already. Raises OSError."""
@@ -453,7 +451,7 @@ class LogManager:
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:
         """A job ended. Returns the partitions that went offline because of its error."""
-        assert isinstance(job, Flush | Delete | Write), job
+        assert isinstance(job, Flush | Truncate | Delete | Write), job
         if error is not None and lacks_descriptors(error):
             self._fail(job.directory, error)
             self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
@@ -470,12 +468,14 @@ class LogManager:
             return []  # the next start finds what stayed behind
         return [] if error is None else self.disk_failed(job.directory.path, error)
 
-    def _conclude(self, job: Flush | Delete | Write, now_ms: int) -> None:
+    def _conclude(self, job: Flush | Truncate | Delete | Write, now_ms: int) -> None:
         directory = job.directory
         if not isinstance(job, Write):
             directory.durable_names = max(directory.durable_names, job.names)  # not those that have changed since
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
+        elif isinstance(job, Truncate):
+            self._tell(LogTruncated(job.partition, job.log))
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:
@@ -498,7 +498,7 @@ class LogManager:
         names = directory.names if job.folder is not None else 0
         self._run_later(Delete(directory, job, names), now_ms + job.delay_ms)
 
-    def _run_later(self, job: Flush | Delete | Write, due_ms: int) -> None:
+    def _run_later(self, job: Flush | Truncate | Delete | Write, due_ms: int) -> None:
         self._later.put(due_ms, job)
         self.due_ms = min(self.due_ms, due_ms)
 

@@ -13,7 +13,6 @@ from kbroker.log.aborted import AbortedIndex, AbortedTransaction
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
-from kbroker.log.jobs import sync_if_there
 from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
@@ -376,11 +375,10 @@ class Segment:
 
     # ---- change
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut all batches from `offset` on, and the batch that holds it, durably. now_ms: wall clock.
+    def truncate_to(self, offset: int, now_ms: int) -> list[str]:
+        """Cut all batches from `offset` on, and the batch that holds it. now_ms: wall clock.
 
-        If an old batch came back after a crash, in front of newer ones written behind it, no check would tell: the log
-        would hold what no leader ever had. So this waits for the disk, as Apache's broker does not.
+        Returns: the paths of the files that are to be synced before anything more is appended.
         """
         found = self.find(offset)
         self.offsets.keep_below(offset)
@@ -396,8 +394,7 @@ class Segment:
             self._rolling_timestamp = NO_TIMESTAMP
         self._bytes_since_entry = 0
         self._find_max_timestamp()
-        for path in self.paths_to_sync():
-            sync_if_there(self.folder.disk, path)
+        return self.paths_to_sync()
 
     def _find_max_timestamp(self) -> None:
         """From the last time index entry and the batches behind it."""

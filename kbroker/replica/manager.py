@@ -148,6 +148,52 @@ class ReplicaManager:
         if partition.granted(proposal, isr, leader_epoch, partition_epoch):
             self.touched.append(partition)
 
+    # -- following
+
+    def append_as_follower(self, partition: Partition, records: memoryview, wall_ms: int) -> None:
+        """Append what the leader sent, as it came.
+
+        Raises: KafkaError, KAFKA_STORAGE_ERROR too, and then the log directory is offline; UnexpectedOffsetError.
+        """
+        assert partition.log is not None, partition
+        try:
+            plan = partition.log.append_as_follower(records, wall_ms)
+        except OSError as error:
+            raise self.storage_error(partition, error) from error
+        if plan is not None:
+            self.touched.append(partition)
+            if plan.needs_flush:
+                self.went_offline(self._logs.flush(partition.topic, partition.index))
+
+    def follow_bounds(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
+        """The leader's bounds, as far as they are within the own log. What was committed once stays so."""
+        own = partition.log
+        if own is None:
+            return
+        before = own.high_watermark
+        if high_watermark > before and own.set_high_watermark(high_watermark) != before:
+            self.touched.append(partition)
+        if own.log_start_offset < log_start_offset <= own.high_watermark:
+            own.advance_log_start(log_start_offset)
+
+    def truncate(
+        self, partition: Partition, offset: int, *, anew: bool = False, log_start_offset: int | None = None
+    ) -> None:
+        """Cut a follower's log back; LogTruncated follows, unless its directory fails and goes offline."""
+        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+        try:
+            self._logs.truncate(
+                partition.topic,
+                partition.index,
+                offset,
+                now_ms=now_ms,
+                wall_ms=wall_ms,
+                anew=anew,
+                log_start_offset=log_start_offset,
+            )
+        except KafkaError as error:
+            log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)
+
     # -- what the controller wants
 
     def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:

@@ -498,8 +498,7 @@ def test_truncation_cuts_records_epochs_and_producers() -> None:
     log = open_at(new_disk(), SMALL)
     for i in range(20):
         log.append_as_leader(batch(producer=(9, 0, i)), i // 5, NOW)
-    job = log.truncate_to(12, NOW)
-    assert job is not None
+    assert log.truncate_to(12, NOW).removed is not None
     assert (log.log_end_offset, all_offsets(log)) == (12, list(range(12)))
     assert log.epochs.entries() == [(0, 0), (1, 5), (2, 10)]
     assert log.append_as_leader(batch(producer=(9, 0, 12)), 4, NOW).first_offset == 12
@@ -524,7 +523,9 @@ def test_starting_again_drops_everything() -> None:
     log = open_at(disk, SMALL)
     for i in range(20):
         log.append_as_leader(batch(producer=(9, 0, i)), 0, NOW)
-    log.truncate_fully(1000, NOW).run()
+    removed = log.truncate_fully(1000, NOW).removed
+    assert removed is not None
+    removed.run()
     assert (log.log_start_offset, log.log_end_offset, len(log.producers), len(log.epochs)) == (1000, 1000, 0, 0)
     assert {path.rpartition("/")[2][:20] for path in disk.paths()} == {f"{1000:020d}"}
 

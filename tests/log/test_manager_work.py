@@ -59,7 +59,7 @@ def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
     run_jobs(manager)
     manager.due(60_000, NOW)
     jobs = manager.take_jobs()
-    manager.truncate({("t", 0): 1}, now_ms=0, wall_ms=NOW)
+    manager.truncate("t", 0, 1, now_ms=0, wall_ms=NOW)
     for job in jobs:
         job.run()
         manager.finished(job, None, 0)
@@ -272,7 +272,8 @@ def test_an_emptied_log_starts_where_it_was_told_and_says_so_durably() -> None:
     manager = start(disk)
     create(manager, "t")
     append(manager, "t", count=2)
-    manager.truncate_fully("t", 0, 50, now_ms=0, wall_ms=NOW)
+    manager.truncate("t", 0, 50, anew=True, now_ms=0, wall_ms=NOW)
+    run_jobs(manager)
     disk.restart()
     log = start(disk).get("t", 0)
     assert log is not None

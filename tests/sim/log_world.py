@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kbroker.log import DeleteJob, Log, LogConfig, OpenFiles, open_log
 from kbroker.log.checkpoints import format_offsets, parse_offsets, read_text, replace_file
+from kbroker.log.jobs import Truncated
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.worlds import NOW, batch
@@ -127,18 +128,24 @@ class Host:
         self.lines.append(kept)
         self.flushed = min(self.flushed, offset)
         self.epoch += 1
-        self.note(self.log.truncate_to(offset, self.clock))
+        self._durably(self.log.truncate_to(offset, self.clock))
         self.lines = [kept]
         self.start = min(self.start, self.log.log_start_offset)
         self.checkpoint()
         self.forget_sequences()
+
+    def _durably(self, truncated: Truncated) -> None:
+        """Nothing is appended before."""
+        if truncated.sync is not None:
+            truncated.sync.run()
+        self.note(truncated.removed)
 
     def start_again(self, offset: int) -> None:
         """Drop everything and begin at an offset."""
         self.lines.append([])
         self.flushed = 0
         self.epoch += 1
-        self.note(self.log.truncate_fully(offset, self.clock))
+        self._durably(self.log.truncate_fully(offset, self.clock))
         self.start = self.highest_start = offset
         self.lines = [self.line]
         self.checkpoint()

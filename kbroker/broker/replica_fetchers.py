@@ -1,0 +1,172 @@
+"""The fetchers of this broker: which leader each followed partition is fetched from, over which line, and when.
+
+A part of the broker. Each leader has num.replica.fetchers fetchers, a partition belongs to one by its name, and each
+fetcher has a line of `Peers` of its own with one request under way. What a fetcher asks, and does with an answer, is in
+`replica/fetcher.py`; here are roles that change, addresses, faults and pauses. A fetcher that follows nothing is
+dropped with its line.
+
+Source: ReplicaFetcherManager of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.broker.facts import TopicsUpdated
+from kbroker.log.facts import LogTruncated
+from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.replica.facts import RoleChanged
+from kbroker.replica.fetcher import Fetcher, fetcher_number
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.offsets import ListOffsetsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.facts import Handler
+    from kbroker.ports import Clock, Peers
+    from kbroker.replica import Partition, ReplicaManager
+
+log = logging.getLogger("kbroker.replicas")
+
+
+class Fetching(NamedTuple):
+    """The token of a request to a leader."""
+
+    fetcher: Fetcher
+
+
+class ReplicaFetchers:
+    """All fetchers of a broker."""
+
+    def __init__(self, replicas: ReplicaManager, plane: ControlPlane, peers: Peers, clock: Clock) -> None:
+        self._replicas = replicas
+        self._plane = plane
+        self._peers = peers
+        self._clock = clock
+        self._fetchers: dict[tuple[int, str], Fetcher] = {}  # by leader and purpose
+        self._followed: dict[Partition, Fetcher] = {}
+        self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
+        self._homeless: dict[Fetcher, None] = {}  # nobody knows where their leader is
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Roles, answers, cuts, and news of where leaders are."""
+        return {
+            RoleChanged: self._role_changed,
+            LogTruncated: self._truncated,
+            PeerAnswer: self._answered,
+            PeerFault: self._failed,
+            TopicsUpdated: self._updated,
+        }
+
+    # -- who is followed
+
+    def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
+        partition = fact.partition
+        follows = not fact.is_leader and partition.leader_id >= 0 and partition.log is not None
+        wanted = self._fetcher(partition) if follows and not partition.is_leader else None
+        before = self._followed.pop(partition, None)
+        if before is not None and before is not wanted:
+            before.leave(partition)
+            self._drop_if_idle(before)
+        if wanted is not None:
+            self._followed[partition] = wanted
+            wanted.follow(partition)
+            self._ask(wanted, now_ms)
+
+    def _fetcher(self, partition: Partition) -> Fetcher:
+        """The one that a partition belongs to."""
+        count = self._plane.configs.broker.num_replica_fetchers
+        number = fetcher_number(partition.topic, partition.index, count)
+        purpose = FETCHER if number == 0 else f"{FETCHER}-{number}"
+        key = (partition.leader_id, purpose)
+        if key not in self._fetchers:
+            self._fetchers[key] = Fetcher(partition.leader_id, purpose, self._plane.broker_id, self._replicas)
+        return self._fetchers[key]
+
+    def _drop_if_idle(self, fetcher: Fetcher) -> None:
+        if not len(fetcher):
+            del self._fetchers[fetcher.leader_id, fetcher.purpose]
+            self._idle.pop(fetcher, None)
+            self._homeless.pop(fetcher, None)
+            self._peers.drop(fetcher.leader_id, fetcher.purpose)
+
+    # -- asking
+
+    def _ask(self, fetcher: Fetcher, now_ms: int) -> None:
+        """Send the next request, if there is one and none is under way."""
+        if fetcher.is_asking or self._fetchers.get((fetcher.leader_id, fetcher.purpose)) is not fetcher:
+            return
+        endpoint = self._plane.cache.node(fetcher.leader_id, self._plane.listener)
+        if endpoint is None:
+            self._homeless[fetcher] = None
+            return
+        config = self._plane.configs.broker
+        epoch = self._plane.control_requests.broker_epoch
+        asked = fetcher.look_up() or fetcher.request(config, epoch, now_ms)
+        if asked is None:
+            self._idle[fetcher] = None
+            return
+        self._idle.pop(fetcher, None)
+        address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
+        request, version = asked
+        timeout_ms = config.replica_socket_timeout_ms
+        self._peers.send(
+            fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms
+        )
+
+    def _updated(self, fact: TopicsUpdated, now_ms: int) -> None:
+        homeless, self._homeless = self._homeless, {}
+        for fetcher in homeless:
+            self._ask(fetcher, now_ms)
+
+    def _truncated(self, fact: LogTruncated, now_ms: int) -> None:
+        partition = self._replicas.partitions.get(fact.partition)
+        fetcher = self._followed.get(partition) if partition is not None else None
+        if partition is not None and fetcher is not None and partition.log is fact.log:
+            fetcher.truncated(partition, now_ms, self._clock.wall_ms())
+            self._ask(fetcher, now_ms)
+
+    # -- answers
+
+    def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
+        if not isinstance(answer.token, Fetching):
+            return
+        (fetcher,) = answer.token
+        response, backoff_ms = answer.response, self._plane.configs.broker.replica_fetch_backoff_ms
+        if isinstance(response, ListOffsetsResponse):
+            fetcher.looked_up(response, now_ms, backoff_ms)
+        else:
+            assert isinstance(response, FetchResponse), answer
+            fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
+        self._ask(fetcher, now_ms)
+
+    def _failed(self, fault: PeerFault, now_ms: int) -> None:
+        if not isinstance(fault.token, Fetching):
+            return
+        (fetcher,) = fault.token
+        level = logging.ERROR if fault.kind is PeerFaultKind.UNSUPPORTED else logging.INFO
+        log.log(level, "%r begins again: %s (%s)", fetcher, fault.kind.value, fault.why)
+        fetcher.failed()
+        if fault.kind is PeerFaultKind.UNSUPPORTED:  # the line would be asked the same at once
+            fetcher.pause(now_ms + self._plane.configs.broker.replica_fetch_backoff_ms)
+        self._ask(fetcher, now_ms)
+
+    # -- time
+
+    def expire(self, now_ms: int) -> None:
+        """Pauses end."""
+        for fetcher in list(self._idle):
+            due_ms = fetcher.next_due_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                self._ask(fetcher, now_ms)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When the next pause ends of a fetcher that has nothing under way; the others look when they are answered."""
+        if not self._idle:
+            return None
+        dues = [due_ms for due_ms in (each.next_due_ms() for each in self._idle) if due_ms is not None]
+        return min(dues, default=None)

@@ -1,0 +1,445 @@
+"""One fetcher: what a follower asks one leader next, and what it does with the answer.
+
+Made and driven by `broker/replica_fetchers.py`, which carries requests to the leader and answers back: one request is
+under way at a time. Owns, for each partition it follows, whether it may be asked for now, and the fetch session with
+the leader, so that a request names only what changed (KIP-227). It reads no clock and knows no socket.
+
+    fetching --diverging--> truncating --LogTruncated--> fetching
+       |  ^--- replica.fetch.backoff.ms --- error
+       +-- out of range --> looking for the leader's end, then its start --> truncating, or fetching
+
+Where to fetch from is no state of its own: the end of the log. The epoch of what lies before it goes along, and a
+leader whose log differs says where to cut (KIP-595); the high watermark decides nothing but in logs without epochs.
+Batches are appended as they came, and the records are not looked at. What LeaderAndIsr changes ends what was under way:
+an answer counts only if it is to what would be asked again.
+
+Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by behaviour; KIP-101, KIP-279, KIP-595.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.log.append import UnexpectedOffsetError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.message import ZERO_UUID
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kbroker.config import BrokerConfig
+    from kbroker.log.log import Log
+    from kbroker.replica.manager import ReplicaManager
+    from kbroker.replica.partition import Partition
+    from protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
+    from protocol.messages.offsets import ListOffsetsResponse
+
+log = logging.getLogger("kbroker.replicas")
+
+WITH_IDS_VERSION, WITH_NAMES_VERSION = 17, 12
+LIST_OFFSETS_VERSION = 7
+NO_SESSION, INITIAL_EPOCH = 0, 0
+LARGEST_EPOCH = 2**31 - 1
+LATEST, EARLIEST = -1, -2
+UNDEFINED = -1
+
+_QUIET = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""What a leader says while it, or this broker, has not heard yet how things are."""
+
+
+class Asked(NamedTuple):
+    """What is asked of a partition: with it, what is asked of it next is told from what was."""
+
+    offset: int
+    leader_epoch: int
+    last_epoch: int  # of the records before the offset
+
+
+class Following:
+    """One partition on its way. due_ms: not to be asked for before. look: LATEST or EARLIEST while that is looked for.
+
+    is_cut: its log is being cut back. held: records that wait for the end of that.
+    """
+
+    __slots__ = ("asked", "due_ms", "held", "is_cut", "leader_end", "look", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.asked: Asked | None = None  # in the session, or in the request under way
+        self.due_ms = 0
+        self.look = 0
+        self.leader_end = 0
+        self.is_cut = False
+        self.held: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.partition.topic}-{self.partition.index}"
+
+
+class Fetcher:
+    """What one leader is asked for. leader_id: its node id. purpose: of the line that this goes over."""
+
+    def __init__(self, leader_id: int, purpose: str, broker_id: int, replicas: ReplicaManager) -> None:
+        self.leader_id = leader_id
+        self.purpose = purpose
+        self.is_asking = False
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._following: dict[Partition, Following] = {}
+        self._changed: dict[Following, None] = {}  # to be named by the next request, or forgotten
+        self._resting: dict[Following, None] = {}  # with a due_ms that has not come
+        self._looking: dict[Following, None] = {}
+        self._named: dict[tuple[str, int], Following] = {}  # of the session
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._uses_ids = True
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def __repr__(self) -> str:
+        return f"<{self.purpose} of broker {self.leader_id}, {len(self)} partitions>"
+
+    # -- what is followed
+
+    def follow(self, partition: Partition) -> None:
+        """Begin with a partition, or begin anew: its leader has begun another epoch."""
+        self.leave(partition)
+        following = self._following[partition] = Following(partition)
+        self._changed[following] = None
+        own = partition.log
+        if own is not None and own.epochs.latest == UNDEFINED and own.log_end_offset > own.high_watermark:
+            self._truncate(following, own.high_watermark)
+
+    def leave(self, partition: Partition) -> None:
+        """Follow a partition no more."""
+        following = self._following.pop(partition, None)
+        if following is not None:
+            self._resting.pop(following, None)
+            self._looking.pop(following, None)
+            self._changed[following] = None
+
+    def truncated(self, partition: Partition, now_ms: int, wall_ms: int) -> None:
+        """A cut is durable: appends may go on."""
+        following = self._following.get(partition)
+        if following is None or not following.is_cut:
+            return
+        following.is_cut = False
+        self._changed[following] = None
+        held, following.held = following.held, None
+        if held is not None:
+            self._append(following, memoryview(held), now_ms, wall_ms)
+
+    # -- asking
+
+    def next_due_ms(self) -> int | None:
+        """When a partition's pause ends."""
+        return min((each.due_ms for each in self._resting), default=None)
+
+    def request(self, config: BrokerConfig, broker_epoch: int, now_ms: int) -> tuple[FetchRequest, int] | None:
+        """The next fetch and its version; None if there is nothing to ask for."""
+        for following in [each for each in self._resting if each.due_ms <= now_ms]:
+            del self._resting[following]
+            self._changed[following] = None
+        uses_ids = all(each.topic_id != ZERO_UUID for each in self._following)
+        if uses_ids is not self._uses_ids:
+            self._uses_ids = uses_ids
+            self.begin_session()
+        topics, forgotten = self._news(config.replica_fetch_max_bytes)
+        if not self._named:
+            return None
+        version = WITH_IDS_VERSION if uses_ids else WITH_NAMES_VERSION
+        request = FetchRequest(
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        if uses_ids:
+            request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=broker_epoch)
+        else:
+            request.replica_id = self._broker_id
+        self.is_asking = True
+        return request, version
+
+    def _news(self, max_bytes: int) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What the session has to be told."""
+        topics: dict[str, FetchTopic] = {}
+        forgotten: dict[str, ForgottenTopic] = {}
+        changed, self._changed = self._changed, {}
+        for following in changed:
+            partition, own = following.partition, following.partition.log
+            key = (partition.topic, partition.index)
+            is_over = own is None or self._following.get(partition) is not following
+            if is_over or self._must_wait(following):
+                if self._named.get(key) is following:
+                    del self._named[key]
+                    if self._session_id != NO_SESSION:
+                        self._forget(forgotten, partition)
+                continue
+            assert own is not None, following
+            following.asked = Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
+            self._named[key] = following
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = FetchTopic(topic=partition.topic, partitions=[])
+                if self._uses_ids:
+                    topic.topic, topic.topic_id = "", partition.topic_id
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=partition.leader_epoch,
+                    fetch_offset=own.log_end_offset,
+                    last_fetched_epoch=own.epochs.latest,
+                    log_start_offset=own.log_start_offset,
+                    partition_max_bytes=max_bytes,
+                )
+            )
+        return list(topics.values()), list(forgotten.values())
+
+    def _forget(self, forgotten: dict[str, ForgottenTopic], partition: Partition) -> None:
+        topic = forgotten.get(partition.topic)
+        if topic is None:
+            topic = forgotten[partition.topic] = ForgottenTopic(topic=partition.topic, partitions=[])
+            if self._uses_ids:
+                topic.topic, topic.topic_id = "", partition.topic_id
+        topic.partitions.append(partition.index)
+
+    def _must_wait(self, following: Following) -> bool:
+        return following.is_cut or following in self._resting or following in self._looking
+
+    def begin_session(self) -> None:
+        """The leader is to be told everything again: nobody can say what it knows."""
+        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self._named.clear()
+        self._changed = dict.fromkeys(self._following.values())
+
+    # -- answers
+
+    def failed(self) -> None:
+        """There is no answer."""
+        self.is_asking = False
+        self.begin_session()
+
+    def pause(self, due_ms: int) -> None:
+        """Ask for nothing before a time."""
+        self._rest(list(self._following.values()), due_ms)
+
+    def answered(self, response: FetchResponse, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+        """Append what came, cut what diverges, note what failed."""
+        self.is_asking = False
+        if response.error_code != ErrorCode.NONE:
+            log.info("%r: the session is over: %s", self, ErrorCode.of(response.error_code).name)
+            self.begin_session()
+            if response.error_code not in _SESSION_ERRORS:
+                self._rest(self._following.values(), now_ms + backoff_ms)
+            return
+        named = self._named
+        names = {each.topic_id: each.topic for each in self._following} if self._uses_ids else {}
+        self._continue(response.session_id)
+        for topic in response.responses:
+            name = names.get(topic.topic_id, "") if self._uses_ids else topic.topic
+            for data in topic.partitions:
+                following = named.get((name, data.partition_index))
+                if following is not None and self._is_answer(following):
+                    self._take(following, data, now_ms, wall_ms, backoff_ms)
+
+    def _continue(self, session_id: int) -> None:
+        """A session goes on; a leader that keeps none is told everything with each request."""
+        if session_id == NO_SESSION:
+            named = dict(self._named)
+            self.begin_session()
+            self._named.update(named)
+        else:
+            self._session_id = session_id
+            self._session_epoch = 1 if self._session_epoch == LARGEST_EPOCH else self._session_epoch + 1
+
+    def _is_answer(self, following: Following) -> bool:
+        """Whether what was asked would be asked again: else somebody has changed the log, or the epoch, meanwhile."""
+        partition, own = following.partition, following.partition.log
+        if self._following.get(partition) is not following or own is None or self._must_wait(following):
+            return False
+        return following.asked == Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
+
+    def _take(self, following: Following, data: PartitionData, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+        code = ErrorCode.of(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            following.look = LATEST
+            self._looking[following] = self._changed[following] = None
+        elif code is not ErrorCode.NONE:
+            level = logging.DEBUG if code in _QUIET else logging.WARNING
+            log.log(level, "%r: its leader %d answers %s", following, self.leader_id, code.name)
+            self._rest([following], now_ms + backoff_ms)
+        elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+            self._diverged(following, data.diverging_epoch)
+        else:
+            try:
+                self._append_answer(following, data, wall_ms)
+            except UnexpectedOffsetError as error:
+                self._begin_within_a_batch(following, error.first_offset, data, now_ms + backoff_ms)
+            except KafkaError as error:
+                log.error("%r: what its leader %d sent is refused: %s", following, self.leader_id, error)
+                self._rest([following], now_ms + backoff_ms)
+
+    def _append_answer(self, following: Following, data: PartitionData, wall_ms: int) -> None:
+        partition = following.partition
+        records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
+        own = partition.log
+        assert own is not None, following
+        if records is not None and len(records):
+            self._replicas.append_as_follower(partition, records, wall_ms)
+            self._changed[following] = None
+        self._replicas.follow_bounds(partition, data.high_watermark, data.log_start_offset)
+
+    def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
+        """What was held while the log was emptied."""
+        try:
+            self._replicas.append_as_follower(following.partition, records, wall_ms)
+        except KafkaError as error:
+            log.error("%r: %s", following, error)
+            self._rest([following], now_ms + 1)
+
+    def _rest(self, those: Iterable[Following], due_ms: int) -> None:
+        """Do not ask for these before a time."""
+        for following in those:
+            following.due_ms = due_ms
+            self._resting[following] = None
+            self._changed[following] = None
+
+    # -- cutting
+
+    def _diverged(self, following: Following, theirs: EpochEndOffset) -> None:
+        """Cut to where the leader's log and ours can agree; the next fetch says whether they do."""
+        own = following.partition.log
+        assert own is not None, following
+        offset = where_to_cut(own, theirs.epoch, theirs.end_offset)
+        log.info(
+            "%r: cut at %d of %d, its leader %d has epoch %d up to %d",
+            following,
+            offset,
+            own.log_end_offset,
+            self.leader_id,
+            theirs.epoch,
+            theirs.end_offset,
+        )
+        self._truncate(following, offset)
+
+    def _truncate(
+        self, following: Following, offset: int, *, anew: bool = False, log_start_offset: int | None = None
+    ) -> None:
+        following.is_cut = True
+        self._changed[following] = None
+        self._replicas.truncate(following.partition, offset, anew=anew, log_start_offset=log_start_offset)
+
+    def _begin_within_a_batch(
+        self, following: Following, first_offset: int, data: PartitionData, retry_ms: int
+    ) -> None:
+        """The leader's log starts within the batch that it sent: an empty log may start there, too (DeleteRecords)."""
+        own = following.partition.log
+        assert own is not None, following
+        if own.log_end_offset > own.log_start_offset:
+            log.error("%r: its leader %d sent offset %d again", following, self.leader_id, first_offset)
+            self._rest([following], retry_ms)
+            return
+        following.held = bytes(data.records)  # type: ignore[arg-type]  # the view goes with the answer
+        self._truncate(following, first_offset, anew=True, log_start_offset=own.log_end_offset)
+
+    # -- out of range
+
+    def look_up(self) -> tuple[ListOffsetsRequest, int] | None:
+        """What is to be asked about partitions whose offset is out of the leader's range; None if there are none."""
+        if not self._looking:
+            return None
+        topics: dict[str, ListOffsetsTopic] = {}
+        for following in self._looking:
+            partition = following.partition
+            topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic, partitions=[]))
+            topic.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=partition.index,
+                    current_leader_epoch=partition.leader_epoch,
+                    timestamp=following.look,
+                )
+            )
+        self.is_asking = True
+        request = ListOffsetsRequest(replica_id=self._broker_id, isolation_level=0, topics=list(topics.values()))
+        return request, LIST_OFFSETS_VERSION
+
+    def looked_up(self, response: ListOffsetsResponse, now_ms: int, backoff_ms: int) -> None:
+        """Where the leaders' logs end, or begin."""
+        self.is_asking = False
+        found = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+        for following in list(self._looking):
+            partition, own = following.partition, following.partition.log
+            part = found.get((partition.topic, partition.index))
+            if part is None or part.error_code != ErrorCode.NONE or own is None:
+                del self._looking[following]
+                self._rest([following], now_ms + backoff_ms)
+            elif following.look == LATEST and part.offset >= own.log_end_offset:
+                following.leader_end, following.look = part.offset, EARLIEST
+            else:
+                del self._looking[following]
+                self._back_in_range(following, own, part.offset, now_ms + backoff_ms)
+
+    def _back_in_range(self, following: Following, own: Log, offset: int, retry_ms: int) -> None:
+        """offset: where the leader's log ends, if that is before our end; else where it begins."""
+        is_behind_us = following.look == LATEST
+        if is_behind_us:
+            log.warning("%r: its leader's log ends at %d, ours at %d: cut", following, offset, own.log_end_offset)
+            self._truncate(following, offset)
+        elif offset > own.log_end_offset:
+            log.warning("%r: its leader's log begins at %d: emptied, it ended at %d", following, offset, own.log_end_offset)
+            self._truncate(following, offset, anew=True)
+        else:
+            self._rest([following], retry_ms)
+
+
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""Of a whole fetch: begin another session, at once."""
+
+
+def where_to_cut(own: Log, epoch: int, end_offset: int) -> int:
+    """The offset at which a follower cuts its log, so that it agrees with its leader's, or comes nearer to that.
+
+    epoch, end_offset: the leader's largest epoch that is not above our last one, and where it ends there; -1 unknown.
+    Source: KIP-279; AbstractFetcherThread.getOffsetTruncationState.
+    """
+    if end_offset == UNDEFINED:
+        return min(own.high_watermark, own.log_end_offset)
+    ours = own.last_offset_of_epoch(epoch)
+    if epoch == UNDEFINED or ours.epoch == UNDEFINED:
+        return min(end_offset, own.log_end_offset)
+    if ours.epoch != epoch:  # an epoch that we never had: back to the one before it, and ask again
+        return min(ours.end_offset, own.log_end_offset)
+    return min(ours.end_offset, end_offset, own.log_end_offset)
+
+
+def fetcher_number(topic: str, index: int, count: int) -> int:
+    """Which of a leader's fetchers a partition belongs to, as in Kafka: by Java's hash of the topic's name."""
+    hashed = 0
+    for unit in topic.encode("ascii"):  # names of topics are
+        hashed = 31 * hashed + unit & 0xFFFFFFFF
+    mixed = 31 * hashed + index & 0xFFFFFFFF
+    if mixed >= 1 << 31:
+        mixed = (1 << 32) - mixed  # Java's abs
+    return (mixed if mixed < 1 << 31 else 0) % count  # of the smallest integer, Kafka's abs is 0
