@@ -114,9 +114,7 @@ class ReplicaFetchers:
         address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
         request, version = asked
         timeout_ms = config.replica_socket_timeout_ms
-        self._peers.send(
-            fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms
-        )
+        self._peers.send(fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms)
 
     def _updated(self, fact: TopicsUpdated, now_ms: int) -> None:
         homeless, self._homeless = self._homeless, {}

@@ -43,7 +43,7 @@ NO_SWEEP = "finished operations leave the watch lists at once"
 ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
-NO_REPLICAS = "there is no replication between brokers yet"
+NO_REPLICAS = "this part of replication is not there yet"
 NO_CLEANER = "there is no log compaction yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
@@ -381,20 +381,18 @@ class BrokerConfig(Settings):
 
     # --- replication and control
     replica_lag_time_max_ms: Long = setting(
-        30_000, unused=NO_REPLICAS, doc="A follower that has not caught up for this long leaves the in-sync replicas."
+        30_000, doc="A follower that has not caught up for this long leaves the in-sync replicas."
     )
-    replica_fetch_min_bytes: Int = setting(1, unused=NO_REPLICAS, doc="Least bytes that a follower's fetch waits for.")
-    replica_fetch_max_bytes: Int = setting(
-        1_048_576, at_least(0), unused=NO_REPLICAS, doc="Bytes a follower asks for per partition."
-    )
+    replica_fetch_min_bytes: Int = setting(1, doc="Least bytes that a follower's fetch waits for.")
+    replica_fetch_max_bytes: Int = setting(1_048_576, at_least(0), doc="Bytes a follower asks for per partition.")
     replica_fetch_response_max_bytes: Int = setting(
-        10_485_760, at_least(0), unused=NO_REPLICAS, doc="Bytes a follower asks for in one fetch."
+        10_485_760, at_least(0), doc="Bytes a follower asks for in one fetch."
     )
-    replica_fetch_wait_max_ms: Int = setting(500, unused=NO_REPLICAS, doc="How long a follower's fetch may wait.")
+    replica_fetch_wait_max_ms: Int = setting(500, doc="How long a follower's fetch may wait.")
     replica_fetch_backoff_ms: Int = setting(
-        1000, at_least(0), unused=NO_REPLICAS, doc="How long a partition that failed is left out of fetches."
+        1000, at_least(0), doc="How long a partition that failed is left out of fetches."
     )
-    replica_socket_timeout_ms: Int = setting(30_000, unused=NO_REPLICAS, doc="How long a follower waits for an answer.")
+    replica_socket_timeout_ms: Int = setting(30_000, doc="How long a follower waits for an answer.")
     replica_socket_receive_buffer_bytes: Int = setting(
         65_536, unused=NO_REPLICAS, doc="SO_RCVBUF of a follower's socket."
     )
@@ -405,7 +403,7 @@ class BrokerConfig(Settings):
         None, unused=NO_REPLICAS, doc="Rule by which consumers are sent to a nearer replica."
     )
     num_replica_fetchers: Int = setting(
-        1, dynamic=CLUSTER_WIDE, unused=NO_REPLICAS, doc="Connections over which a follower fetches from one leader."
+        1, at_least(1), dynamic=CLUSTER_WIDE, doc="Connections over which a follower fetches from one leader."
     )
     controlled_shutdown_enable: Boolean = setting(True, doc="Whether a stopping broker hands its leaders over first.")
     controlled_shutdown_max_retries: Int = setting(3, doc="Tries at handing leaders over.")

@@ -19,7 +19,7 @@ Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kbroker.log.append import UnexpectedOffsetError
 from protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Fo
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from kbroker.config import BrokerConfig
     from kbroker.log.log import Log
@@ -56,6 +56,10 @@ _QUIET = frozenset(
     }
 )
 """What a leader says while it, or this broker, has not heard yet how things are."""
+
+
+Key: TypeAlias = "tuple[bytes | str, int]"
+"""A partition in a session: topic id, or name where there is none, and index."""
 
 
 class Asked(NamedTuple):
@@ -100,7 +104,7 @@ class Fetcher:
         self._changed: dict[Following, None] = {}  # to be named by the next request, or forgotten
         self._resting: dict[Following, None] = {}  # with a due_ms that has not come
         self._looking: dict[Following, None] = {}
-        self._named: dict[tuple[str, int], Following] = {}  # of the session
+        self._named: dict[Key, Following] = {}  # of the session
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._uses_ids = True
@@ -158,6 +162,7 @@ class Fetcher:
             self.begin_session()
         topics, forgotten = self._news(config.replica_fetch_max_bytes)
         if not self._named:
+            self.begin_session()  # what was to be forgotten is forgotten with it
             return None
         version = WITH_IDS_VERSION if uses_ids else WITH_NAMES_VERSION
         request = FetchRequest(
@@ -179,21 +184,21 @@ class Fetcher:
     def _news(self, max_bytes: int) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """What the session has to be told."""
         topics: dict[str, FetchTopic] = {}
-        forgotten: dict[str, ForgottenTopic] = {}
+        forget: dict[Key, Partition] = {}
         changed, self._changed = self._changed, {}
         for following in changed:
             partition, own = following.partition, following.partition.log
-            key = (partition.topic, partition.index)
+            key = (partition.topic_id if self._uses_ids else partition.topic, partition.index)
             is_over = own is None or self._following.get(partition) is not following
             if is_over or self._must_wait(following):
                 if self._named.get(key) is following:
                     del self._named[key]
-                    if self._session_id != NO_SESSION:
-                        self._forget(forgotten, partition)
+                    forget[key] = partition
                 continue
             assert own is not None, following
             following.asked = Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
             self._named[key] = following
+            forget.pop(key, None)
             topic = topics.get(partition.topic)
             if topic is None:
                 topic = topics[partition.topic] = FetchTopic(topic=partition.topic, partitions=[])
@@ -209,22 +214,28 @@ class Fetcher:
                     partition_max_bytes=max_bytes,
                 )
             )
-        return list(topics.values()), list(forgotten.values())
+        return list(topics.values()), self._forgotten(forget.values()) if self._session_epoch != INITIAL_EPOCH else []
 
-    def _forget(self, forgotten: dict[str, ForgottenTopic], partition: Partition) -> None:
-        topic = forgotten.get(partition.topic)
-        if topic is None:
-            topic = forgotten[partition.topic] = ForgottenTopic(topic=partition.topic, partitions=[])
-            if self._uses_ids:
-                topic.topic, topic.topic_id = "", partition.topic_id
-        topic.partitions.append(partition.index)
+    def _forgotten(self, partitions: Iterable[Partition]) -> list[ForgottenTopic]:
+        topics: dict[str, ForgottenTopic] = {}
+        for partition in partitions:
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = ForgottenTopic(topic=partition.topic, partitions=[])
+                if self._uses_ids:
+                    topic.topic, topic.topic_id = "", partition.topic_id
+            topic.partitions.append(partition.index)
+        return list(topics.values())
 
     def _must_wait(self, following: Following) -> bool:
         return following.is_cut or following in self._resting or following in self._looking
 
     def begin_session(self) -> None:
-        """The leader is to be told everything again: nobody can say what it knows."""
-        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        """The leader is to be told everything again: nobody can say what it knows.
+
+        The next request names the session that is over, so that the leader forgets it.
+        """
+        self._session_epoch = INITIAL_EPOCH
         self._named.clear()
         self._changed = dict.fromkeys(self._following.values())
 
@@ -249,23 +260,22 @@ class Fetcher:
                 self._rest(self._following.values(), now_ms + backoff_ms)
             return
         named = self._named
-        names = {each.topic_id: each.topic for each in self._following} if self._uses_ids else {}
         self._continue(response.session_id)
         for topic in response.responses:
-            name = names.get(topic.topic_id, "") if self._uses_ids else topic.topic
+            named_by = topic.topic_id if self._uses_ids else topic.topic
             for data in topic.partitions:
-                following = named.get((name, data.partition_index))
+                following = named.get((named_by, data.partition_index))
                 if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
 
     def _continue(self, session_id: int) -> None:
         """A session goes on; a leader that keeps none is told everything with each request."""
+        self._session_id = session_id
         if session_id == NO_SESSION:
             named = dict(self._named)
             self.begin_session()
             self._named.update(named)
         else:
-            self._session_id = session_id
             self._session_epoch = 1 if self._session_epoch == LARGEST_EPOCH else self._session_epoch + 1
 
     def _is_answer(self, following: Following) -> bool:
@@ -402,7 +412,9 @@ class Fetcher:
             log.warning("%r: its leader's log ends at %d, ours at %d: cut", following, offset, own.log_end_offset)
             self._truncate(following, offset)
         elif offset > own.log_end_offset:
-            log.warning("%r: its leader's log begins at %d: emptied, it ended at %d", following, offset, own.log_end_offset)
+            log.warning(
+                "%r: its leader's log begins at %d: emptied, it ended at %d", following, offset, own.log_end_offset
+            )
             self._truncate(following, offset, anew=True)
         else:
             self._rest([following], retry_ms)

@@ -83,5 +83,9 @@ def creatable(topic: Topic) -> CreatableTopic:
     """What CreateTopics is asked for, to make this topic."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()]
     return CreatableTopic(
-        name=topic.name, num_partitions=topic.partitions, replication_factor=1, assignments=[], configs=configs
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replicas,
+        assignments=[],
+        configs=configs,
     )

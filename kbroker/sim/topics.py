@@ -13,6 +13,7 @@ class Topic(NamedTuple):
     partitions: int
     configs: Mapping[str, str] = {}
     mortal: bool = False  # whether somebody may delete it, and make it again
+    replicas: int = 1
 
     @property
     def forgets(self) -> bool:

@@ -1,0 +1,252 @@
+"""A simulated cluster whose topics have several replicas: its judge, and the world that it judges.
+
+What must hold, looked at after every event and in whole at the end:
+
+- a record acknowledged with acks=all, or read by a consumer, is never lost, and stays at its offset;
+- wherever two replicas run, their logs agree byte for byte below the smaller of their high watermarks;
+- in one leader epoch of a partition one machine leads;
+- log start <= high watermark <= log end, and a high watermark does not go back while its broker runs;
+- after everything has healed, all replicas are in sync, and their logs are the same.
+
+Power is not cut here: a record counts as kept once it is in the page cache of all in sync, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kbroker.metadata.store import decode_state, state_path
+from kbroker.sim.admins import Founder
+from kbroker.sim.checks import Checks, whole_batches
+from kbroker.sim.compose import one_of_several
+from kbroker.sim.consumers import Consumer
+from kbroker.sim.faults import Faults
+from kbroker.sim.machine import Machine
+from kbroker.sim.net import Net
+from kbroker.sim.producers import Producer
+from kbroker.sim.store import Ensemble
+from kbroker.sim.topics import Topic
+from kbroker.sim.whole import check_whole
+from kbroker.sim.world import World
+from protocol.records.batch import scan
+from protocol.records.content import parse_records
+
+if TYPE_CHECKING:
+    from kbroker.log.log import Log
+    from kbroker.sim.checks import Where
+
+FAULTS = ("kill", "kill within", "stop", "cut", "wall", "slow network", "slow disk", "session", "store cut", "link")
+"""What a replicated record survives; a disk that fails or loses what was not synced is a story of its own."""
+
+SCAN_BYTES = 1 << 20
+
+
+class ReplicatedChecks(Checks):
+    """The judge of one world of replicated topics."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._machines: list[Machine] = []
+        self._leaders: dict[tuple[Where, int], Machine] = {}
+        self._bounds: dict[tuple[Machine, Where], tuple[Log, int]] = {}
+
+    def watch(self, machine: Machine) -> None:
+        """Look at a machine from now on."""
+        self._machines.append(machine)
+
+    def look(self) -> None:
+        """After every event: leaders and bounds, on the machines that did something."""
+        for machine in self._machines:
+            core = machine.core
+            if core is None or not machine.moved:
+                continue
+            machine.moved = False
+            for where, partition in core.broker.replicas.partitions.items():
+                if partition.is_leader:
+                    leader = self._leaders.setdefault((where, partition.leader_epoch), machine)
+                    if leader is not machine:
+                        raise self.world.broken(f"{machine} and {leader} lead {partition!r}")
+                if partition.log is not None:
+                    self._look_at_log(machine, where, partition.log)
+
+    def _look_at_log(self, machine: Machine, where: Where, log: Log) -> None:
+        start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
+        state = f"{where} on {machine}: log start {start}, high watermark {high_watermark}, end {end}"
+        if not start <= high_watermark <= end:
+            raise self.world.broken(f"{state}: out of order")
+        known, before = self._bounds.get((machine, where), (log, 0))
+        if known is log and high_watermark < before:
+            raise self.world.broken(f"{state}: the high watermark was {before}")
+        self._bounds[machine, where] = (log, high_watermark)
+
+    def log_end(self, where: Where) -> int:
+        """Where a partition ends, on its leader."""
+        log = self._leading_log(where)
+        return 0 if log is None else log.log_end_offset
+
+    def _leading_log(self, where: Where) -> Log | None:
+        for machine in self._machines:
+            partition = machine.broker.replicas.partitions.get(where) if machine.up else None
+            if partition is not None and partition.is_leader:
+                return partition.log
+        return None
+
+    # ---- whole logs
+
+    def agree(self) -> None:
+        """All logs that run agree below their high watermarks."""
+        for where in {where: None for machine in self._machines if machine.up for where in _partitions(machine)}:
+            logs = [(each, log) for each in self._machines if each.up and (log := _partitions(each).get(where))]
+            for (one, first), (other, second) in pairwise(logs):
+                end = min(first.high_watermark, second.high_watermark)
+                start = max(first.log_start_offset, second.log_start_offset)
+                if start < end and _bytes(first, start, end) != _bytes(second, start, end):
+                    raise self.world.broken(f"{where} is not the same on {one} and {other}, {start} to {end}")
+
+    def all_is_there(self) -> None:
+        """Every replica is the same to its end, and has every record that anybody was promised."""
+        self.agree()
+        for where, promise in self.partitions.items():
+            for machine in self._machines:
+                log = _partitions(machine).get(where)
+                if log is None:
+                    continue
+                if log.high_watermark != log.log_end_offset:
+                    raise self.world.broken(f"{where} on {machine} is not committed to its end: {log}")
+                there = _values(log)
+                for offset, value in promise.known.items():
+                    if offset >= log.log_start_offset and there.get(offset) != value:
+                        raise self.world.broken(f"{where} on {machine}: {value!r} was promised at {offset}")
+
+
+def _partitions(machine: Machine) -> dict[Where, Log]:
+    return {where: each.log for where, each in machine.broker.replicas.partitions.items() if each.log is not None}
+
+
+def _bytes(log: Log, start: int, end: int) -> bytes:
+    """The batches from the one that holds `start`, below `end`."""
+    out, offset = bytearray(), start
+    while offset < end:
+        fetched = log.read(offset, SCAN_BYTES, end)
+        if fetched.region is None:
+            break
+        data = whole_batches(memoryview(fetched.region.read()))
+        for position, header in scan(data):
+            offset = header[0] + header[6] + 1
+            if header[0] + header[6] < end:
+                out += data[position : position + header[1] + 12]
+    return bytes(out)
+
+
+def _values(log: Log) -> dict[int, bytes]:
+    """Every record's value by its offset."""
+    data = memoryview(_bytes(log, log.log_start_offset, log.log_end_offset))
+    return {
+        record.offset: bytes(record.value or b"")
+        for position, header in scan(data)
+        for record in parse_records(data, position, header)
+    }
+
+
+class ReplicatedSwarm:
+    """A world of three to five machines, each topic on three of them. `run` lets it live."""
+
+    def __init__(self, seed: int, kept_lines: int | None = 400, kinds: Sequence[str] | None = None) -> None:
+        """kinds: of faults; None lets the seed choose."""
+        self.world = World(seed, kept_lines)
+        chance = self.world.chance("replicated")
+        self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
+        self.checks = ReplicatedChecks(self.world)
+        self.topics = [
+            Topic("alpha", chance.randint(1, 4), _settings(chance.choice(("2000", "20000"))), replicas=3),
+            Topic("beta", 1, _settings("1000000"), replicas=3),
+        ]
+        store_chance = self.world.chance("store")
+        self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
+        lag_ms = chance.choice(("2000", "10000"))
+        settings = {
+            "log.index.size.max.bytes": "4096",
+            "offsets.topic.num.partitions": "1",
+            "replica.lag.time.max.ms": lag_ms,
+            "num.replica.fetchers": chance.choice(("1", "2")),
+            "default.replication.factor": "3",
+        }
+        compose = one_of_several(settings, self.ensemble)
+        count = chance.choice((3, 3, 4, 5))
+        self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
+        for machine in self.machines:
+            self.checks.watch(machine)
+        self.world.watchers.append(self.checks.look)
+        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder.topics = self.topics
+        self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
+        self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
+        self.clients = [founder, *self.producers, *self.consumers]
+        if kinds is None:
+            kinds = [kind for kind in FAULTS if chance.random() < 0.4]
+        names = [client.name for client in self.clients]
+        self.faults = Faults(self.world, self.net, self.machines, names, kinds)
+
+    def _producer(self, number: int) -> Producer:
+        producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
+        producer.topics = self.topics
+        producer.idempotent = producer.chance.random() < 0.7
+        producer.acks = -1
+        producer.pace_ms = producer.chance.choice((200, 1_000))
+        producer.tries = 200
+        return producer
+
+    def _consumer(self, number: int) -> Consumer:
+        consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
+        consumer.topics = self.topics
+        consumer.sessions = consumer.chance.random() < 0.7
+        consumer.max_wait_ms = 1_000
+        consumer.pace_ms = 300
+        return consumer
+
+    def run(self, faults_ms: int, healing_ms: int = 120_000) -> int:
+        """Let it live, heal it, hold it to its promises. Returns: records acknowledged. Raises: Broken."""
+        world = self.world
+        for machine in self.machines:
+            machine.start()
+        for client in self.clients:
+            client.start(world.chance(f"start {client}").randrange(1_000))
+        self.faults.begin()
+        while world.now_ms < faults_ms:
+            world.run_until(world.now_ms + 1_000)
+            self.checks.agree()
+        self.faults.heal()
+        before = self.checks.acknowledged
+        world.run_until(world.now_ms + healing_ms // 2)
+        if self.checks.acknowledged == before:
+            raise world.broken("nothing gets through since everything works again")
+        for producer in self.producers:
+            producer.stop()
+        world.run_until(world.now_ms + healing_ms // 2)
+        check_whole(world, self.ensemble, self.machines)
+        self._all_in_sync()
+        self.checks.all_is_there()
+        return self.checks.acknowledged
+
+    def _all_in_sync(self) -> None:
+        for topic in self.topics:
+            for index in range(topic.partitions):
+                node = self.ensemble.tree.nodes[state_path(topic.name, index)]
+                state = decode_state(node.data, node.stat())
+                if len(state.isr) < topic.replicas:
+                    raise self.world.broken(f"{topic.name}-{index}: in sync are only {state.isr}")
+
+
+def _settings(segment_bytes: str) -> dict[str, str]:
+    return {
+        "retention.ms": "-1",
+        "segment.index.bytes": "4096",
+        "segment.bytes": segment_bytes,
+        "min.insync.replicas": "2",
+    }
+
+
+def void(result: object) -> None:
+    """Of a call whose result nobody wants."""

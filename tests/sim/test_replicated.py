@@ -1,0 +1,43 @@
+"""Topics of three replicas on three to five simulated machines: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.sim.replicated import ReplicatedSwarm
+from kbroker.sim.world import Broken
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_world_of_replicated_topics_keeps_what_it_has_acknowledged(seed: int) -> None:
+    assert ReplicatedSwarm(seed).run(30_000) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_more_worlds(seed: int) -> None:
+    assert ReplicatedSwarm(seed).run(120_000) > 0
+
+
+def test_a_quiet_world_has_everybody_in_sync_and_the_same_logs_everywhere() -> None:
+    swarm = ReplicatedSwarm(3, kinds=[])
+    assert swarm.run(10_000, healing_ms=40_000) > 0
+
+
+def test_the_judge_sees_a_replica_that_differs() -> None:
+    swarm = ReplicatedSwarm(3, kinds=[])
+    swarm.run(5_000, healing_ms=40_000)
+    partitions = swarm.machines[0].broker.replicas.partitions
+    log = next(each.log for each in partitions.values() if each.log is not None and each.log.size)
+    log.segments[0].file.write([b"?"], 61)
+    with pytest.raises(Broken, match="not the same"):
+        swarm.checks.agree()
+
+
+def test_the_judge_sees_that_an_acknowledged_record_is_gone() -> None:
+    swarm = ReplicatedSwarm(3, kinds=[])
+    swarm.run(5_000, healing_ms=40_000)
+    promise = next(each for each in swarm.checks.partitions.values() if each.known)
+    promise.known[max(promise.known) + 1] = b"never written"
+    with pytest.raises(Broken, match="was promised"):
+        swarm.checks.all_is_there()
