@@ -8,11 +8,14 @@ offline.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.log.checkpoints import replace_file
 from kbroker.log.names import LEADER_EPOCHS
 from kbroker.ports import Disk
+
+if TYPE_CHECKING:
+    from kbroker.log.folder import Folder
 
 
 class FlushJob:
@@ -102,6 +105,12 @@ class Truncated(NamedTuple):
 
     sync: SyncJob | None
     removed: DeleteJob | None
+
+    @classmethod
+    def of(cls, folder: Folder, delay_ms: int, paths: list[str], removed: list[str]) -> Truncated:
+        """paths: to be synced. removed: files, to go after delay_ms."""
+        job = DeleteJob(folder.disk, removed, delay_ms) if removed else None
+        return cls(SyncJob(folder.disk, folder.path, paths), job)
 
 
 class DeleteJob(NamedTuple):

@@ -24,7 +24,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
-from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob, Truncated
+from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
 from kbroker.log.producers import Origin, Producers
 from kbroker.log.replay import replay_producers
 from kbroker.log.segment import SEGMENT_FILES, Segment, draw_jitter
@@ -196,8 +196,7 @@ class Log:
     def append_as_follower(self, records: memoryview, wall_ms: int) -> AppendPlan | None:
         """Append what a leader sent, with its offsets and epochs; None if there was no whole batch in it.
 
-        As many bytes at a time as fit into a segment: the leader's may be longer than ours. Returns: the last plan.
-
+        As much at a time as fits into a segment: the leader's may be longer than ours. Returns: the last plan.
         Raises KafkaError as `append.plan_as_follower`; OSError.
         """
         position, whole = 0, None
@@ -465,13 +464,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self._reload_producers(wall_ms)
         self.high_watermark = min(self.high_watermark, offset)
-        return self._truncated(paths, removed)
-
-    def _truncated(self, paths: list[str], removed: list[str]) -> Truncated:
-        disk, delay_ms = self.folder.disk, self.config.file_delete_delay_ms
-        return Truncated(
-            SyncJob(disk, self.folder.path, paths), DeleteJob(disk, removed, delay_ms) if removed else None
-        )
+        return Truncated.of(self.folder, self.config.file_delete_delay_ms, paths, removed)
 
     def _cut(self, offset: int) -> None:
         """Everything from `offset` on is gone, and the next record gets it."""
@@ -504,7 +497,7 @@ class Log:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.producers.clear(offset)
         self.high_watermark = max(self.log_start_offset, min(self.high_watermark, offset))
-        return self._truncated(self.active.paths_to_sync(), removed)
+        return Truncated.of(self.folder, self.config.file_delete_delay_ms, self.active.paths_to_sync(), removed)
 
     def _reload_producers(self, wall_ms: int) -> None:
         """After a cut: the producers as they were at the new end of the log."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from kbroker.log.background import Delete, Flush
+    from kbroker.log.background import Delete, Flush, Truncate
     from kbroker.log.config import LogConfig
     from kbroker.log.directory import LogDirectory
     from kbroker.log.jobs import DeleteJob, FlushJob
@@ -84,7 +84,7 @@ class Keeper(Protocol):
     directories: list[LogDirectory]
     _logs: dict[TopicPartition, Log]
     _futures: dict[TopicPartition, Log]
-    _jobs: list[Flush | Delete | Write]
+    _jobs: list[Flush | Truncate | Delete | Write]
     _outdated: dict[str, LogDirectory]
     _random: Random
 
@@ -196,8 +196,11 @@ class Moves:
         future, source = manager._futures[partition], manager._logs[partition]
         target = manager.directory_of(future.folder.path)
         with manager._storage(target):
-            job = future.truncate_fully(source.log_start_offset, wall_ms)
-        manager._delete_later(target, job, now_ms)
+            sync, removed = future.truncate_fully(source.log_start_offset, wall_ms)
+            assert sync is not None, future
+            sync.run()
+        if removed is not None:
+            manager._delete_later(target, removed, now_ms)
 
     def drop(self, partition: TopicPartition, now_ms: int) -> None:
         """Call a move off: the copy goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
