@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from compat_tests import waiting
 from compat_tests.apache import Server, ZooKeeper, ZooKeeperBroker, run_tool
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.waiting import eventually
+from compat_tests.raw import METADATA, Connection
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 RELEASE = "3.9.1"
+eventually = partial(waiting.eventually, within_s=60)  # three JVMs share the machine with the rest of the suite
 TOOLS = "org.apache.kafka.tools"
 CONTROLLERS = {"kbroker controls": "kbroker", "Apache controls": "apache"}
 OTHER = {"kbroker": "apache", "apache": "kbroker"}
@@ -57,10 +61,18 @@ class Mixed:
 
     @property
     def addresses(self) -> list[str]:
-        return [broker.address for _, broker in sorted(self.brokers.items())]
+        """Of the brokers that run."""
+        return [broker.address for _, broker in sorted(self.brokers.items()) if broker.alive]
 
-    def admin(self, number: int = 1) -> KafkaAdminClient:
-        return KafkaAdminClient(bootstrap_servers=self.brokers[number].address)
+    def seen(self, at: int) -> MetadataResponse:
+        """The cluster as a broker tells it."""
+        with Connection(self.brokers[at].port) as connection:
+            connection.send(MetadataRequest(topics=None), METADATA)
+            return connection.receive(MetadataResponse, METADATA)
+
+    def topics(self, at: int) -> set[str]:
+        """The topics that a broker knows."""
+        return {topic.name for topic in self.seen(at).topics if topic.name is not None}
 
     def tool(self, name: str, *arguments: str, at: int = 1, code: int = 0) -> str:
         """What one of Apache's tools said."""
@@ -68,19 +80,23 @@ class Mixed:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    def make(self, topic: str, *replicas: Sequence[int]) -> None:
-        """A topic with these replicas, known to both brokers."""
+    def make(self, topic: str, *replicas: Sequence[int], at: int = 1) -> None:
+        """A topic with these replicas, known to every broker that runs."""
         assignment = dict(enumerate(map(list, replicas)))
-        self.admin().create_topics([NewTopic(topic, -1, -1, replica_assignments=assignment)])
-        for number in self.brokers:
-            eventually(lambda number=number: len(self.partitions(topic, number)) == len(replicas))  # type: ignore[misc]
+        admin = KafkaAdminClient(bootstrap_servers=self.brokers[at].address)
+        admin.create_topics([NewTopic(topic, -1, -1, replica_assignments=assignment)])
+        admin.close()
+        for number, broker in self.brokers.items():
+            if broker.alive:
+                eventually(lambda number=number: len(self.partitions(topic, number)) == len(replicas))  # type: ignore[misc]
 
     def partitions(self, topic: str, at: int = 1) -> list[tuple[int, tuple[int, ...], frozenset[int]]]:
         """(leader, replicas, in-sync replicas) of each partition, as a broker tells them."""
-        (found,) = self.admin(at).describe_topics([topic])
+        found = [each for each in self.seen(at).topics if each.name == topic]
         return [
-            (each["leader_id"], tuple(each["replica_nodes"]), frozenset(each["isr_nodes"]))
-            for each in sorted(found["partitions"], key=lambda each: each["partition_index"])
+            (each.leader_id, tuple(each.replica_nodes), frozenset(each.isr_nodes))
+            for known in found
+            for each in sorted(known.partitions, key=lambda each: each.partition_index)
         ]
 
     def produce(self, topic: str, partitions: int, count: int, first: int = 0) -> list[bytes]:
@@ -121,13 +137,13 @@ def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         made = Mixed(folder, request.param, zookeeper.address)
         for _, broker in sorted(made.brokers.items()):
             running.enter_context(broker)
-        eventually(lambda: all(len(made.admin(each).describe_cluster()["brokers"]) == 2 for each in made.brokers))
+        eventually(lambda: all(len(made.seen(each).brokers) == 2 for each in made.brokers))
         yield made
 
 
 @pytest.mark.quick
 def test_the_first_controls(mixed: Mixed) -> None:
-    assert [mixed.admin(each).describe_cluster()["controller_id"] for each in mixed.brokers] == [1, 1]
+    assert [mixed.seen(each).controller_id for each in mixed.brokers] == [1, 1]
 
 
 @pytest.mark.quick
@@ -138,7 +154,7 @@ def test_topics_are_made_described_and_deleted_through_either(mixed: Mixed, at: 
         said = mixed.tool("TopicCommand", "--describe", "--topic", topic, at=number)
         assert sorted(re.findall(r"Leader: (\d)", said)) == ["1", "1", "2", "2"]
     mixed.tool("TopicCommand", "--delete", "--topic", topic, at=at)
-    eventually(lambda: all(topic not in mixed.admin(each).list_topics() for each in mixed.brokers))
+    eventually(lambda: all(topic not in mixed.topics(each) for each in mixed.brokers))
     eventually(lambda: not list(mixed.folder.glob(f"broker*/data*/{topic}-?")))
 
 
@@ -207,3 +223,20 @@ def test_an_apache_follower_has_the_bytes_of_its_kbroker_leader_also_after_a_res
     sent += mixed.produce(topic, 1, 1000, first=2000)
     assert mixed.read(topic, 1, 3000) == sent
     assert mixed.log(topic, 0, leader) == mixed.log(topic, 0, follower)
+
+
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.quick), "kill"])
+def test_control_passes_to_the_other_kind_and_back(mixed: Mixed, how: str, topic: str) -> None:
+    """Ends as it began, with the first in control."""
+    for gone, kept in ((1, 2), (2, 1)):
+        name = f"{topic}-{kept}"
+        mixed.make(f"{topic}-on-{gone}", [gone])
+        getattr(mixed.brokers[gone], how)()
+        eventually(lambda kept=kept: mixed.seen(kept).controller_id == kept)  # type: ignore[misc]
+        mixed.make(name, [kept], at=kept)
+        sent = mixed.produce(name, 1, 100)
+        mixed.tool("TopicCommand", "--delete", "--topic", f"{topic}-on-{gone}", at=kept)
+        mixed.brokers[gone].start()
+        eventually(lambda gone=gone: not list(mixed.folder.glob(f"broker{gone}/data*/{topic}-on-{gone}-0")))  # type: ignore[misc]
+        assert mixed.read(name, 1, 100, at=gone) == sent
+        assert mixed.seen(gone).controller_id == kept

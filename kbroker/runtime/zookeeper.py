@@ -53,6 +53,9 @@ from kbroker.ports import (
 
 log = logging.getLogger("kbroker.store")
 
+NOTHING = None
+"""The data of a node without content: an Apache broker takes empty data for content, which it cannot read."""
+
 MOST_BACK_OFF_S = 1.0  # between two attempts to connect
 
 _FAULTS: dict[type[Exception], StoreFault] = {
@@ -213,7 +216,9 @@ class ZooKeeperStore:
             self._reading[_watch_key(operation)] += 1
         match operation:
             case Create(path, data, ephemeral, sequential):
-                asked = client.create_async(path, data, ephemeral=ephemeral, sequence=sequential, include_data=True)
+                asked = client.create_async(
+                    path, data or NOTHING, ephemeral=ephemeral, sequence=sequential, include_data=True
+                )
             case SetData(path, data, version):
                 asked = client.set_async(path, data, version)
             case Delete(path, version):
@@ -236,6 +241,8 @@ class ZooKeeperStore:
             match part:
                 case Create(path, data, ephemeral, sequential):
                     transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                    if not data:  # which `create` here does not take
+                        transaction.operations[-1] = transaction.operations[-1]._replace(data=NOTHING)
                 case SetData(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from kazoo.client import KazooClient
 
 from compat_tests.apache import NoApacheError, ZooKeeper, missing
 from kbroker.ports import (
@@ -277,6 +278,18 @@ def test_a_transaction_tells_the_stat_of_what_it_made(other: Client) -> None:
     (done,) = other.ask(Multi((Create("/m", b"1"), Create("/m/child", ephemeral=True))))
     (found,) = other.ask(Get("/m/child"))
     assert done.parts[1].stat == found.stat
+
+
+def test_a_node_without_content_has_no_data_rather_than_empty_data(server: ZooKeeper, other: Client) -> None:
+    """An Apache broker that finds empty data in `/latest_producer_id_block` gives out no producer ids."""
+    other.ask(Create("/alone"), Multi((Create("/in"), Create("/in/transaction"))))
+    client = KazooClient(server.address)
+    client.start()
+    found = [client.get(path)[0] for path in ("/alone", "/in", "/in/transaction")]
+    client.stop()
+    client.close()
+    assert found == [None, None, None]
+    assert other.ask(Get("/alone"))[0].data == b""
 
 
 def test_a_folder_of_the_ensemble_is_the_root_and_made_if_missing(server: ZooKeeper, other: Client) -> None:
