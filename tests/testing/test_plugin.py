@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from protocol.messages.handshake import ApiVersionsRequest
 from tests.processes import Client
 
 pytestmark = pytest.mark.slow
+
+THOUSAND = int(os.environ.get("KBROKER_STARTS", "1000"))
 
 
 def run(pytester: pytest.Pytester, source: str, *arguments: str, ini: str = "") -> pytest.RunResult:
@@ -305,3 +308,42 @@ def test_a_mistake_is_one_line(arguments: list[str], told: str) -> None:
     command = [sys.executable, "-m", "kbroker.testing", *arguments]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stderr.count("\n"), told in ended.stderr) == (1, 1, True)
+
+
+# ---- many
+
+
+def test_eight_workers_at_once_have_brokers_of_their_own(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(64))
+        def test_it(kafka_broker, kafka_topic, number):
+            kafka_broker.produce(kafka_topic, b"%d" % number)
+            assert [each.value for each in kafka_broker.records(kafka_topic)] == [b"%d" % number]
+        """,
+        "-n",
+        "8",
+    )
+    result.assert_outcomes(passed=64)
+
+
+@pytest.mark.timeout(900)
+def test_a_thousand_brokers_start_as_processes_and_are_gone() -> None:
+    """Eight at a time, each answers a request; none is left behind."""
+
+    def start(number: int) -> int:
+        command = [sys.executable, "-m", "kbroker.testing"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            port = int(json.loads(process.stdout.readline())["bootstrap"].rpartition(":")[2])
+            assert Client(port).ask(ApiVersionsRequest(), 0).error_code == 0
+            process.stdin.close()
+            assert process.wait(30) == 0
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(1 for _ in pool.map(start, range(THOUSAND))) == THOUSAND
