@@ -252,6 +252,10 @@ class Node:
             self._pool.close()
             self._close_logs()
 
+    def cut_from(self, broker_ids: Collection[int]) -> None:
+        """Reach none of these brokers from now on; [] ends it. For tests."""
+        self._peers.cut(broker_ids)
+
     def kill(self) -> None:
         """End as a process does that is killed: connections break, nothing more is written, no session is ended.
 

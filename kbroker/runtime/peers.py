@@ -10,11 +10,12 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.peers import Lines
+from kbroker.ports import PeerFaultKind
 from protocol.frames import FrameDecoder, FrameError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, in
 class SocketPeers(Lines):
     """The lines of one broker. post: takes events; never called from within `send`.
 
-    most_frame_bytes: of one answer.
+    most_frame_bytes: of one answer. unreachable: brokers that no connection gets to, for a test wants it so.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class SocketPeers(Lines):
         self.pool = pool
         self.most_frame_bytes = most_frame_bytes
         self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
+        self.unreachable: frozenset[int] = frozenset()
         self._wake = loop.timer(self._on_timer)
         self._wake_at_ms: int | None = None
 
@@ -57,6 +59,14 @@ class SocketPeers(Lines):
         link = SocketLink(self, line)
         self.loop.call_soon(link.begin)
         return link
+
+    def cut(self, broker_ids: Collection[int]) -> None:
+        """Lose the connections to these brokers, and get no new ones, until this is called without them."""
+        self.unreachable = frozenset(broker_ids)
+        for line in list(self._lines.values()):
+            if line.broker_id in self.unreachable:
+                line.fail(PeerFaultKind.RESET, "cut off", self.now_ms())
+        self.settle()
 
     def soon(self, what: Callable[[], None]) -> None:
         """In the next turn of the loop."""
@@ -120,6 +130,9 @@ class SocketLink:
         """Find the address, then connect."""
         address = self._line.address
         if self._is_closed:
+            return
+        if self._line.broker_id in self._peers.unreachable:
+            self._lost("cut off")
             return
         if address.security_protocol != PLAINTEXT:
             self._lost(f"its listener is not PLAINTEXT (security protocol {address.security_protocol})")

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Sequence
 
 from kbroker.metadata.tree import Tree
-from kbroker.ports import Operation, Outcome, Post, SessionExpired, SessionStarted, StoreAnswer, StoreFault
+from kbroker.ports import Delete, Operation, Outcome, Post, SessionExpired, SessionStarted, StoreAnswer, StoreFault
 from kbroker.runtime.tree_file import TreeFile
 
 log = logging.getLogger("kbroker.store")
@@ -43,6 +43,11 @@ class SharedStore:
         with self.lock:
             node = self._tree.nodes.get(path)
             return None if node is None else node.data
+
+    def remove(self, path: str) -> None:
+        """Delete a node, for whoever has no session; nothing happens if there is none."""
+        with self.lock:
+            self.submit([Delete(path)], 0)
 
     def expire(self, session: int) -> None:
         """End a session as ZooKeeper would; its broker is told, and has a new one."""

@@ -21,7 +21,7 @@ from typing import Self
 
 from kbroker.faults.errors import UsageError
 from kbroker.log.checkpoints import format_uuid
-from kbroker.metadata.store import CLUSTER_ID, decode_cluster_id
+from kbroker.metadata.store import CLUSTER_ID, CONTROLLER, decode_cluster_id
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.node import CLUSTER_ID_BYTES, Node
@@ -154,6 +154,44 @@ class Cluster(Helpers):
             if each.is_running and each.call(lambda node: node.core.broker.plane.controller.is_active):
                 return each
         raise UsageError("the cluster has no controller at the moment: start a broker first")
+
+    def cut(self, broker: Broker) -> None:
+        """Let nothing through between a broker and the others, either way; clients and the metadata store reach all.
+
+        Until `heal`, or until a broker starts again. Raises: UsageError if it is none of these.
+        """
+        if broker not in self.brokers:
+            raise UsageError(f"{broker!r} is none of this cluster's: write cut(c.brokers[0])")
+        for each in self._running().values():
+            far = self.brokers if each is broker else [broker]
+            ids = [other.node_id for other in far if other is not each]
+            each.call(lambda node, ids=ids: node.cut_from(ids))  # type: ignore[misc]
+
+    def heal(self) -> None:
+        """End what `cut` began."""
+        for each in self._running().values():
+            each.call(lambda node: node.cut_from([]))
+
+    def move_controller(self, to: Broker | None = None) -> Broker:
+        """Have another broker become the controller: `to`, or any other. Returns: it. Raises: UsageError if none can.
+
+        The controller's node is deleted in the metadata store, until the election ends as wished.
+        """
+        before = self.controller
+        able = [each for each in self._running().values() if (each is to if to is not None else each is not before)]
+        if not able:
+            raise UsageError(f"there is no other broker to be the controller: {self!r}")
+        assert self._store is not None
+        for _ in looks(WAIT_S):
+            try:
+                now = self.controller
+            except UsageError:
+                continue  # the election goes on
+            if now in able:
+                self.await_agreement()
+                return now
+            self._store.remove(CONTROLLER)
+        raise UsageError(f"no other broker became the controller: {self!r}; is one of them paused? Call resume()")
 
     def advance(
         self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0

@@ -12,7 +12,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
-from kbroker.testing import Cluster, UsageError, cluster
+from kbroker.testing import Cluster, UsageError, broker, cluster
+from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.processes import Client, within
@@ -189,3 +190,39 @@ def test_after_its_end_it_says_that_it_was_closed() -> None:
         pass
     with pytest.raises(UsageError, match="was closed: use it inside"):
         c.bootstrap  # noqa: B018
+
+
+# -- moved and cut
+
+
+def test_the_controller_moves_when_a_test_wants_it() -> None:
+    with cluster(3) as c:
+        before = c.controller
+        now = c.move_controller()
+        assert now is not before
+        assert c.move_controller(to=before) is before
+        assert c.create_topic("made-by-the-new-one", partitions=3) == "made-by-the-new-one"
+
+
+def test_a_cluster_of_one_has_no_other_controller() -> None:
+    with cluster(1) as c, pytest.raises(UsageError, match="no other broker to be the controller"):
+        c.move_controller()
+
+
+def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_healed() -> None:
+    with cluster(3) as c:
+        far = next(each for each in c.brokers if each is not c.controller)
+        c.cut(far)
+        c.controller.create_topic("unheard-of")
+        known = far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics)
+        c.heal()
+        for _ in looks(10):
+            if far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics):
+                break
+        heard = far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics)
+        assert (known, heard) == (False, True)
+
+
+def test_a_stranger_cannot_be_cut_off() -> None:
+    with cluster(1) as c, broker() as stranger, pytest.raises(UsageError, match="none of this cluster"):
+        c.cut(stranger)
