@@ -83,7 +83,7 @@ class Request(Call):
         self.route = route
         self.correlation_id = correlation_id
         self.late = self.has_errors = False
-        self.answer = self.waiting = self.parked = None
+        self.answer = self.waiting = self.parked = self.verified = None
 
     @property
     def ticket(self) -> Request:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from kbroker.api.verification import Verified
     from kbroker.broker.broker import Broker
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
@@ -25,9 +26,10 @@ class Call:
 
     now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by whoever puts an error
     code into an answer of Produce or Fetch, so that it is counted; in the answers of others the core looks for itself.
+    verified: what coordinators of transactions have said, where that had to be asked before.
     """
 
-    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "version")
+    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "verified", "version")
 
     broker: Broker
     session: Session
@@ -35,6 +37,7 @@ class Call:
     client_id: str | None
     now_ms: int
     has_errors: bool
+    verified: Verified | None
 
     @property
     def ticket(self) -> Ticket:

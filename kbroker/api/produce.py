@@ -13,7 +13,8 @@ it is small; the connection's next requests wait for that, so that the order of 
 A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
 
 A transactional batch that begins a transaction here is verified with the transaction's coordinator first (KIP-890),
-unless transaction.partition.verification.enable is off.
+unless transaction.partition.verification.enable is off; from version 12 on it is added to the transaction by that.
+Where the coordinator is another broker, the request and those behind it on the connection wait for its answer.
 
 Unlike Kafka: a transactional batch without a transactional id costs its own partition's part of the request and not all
 of it; a compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
-from kbroker.api.verification import verify
+from kbroker.api.verification import ASK_AGAIN, ask, asks_elsewhere, verify
 from kbroker.broker.facts import Reply
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
@@ -50,22 +51,16 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, Result
     from kbroker.broker.jobs import Job
     from kbroker.log.append import AppendPlan
+    from kbroker.log.log import Log
     from kbroker.replica import Partition
     from protocol.flat import Flat
 
 TOPIC_IDS_SINCE = 13
 KNOWS_ABORTABLE_SINCE = 11
+ADDS_PARTITIONS_SINCE = 12  # to the transaction (KIP-890)
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 BATCHES_SINCE = 3
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_special` looks into
-_ASK_AGAIN = frozenset(  # of a coordinator; old clients only repeat a produce for what they know from produces
-    {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 _SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that any log would take
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -87,11 +82,17 @@ Appended: TypeAlias = "list[tuple[Partition, int, list[Flat], int]]"
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
+class UnverifiedError(KafkaError):
+    """A batch that its transaction's coordinator does not know of; no log has seen it."""
+
+
 def produce(request: Flat, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
+    if transactional_id is not None and call.verified is None and _waits_for_coordinator(request, call):
+        return FIRST
     wall_ms = call.broker.clock.wall_ms()
     appended: Appended = []
     topics: list[Flat] = []
@@ -142,6 +143,44 @@ def produce(request: Flat, call: Call) -> Result:
         return response
     waiting = DelayedProduce(response, appended, acks, timeout_ms, call)
     return waiting.answer(call.now_ms) or waiting.also_for_fsync()
+
+
+def _waits_for_coordinator(request: Flat, call: Call) -> bool:
+    """Have partitions added or verified where this broker cannot by itself; whether the request waits for that."""
+    transactional_id, acks, timeout_ms, topic_data = request
+    adds = call.version >= ADDS_PARTITIONS_SINCE
+    if not asks_elsewhere(call, transactional_id, adds=adds):
+        return False
+    wanted: list[tuple[Producer, tuple[str, int], Log | None]] = []
+    for topic, topic_id, partition_data in topic_data:
+        name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
+        for index, records in partition_data:
+            partition = call.broker.replicas.partitions.get((name or "", index))
+            producer = _begins(records, partition)
+            if partition is not None and producer is not None:
+                wanted.append((producer, (partition.topic, index), partition.log))
+    kept: list[Flat] = []
+
+    def go_on() -> None:
+        again: Flat = (transactional_id, acks, timeout_ms, kept)
+        call.broker.tell(Reply(call.ticket, produce(again, call)))
+
+    if not wanted or ask(call, transactional_id, wanted, go_on, adds=adds):
+        return False
+    for topic, topic_id, partition_data in topic_data:  # out of the receive buffer, which others use now
+        own = [(index, records and memoryview(bytearray(records))) for index, records in partition_data]
+        kept.append((topic, topic_id, own))
+    return True
+
+
+def _begins(records: memoryview | None, partition: Partition | None) -> Producer | None:
+    """The producer whose transaction these records would begin in a partition led here."""
+    log = None if partition is None or not partition.is_leader else partition.log
+    if log is None or records is None or len(records) < HEADER_SIZE or records[MAGIC_AT] != MAGIC:
+        return None
+    header = unpack_header(records, 0)
+    producer = Producer(header[9], header[10])
+    return producer if header[5] & TRANSACTIONAL and not log.producers.is_in_transaction(*producer) else None
 
 
 def _name_of(topic_id: bytes, partition_data: list[Flat], call: Call) -> str | None:
@@ -202,10 +241,10 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
         return
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
     where = partition.topic, partition.index
-    code = verify(call, transactional_id, producer, where, knows_abortable=knows_abortable)
+    code = verify(call, transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
-        code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _ASK_AGAIN else code
-        raise KafkaError(code, f"{transactional_id} of {producer} may not write to {where[0]}-{where[1]} now")
+        code = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN else code
+        raise UnverifiedError(code, f"{transactional_id} of {producer} may not write to {where[0]}-{where[1]} now")
 
 
 class Unprepared:
@@ -398,7 +437,7 @@ def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
         code = ErrorCode.INVALID_RECORD
-    if code in _SAY_NO_LOG_START:
+    if code in _SAY_NO_LOG_START or isinstance(error, UnverifiedError):
         log_start_offset = -1
     named: Sequence[tuple[int, str]] = ()  # batch_index, batch_index_error_message
     if isinstance(error, RefusedRecordsError):

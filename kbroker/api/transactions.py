@@ -6,8 +6,7 @@ DescribeTransactions 0, ListTransactions 0-1; InitProducerId is in `producer_ids
 carry out what comes back.
 
 Unlike Kafka 4: version 2 of the protocol (KIP-890: EndTxn 5, TxnOffsetCommit 5) is not spoken, and not announced as a
-finalized feature, so that clients go on as with 3.9. Unlike Kafka: whether a partition takes part is verified where
-this broker coordinates the transaction as well; with another coordinator the write is let in.
+finalized feature, so that clients go on as with 3.9.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
 from kbroker.api.routes import Route
-from kbroker.api.verification import verify
+from kbroker.api.verification import ask, asks_elsewhere, verify
 from kbroker.broker.facts import Joint
 from kbroker.broker.permission import Operation
 from kbroker.coordinator import Caller
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, Result
     from kbroker.coordinator import Effect
+    from kbroker.log.log import Log
     from kbroker.replica import Partition
     from protocol.messages.transactions import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 BATCHED_SINCE = 4  # AddPartitionsToTxn, from broker to broker
 KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
 KNOWS_LOADING_SINCE = 2  # TxnOffsetCommit
+ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
 
 
@@ -157,6 +158,25 @@ def end_txn(request: EndTxnRequest, call: Call) -> Result:
 def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
     """Keep offsets that count if the transaction commits; answered when they are written."""
     broker = call.broker
+    where = CONSUMER_OFFSETS, broker.groups.runtime.partition_of(request.group_id)
+    adds = call.version >= ADDS_OFFSETS_SINCE
+    if asks_elsewhere(call, request.transactional_id, adds=adds):
+        producer = Producer(request.producer_id, request.producer_epoch)
+        wanted = [(producer, where, _led(call, where))]
+        if not ask(call, request.transactional_id, wanted, lambda: _commit_offsets(request, call, where), adds=adds):
+            return LATER
+    _commit_offsets(request, call, where)
+    return LATER
+
+
+def _led(call: Call, where: TopicPartition) -> Log | None:
+    partition = call.broker.replicas.partitions.get(where)
+    return partition.log if partition is not None and partition.is_leader else None
+
+
+def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, where: TopicPartition) -> None:
+    """where: the partition of __consumer_offsets that the group belongs to."""
+    broker = call.broker
     cache = broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {
         (topic.name, each.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -164,17 +184,16 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
         for each in topic.partitions
         if cache.partition(topic.name, each.partition_index) is None
     }
-    where = CONSUMER_OFFSETS, broker.groups.runtime.partition_of(request.group_id)
     producer = Producer(request.producer_id, request.producer_epoch)
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
-    code = verify(call, request.transactional_id, producer, where, knows_abortable=knows_abortable)
+    log = _led(call, where)
+    code = verify(call, request.transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
         for topic in request.topics:
             for each in topic.partitions:
                 refused.setdefault((topic.name, each.partition_index), _for_version(commit_error(code), call.version))
     effects = broker.groups.commit_offsets_in_transaction(request, _caller(call), call.now_ms, refused)
     broker.groups.runtime.carry_out(effects, call.now_ms)
-    return LATER
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

@@ -24,6 +24,7 @@ from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_care import LogCare
 from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.broker.transaction_markers import TransactionMarkers
+from kbroker.broker.transaction_partitions import TransactionPartitions
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig, one_after_another
@@ -100,6 +101,7 @@ def assemble(
     markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener)
     transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
     markers.done = transactions.have_marked
+    partitions = TransactionPartitions(broker_id, transactions, plane.cache, peers, plane.listener, tell)
     broker = Broker(
         facts,
         plane,
@@ -109,6 +111,7 @@ def assemble(
         groups,
         transactions,
         markers,
+        partitions,
         [GroupsPart(groups, plane.cache), CoordinatorPart(transactions.runtime, plane.cache)],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kbroker.broker.log_care import LogCare
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_markers import TransactionMarkers
+    from kbroker.broker.transaction_partitions import TransactionPartitions
     from kbroker.config import BrokerConfig
     from kbroker.groups import GroupCoordinator
     from kbroker.log.manager import LogManager
@@ -53,6 +54,7 @@ class Broker:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         markers: TransactionMarkers,
+        transaction_partitions: TransactionPartitions,
         coordinators: Sequence[CoordinatorPart],
         fetch_sessions: FetchSessions,
         clock: Clock,
@@ -69,6 +71,7 @@ class Broker:
         self.groups = groups
         self.transactions = transactions
         self.markers = markers
+        self.transaction_partitions = transaction_partitions
         self.fetch_sessions = fetch_sessions
         self.clock = clock
         self.random = random
@@ -86,7 +89,7 @@ class Broker:
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, markers, log_care, self.replica_moves]
+        parts: list[Part] = [plane, *coordinators, markers, transaction_partitions, log_care, self.replica_moves]
         for part in parts:
             self.add(part)
 

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.groups import GroupCoordinator, group_shards
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -133,7 +134,7 @@ def answers(tell: Tell) -> Callable[[CoordinatorReply], None]:
     """Where a coordinator's replies go: to the core, or into an answer that several make together."""
 
     def answer(reply: CoordinatorReply) -> None:
-        whole = reply.call.answered(reply.response) if isinstance(reply.call, JointPart) else Reply(*reply)
+        whole = reply.call.answered(reply.response) if isinstance(reply.call, JointPart | Question) else Reply(*reply)
         if whole is not None:
             tell(whole)
 

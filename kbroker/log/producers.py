@@ -127,12 +127,13 @@ class Producers:
     the high watermark has still to pass, first offset -> marker's offset.
     """
 
-    __slots__ = ("_entries", "_ongoing", "end_offset", "ended")
+    __slots__ = ("_entries", "_expected", "_ongoing", "end_offset", "ended")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id; ascending
         self.ended: dict[int, int] = {}
+        self._expected: dict[int, object] = {}
         self.end_offset = 0
 
     def __len__(self) -> int:
@@ -192,6 +193,14 @@ class Producers:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.txn_first_offset != NONE and entry.epoch == epoch
 
+    def expect(self, producer_id: int) -> object:
+        """Somebody asks whether a producer may begin a transaction here. Returns: a token for `is_expected`."""
+        return self._expected.setdefault(producer_id, object())
+
+    def is_expected(self, producer_id: int, token: object) -> bool:
+        """Whether no transaction of the producer has ended here since it was expected; true once for each token."""
+        return self._expected.pop(producer_id, None) is token
+
     # ---- after an append
 
     def update(self, header: HeaderTuple, base_offset: int, max_timestamp: int) -> None:
@@ -209,6 +218,7 @@ class Producers:
     def end_transaction(self, header: HeaderTuple, base_offset: int, marker: Marker) -> CompletedTransaction | None:
         """Apply an appended marker; the transaction that it ended, None if that had written nothing here."""
         assert header[5] & CONTROL, header
+        self._expected.pop(header[9], None)
         producer_id, epoch = header[9], header[10]
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -271,6 +281,7 @@ class Producers:
         """Forget everything; the next batch is at `end_offset`."""
         self._entries.clear()
         self._ongoing.clear()
+        self._expected.clear()
         self.ended.clear()
         self.end_offset = end_offset
 

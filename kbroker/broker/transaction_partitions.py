@@ -1,0 +1,229 @@
+"""Whether partitions take part in a producer's transaction: asked of its coordinator, here or at another broker.
+
+Called by Produce and TxnOffsetCommit before the first batch of a transaction in a partition (KIP-890): one that only
+the partition knew of would never end, and hold readers back for ever. Clients of the second protocol have the partition
+added by the same question. The own coordinator answers at once, or when what it added is committed; of another broker
+it is asked with AddPartitionsToTxn, one request at a time, in which all questions are that came up meanwhile.
+
+Whoever waits for an answer is told it as a fact of its own, and then makes sure that no marker has come in between
+(`Producers.expect`). Source: AddPartitionsToTxnManager of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.coordinator import Caller
+from kbroker.metadata.cache import TRANSACTION_STATE
+from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
+from kbroker.txn import Producer
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kbroker.broker.facts import Handler, Tell
+    from kbroker.metadata.cache import MetadataCache
+    from kbroker.ports import Peers
+    from kbroker.txn import TransactionCoordinator
+    from kbroker.txn.state import TopicPartition
+    from protocol.message import Message
+    from protocol.messages.transactions import AddPartitionsToTxnTopicResult
+
+    Codes = Mapping[TopicPartition, ErrorCode]
+
+LINE = "transactions"
+ADD_PARTITIONS_VERSION = 5
+OF_CLIENTS = 3  # the newest version of which the answer is about one transaction
+ANSWER_MS = 30_000  # request.timeout.ms
+MOST_TRANSACTIONS = 1_000  # in one request
+
+
+class Question:
+    """Whether a transaction has these partitions, or to add them. codes: the answer, None while it is under way."""
+
+    __slots__ = ("adds", "codes", "done", "name", "partitions", "producer")
+
+    def __init__(self, name: str, producer: Producer, partitions: Iterable[TopicPartition], *, adds: bool) -> None:
+        self.name = name
+        self.producer = producer
+        self.partitions = list(partitions)
+        self.adds = adds
+        self.codes: Codes | None = None
+        self.done: Callable[[Codes, int], None] | None = None  # who waits
+
+    def all(self, code: ErrorCode) -> Codes:
+        """The same for each partition."""
+        return dict.fromkeys(self.partitions, code)
+
+    def answered(self, response: Message | None) -> Answered | None:
+        """The own coordinator's answer, as `JointPart.answered`; a fact for who waits."""
+        assert isinstance(response, AddPartitionsToTxnResponse), response
+        self.codes = _codes(response.results_by_topic_v3_and_below)
+        return None if self.done is None else Answered(self)
+
+
+class Answered(NamedTuple):
+    """Fact: the coordinator has answered, and somebody waits for it."""
+
+    question: Question
+
+
+class _Batch(NamedTuple):
+    """The token of a request."""
+
+    broker_id: int
+    questions: list[Question]
+
+
+class TransactionPartitions:
+    """Questions to coordinators. A part of the broker: it hears what becomes of requests.
+
+    listener: the name of the one where brokers find each other. peers: None where nobody speaks to other brokers.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        transactions: TransactionCoordinator,
+        cache: MetadataCache,
+        peers: Peers | None,
+        listener: str,
+        tell: Tell,
+    ) -> None:
+        self._broker_id = broker_id
+        self._transactions = transactions
+        self._cache = cache
+        self._peers = peers
+        self._listener = listener
+        self._tell = tell
+        self._waiting: dict[int, deque[Question]] = {}  # by coordinator that has a request under way
+
+    def ask(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
+        """The answer if it is known at once; else None, and `done` is called with it, and the time, later."""
+        transactions = self._transactions
+        if transactions.runtime.find(question.name) is not ErrorCode.NOT_COORDINATOR:
+            return self._ask_here(question, done, now_ms)
+        partition = transactions.runtime.partition_of(question.name)
+        state = self._cache.partition(TRANSACTION_STATE, partition)
+        if state is None or state.leader < 0 or state.leader == self._broker_id:
+            return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        question.done = done
+        waiting = self._waiting.get(state.leader)
+        if waiting is not None:
+            waiting.append(question)
+        elif not self._send(state.leader, [question]):
+            return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return None
+
+    def _ask_here(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
+        transactions, name, producer = self._transactions, question.name, question.producer
+        if not question.adds:
+            return {where: transactions.verify(name, producer, where) for where in question.partitions}
+        caller = Caller(question, OF_CLIENTS)
+        transactions.runtime.carry_out(
+            transactions.add_partitions(name, producer, question.partitions, caller, now_ms), now_ms
+        )
+        question.done = done
+        return question.codes
+
+    # --- other brokers
+
+    def _send(self, broker_id: int, questions: list[Question]) -> bool:
+        """Send one request with these questions; whether that was possible."""
+        broker = self._cache.brokers.get(broker_id)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if self._peers is None or endpoint is None:
+            return False
+        self._waiting.setdefault(broker_id, deque())
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in questions])
+        address, token = PeerAddress(endpoint.host, endpoint.port), _Batch(broker_id, questions)
+        self._peers.send(broker_id, address, LINE, request, ADD_PARTITIONS_VERSION, token, ANSWER_MS)
+        return True
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """What becomes of requests, and answers of the own coordinator."""
+        return {PeerAnswer: self._heard, PeerFault: self._heard, Answered: self._answered}
+
+    def _answered(self, fact: Answered, now_ms: int) -> None:
+        question = fact.question
+        assert question.done is not None, question
+        assert question.codes is not None, question
+        question.done(question.codes, now_ms)
+
+    def _heard(self, event: PeerAnswer | PeerFault, now_ms: int) -> None:
+        batch = event.token
+        if not isinstance(batch, _Batch):
+            return
+        for question in batch.questions:
+            question.codes = question.all(ErrorCode.NETWORK_EXCEPTION)
+        if isinstance(event, PeerAnswer):
+            response = event.response
+            assert isinstance(response, AddPartitionsToTxnResponse), event
+            asked = {question.name: question for question in batch.questions}
+            for question in batch.questions if response.error_code else ():
+                question.codes = question.all(ErrorCode.of(response.error_code))
+            for result in response.results_by_transaction:
+                if result.transactional_id in asked:
+                    asked[result.transactional_id].codes = _codes(result.topic_results)
+        self._send_next(batch.broker_id)
+        for question in batch.questions:
+            self._tell(Answered(question))
+
+    def _send_next(self, broker_id: int) -> None:
+        """What came up meanwhile, each transaction once."""
+        waiting = self._waiting.pop(broker_id)
+        chosen: dict[str, Question] = {}
+        later: deque[Question] = deque()
+        for question in waiting:
+            if question.name in chosen or len(chosen) == MOST_TRANSACTIONS:
+                later.append(question)
+            else:
+                chosen[question.name] = question
+        if not chosen:
+            return
+        if self._send(broker_id, list(chosen.values())):
+            self._waiting[broker_id] = later
+            return
+        for question in (*chosen.values(), *later):
+            question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._tell(Answered(question))
+
+    # --- time
+
+    def expire(self, now_ms: int) -> None:
+        """Time has moved on: requests have their own."""
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """Never: see `expire`."""
+        return None
+
+
+def _transaction(question: Question) -> AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for topic, index in question.partitions:
+        topics.setdefault(topic, []).append(index)
+    return AddPartitionsToTxnTransaction(
+        transactional_id=question.name,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.epoch,
+        verify_only=not question.adds,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def _codes(topics: Iterable[AddPartitionsToTxnTopicResult]) -> Codes:
+    return {
+        (topic.name, each.partition_index): ErrorCode.of(each.partition_error_code)
+        for topic in topics
+        for each in topic.results_by_partition
+    }
