@@ -3,8 +3,8 @@
 Served: ApiVersions 0-4. The answer lists exactly the routes of `routes.py`. A client that asks in a version we do not
 know gets UNSUPPORTED_VERSION in the layout of version 0 with the versions of ApiVersions itself, and asks again.
 
-No features are listed, as in a cluster of Apache Kafka 3.9 on ZooKeeper; clients then do without them
-(transaction.version 2, for one).
+No features are listed, as in a cluster of Apache Kafka 3.9 on ZooKeeper; clients then do without them. But for
+transaction.version, if the setting of that name gives it a level.
 
 Unlike Kafka: Kafka 4 lists Produce 0-2 and refuses them; here every listed version works.
 """
@@ -17,12 +17,19 @@ from typing import TYPE_CHECKING
 from kbroker.api.routes import ROUTES as SERVED
 from kbroker.api.routes import Route
 from protocol.errors import ErrorCode
-from protocol.messages.handshake import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.handshake import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from kbroker.api.call import Call
 
 API_VERSIONS = 18
+TRANSACTION_VERSION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511: what a software name may look like
 
 
@@ -32,7 +39,14 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         if not (_is_software(request.client_software_name) and _is_software(request.client_software_version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served(), finalized_features_epoch=0)
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_served(), finalized_features_epoch=0)
+    level = call.broker.config.transaction_version
+    if level:
+        name = TRANSACTION_VERSION
+        response.supported_features = [SupportedFeatureKey(name=name, min_version=0, max_version=level)]
+        response.finalized_features = [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)]
+        response.finalized_features_epoch = level  # clients look again when it has grown
+    return response
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -1,12 +1,12 @@
 """Transactions: producers that add partitions and end them, brokers that verify and mark, tools that look.
 
-Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-4, TxnOffsetCommit 0-4, WriteTxnMarkers 0-1,
+Served: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5, WriteTxnMarkers 0-1,
 DescribeTransactions 0, ListTransactions 0-1; InitProducerId is in `producer_ids.py`, DescribeProducers in
 `producers.py`. Transactions are `kbroker.txn`; these handlers hand requests over, and have the coordinator's runtime
 carry out what comes back.
 
-Unlike Kafka 4: version 2 of the protocol (KIP-890: EndTxn 5, TxnOffsetCommit 5) is not spoken, and not announced as a
-finalized feature, so that clients go on as with 3.9.
+The second protocol (KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5, without AddPartitionsToTxn of clients) is
+spoken by clients that see transaction.version 2 among the finalized features: `transaction.version` in the settings.
 """
 
 from __future__ import annotations
@@ -150,7 +150,12 @@ def end_txn(request: EndTxnRequest, call: Call) -> Result:
     """Commit or abort; answered when that is decided, while markers are still on their way."""
     producer = Producer(request.producer_id, request.producer_epoch)
     ended = call.broker.transactions.end(
-        request.transactional_id, producer, _caller(call), call.now_ms, commit=request.committed
+        request.transactional_id,
+        producer,
+        _caller(call),
+        call.now_ms,
+        call.broker.plane.producer_ids.take_now,
+        commit=request.committed,
     )
     return _run(call, ended)
 
@@ -387,7 +392,7 @@ _BROKERS_OR_ADMINS = (Operation.ALTER, Operation.CLUSTER_ACTION)
 ROUTES = (
     Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add),
     Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets),
-    Route(26, EndTxnRequest, 0, 4, end_txn, _refuse_end),
+    Route(26, EndTxnRequest, 0, 5, end_txn, _refuse_end),
     Route(
         27,
         WriteTxnMarkersRequest,
@@ -397,7 +402,7 @@ ROUTES = (
         _refuse_markers,
         (Operation.ALTER, Operation.CLUSTER_ACTION),
     ),
-    Route(28, TxnOffsetCommitRequest, 0, 4, txn_offset_commit, _refuse_commit),
+    Route(28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),
     Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list),
 )

@@ -198,7 +198,7 @@ class Producers:
         return self._expected.setdefault(producer_id, object())
 
     def is_expected(self, producer_id: int, token: object) -> bool:
-        """Whether no transaction of the producer has ended here since it was expected; true once for each token."""
+        """Whether no transaction of the producer has ended here since; true once for each token."""
         return self._expected.pop(producer_id, None) is token
 
     # ---- after an append

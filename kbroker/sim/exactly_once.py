@@ -127,6 +127,7 @@ class ExactlyOnce:
         for each in (*self.mappers, *self.writers):
             each.ledger = self.ledger
             each.timeout_ms = chance.choice(TIMEOUTS_MS)
+            each.raises = chance.random() < 0.5
             each.pace_ms = chance.choice((100, 1_000))
         self.readers: list[CommittedReader] = []
         for number in range(2):

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 PRODUCE, FETCH, OFFSETS, FIND = 0, 1, 9, 10
 ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT = 24, 25, 26, 28
 OF_CLIENTS = {ADD_PARTITIONS: (0, 3), END: (0, 4), COMMIT: (0, 4), FIND: (1, 6), PRODUCE: (3, 11), FETCH: (4, 99)}
-"""Versions that a client of the first protocol of transactions may choose; `_SECOND` for one of KIP-890."""
+"""Versions that a client of the first protocol of transactions may choose."""
+OF_NEW_CLIENTS = OF_CLIENTS | {END: (5, 5), COMMIT: (5, 5), PRODUCE: (12, 13)}
+"""The same of the second (KIP-890)."""
 TRANSACTION = 1  # FindCoordinator: key_type
 MANY_SINCE = {FIND: 4, OFFSETS: 8}
 IDS_SINCE = {PRODUCE: 13, OFFSETS: 10}
@@ -83,6 +85,7 @@ class Transactor(Reader):
     leaves = 0.1  # share of its transactions that it walks away from
     restless = True  # else it ends what it begins, so that all comes to an end
     writes_to: Sequence[Topic] = ()
+    raises = False  # whether it speaks the second protocol: an epoch for every transaction, nothing is added beforehand
     ledger: Ledger
 
     def live(self) -> Script:
@@ -91,7 +94,7 @@ class Transactor(Reader):
         self.made = self.committed = 0
         self._coordinators: dict[tuple[int, str], Machine] = {}
         yield from self.shake_hands()
-        for api, (low, high) in OF_CLIENTS.items():
+        for api, (low, high) in (OF_NEW_CLIENTS if self.raises else OF_CLIENTS).items():
             self.versions[api] = min(max(self.versions[api], low), high)
         yield from self.know([*self.topics, *self.writes_to])
         while True:
@@ -197,6 +200,8 @@ class Transactor(Reader):
         self.note(f"is producer {self.producer_id} in epoch {self.epoch}")
 
     def _add(self, places: Sequence[Where]) -> Generator[Any, Any, None]:
+        if self.raises:
+            return
         topics: dict[str, list[int]] = {}
         for topic, index in places:
             topics.setdefault(topic, []).append(index)
@@ -273,8 +278,11 @@ class Transactor(Reader):
             producer_epoch=self.epoch,
             committed=commit,
         )
-        yield from self._until(lambda: request, lambda answer: answer.error_code, self._own)
+        answer = yield from self._until(lambda: request, lambda answer: answer.error_code, self._own)
         self.ledger.ended(deed, commit=commit)
+        if self.raises:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
         self.committed += commit
         self.note(f"{'commits' if commit else 'aborts'} {deed}")
 
@@ -338,7 +346,8 @@ class Mapper(Transactor):
             producer_epoch=self.epoch,
             group_id=self.group,
         )
-        yield from self._until(lambda: add, lambda answer: answer.error_code, self._own)
+        if not self.raises:
+            yield from self._until(lambda: add, lambda answer: answer.error_code, self._own)
         topic, index = self.source
         part = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         commit = TxnOffsetCommitRequest(

@@ -4,8 +4,7 @@ API handlers call one function a request, and have the runtime carry out the eff
 Reply gets it from a later step. `marked` is called by whoever carries out WriteMarkers. Nothing here looks into the
 log, the metadata or the time.
 
-Version 2 of the protocol (KIP-890, an epoch for every transaction) is not spoken: EndTxn 5 and TxnOffsetCommit 5 are
-not served, and transaction.version is no finalized feature, which is how clients know.
+Version 2 of the protocol (KIP-890, an epoch for every transaction) is spoken with clients that ask in EndTxn 5.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from protocol.messages.transactions import (
 )
 
 FENCED_SINCE_INIT, FENCED_SINCE = 4, 2  # the versions from which clients know PRODUCER_FENCED (KIP-588)
+RAISES_SINCE = 5  # EndTxn: the end of a transaction raises the epoch (KIP-890)
 
 
 def transaction_shards(config: Callable[[], BrokerConfig], store: Store) -> Callable[[int, int], TransactionShard]:
@@ -107,18 +107,31 @@ class TransactionCoordinator:
             shard.add_partitions(turn, name, producer, frozenset({partition}), caller, answer)
         return turn.effects
 
-    def end(self, name: str, producer: Producer, caller: Caller, now_ms: int, *, commit: bool) -> list[Effect]:
-        """EndTxn: answered when the outcome is committed."""
+    def end(
+        self,
+        name: str,
+        producer: Producer,
+        caller: Caller,
+        now_ms: int,
+        new_id: Callable[[], int],
+        *,
+        commit: bool,
+    ) -> list[Effect]:
+        """EndTxn: answered when the outcome is committed. new_id: as for `init`, when epochs have run out."""
 
-        def answer(code: ErrorCode) -> EndTxnResponse:
-            return EndTxnResponse(error_code=_for_version(code, caller.version, FENCED_SINCE))
+        def answer(code: ErrorCode, producer_id: int, epoch: int) -> EndTxnResponse:
+            code = _for_version(code, caller.version, FENCED_SINCE)
+            if caller.version < RAISES_SINCE:
+                return EndTxnResponse(error_code=code)
+            return EndTxnResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
         shard = self._shard(name)
         turn = _turn(shard, now_ms)
         if isinstance(shard, ErrorCode):
-            turn.reply(caller.call, answer(shard))
+            turn.reply(caller.call, answer(shard, -1, -1))
         else:
-            shard.end(turn, name, producer, caller, answer, commit=commit)
+            id_source = new_id if caller.version >= RAISES_SINCE else None
+            shard.end(turn, name, producer, caller, answer, id_source, commit=commit)
         return turn.effects
 
     # --- brokers

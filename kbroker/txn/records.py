@@ -1,7 +1,8 @@
 """The records of __transaction_state: one for each transactional id, to bytes and back.
 
 Keys and values begin with an int16 that is the version. Written as Apache Kafka 3.9 with ZooKeeper writes them (key 0,
-value 0), so either broker can load the other's; a key of a newer version is passed by.
+value 0; value 1 of a transaction whose end has raised the epoch, KIP-890), so either broker can load the other's; a
+key of a newer version is passed by.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.coordinator import KeyValue
-from kbroker.txn.state import EMPTY, STATUS, STATUS_OF, Transaction
+from kbroker.txn.state import EMPTY, RAISES, STATUS, STATUS_OF, Transaction
 from protocol.message import DecodeError
 from protocol.messages.stored import (
     PartitionsSchema,
@@ -21,7 +22,7 @@ from protocol.messages.stored import (
 )
 
 KEY_VERSION = 0
-VALUE_VERSION = 0
+VALUE_VERSION, RAISING_VALUE_VERSION = 0, 1
 
 
 class TransactionRecord(NamedTuple):
@@ -34,15 +35,18 @@ class TransactionRecord(NamedTuple):
 def encode(record: TransactionRecord) -> KeyValue:
     """A record as it is stored; a value of None is a tombstone."""
     key = encode_versioned(TransactionLogKey(transactional_id=record.name), KEY_VERSION)
-    return key, None if record.transaction is None else encode_versioned(_value(record.transaction), VALUE_VERSION)
+    if record.transaction is None:
+        return key, None
+    version = RAISING_VALUE_VERSION if record.transaction.client_version == RAISES else VALUE_VERSION
+    return key, encode_versioned(_value(record.transaction, version), version)
 
 
-def _value(transaction: Transaction) -> TransactionLogValue:
+def _value(transaction: Transaction, version: int) -> TransactionLogValue:
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(index)
     partitions = [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
-    return TransactionLogValue(
+    value = TransactionLogValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
@@ -51,6 +55,10 @@ def _value(transaction: Transaction) -> TransactionLogValue:
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.started_ms,
     )
+    if version == RAISING_VALUE_VERSION:
+        value.previous_producer_id, value.next_producer_id = transaction.previous_id, transaction.next_id
+        value.client_transaction_version = transaction.client_version
+    return value
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
@@ -79,5 +87,7 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
             read.transaction_start_timestamp_ms,
             read.transaction_last_update_timestamp_ms,
             previous_id=read.previous_producer_id,
+            next_id=read.next_producer_id,
+            client_version=read.client_transaction_version,
         ),
     )

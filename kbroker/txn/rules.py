@@ -2,7 +2,8 @@
 
 Called by shard.py. Each function is pure: it returns the next `Transaction`, None where nothing is to be written, or
 raises KafkaError. Behaviour and error codes are Apache Kafka 3.9's; PRODUCER_FENCED is for the handler to put into the
-words of older clients. KIP-98; KIP-360 (a producer raises its own epoch); KIP-588 (fencing and time-outs).
+words of older clients. KIP-98; KIP-360 (a producer raises its own epoch); KIP-588 (fencing and time-outs); KIP-890 (an
+epoch for every transaction).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kbroker.txn.state import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
+    DECIDED,
     EMPTY,
     LAST_EPOCH,
     NEVER,
@@ -23,6 +25,7 @@ from kbroker.txn.state import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
+    RAISES,
     TopicPartition,
     Transaction,
 )
@@ -61,7 +64,13 @@ def init(
     if known.state is ONGOING:
         return fence(known, now_ms)
     assert known.state in AT_REST, known
-    given = {"timeout_ms": timeout_ms, "partitions": NOTHING, "started_ms": NEVER, "previous_id": known.producer_id}
+    given = {
+        "timeout_ms": timeout_ms,
+        "partitions": NOTHING,
+        "started_ms": NEVER,
+        "previous_id": known.producer_id,
+        "client_version": 0,
+    }
     if known.producer_epoch >= LAST_EPOCH and (asker is None or asker.epoch == known.producer_epoch):
         last_epoch = NO_EPOCH if asker is None else known.producer_epoch
         return known.become(EMPTY, now_ms, producer_id=new_id(), producer_epoch=0, last_epoch=last_epoch, **given)
@@ -126,24 +135,73 @@ def end(known: Transaction | None, producer: Producer, *, commit: bool, now_ms: 
     if known.state is ONGOING:
         return known.become(PREPARE_COMMIT if commit else PREPARE_ABORT, now_ms)
     if known.state is EMPTY or known.is_commit != commit:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"{known.name} is in state {known.state.value}, and cannot be {'committed' if commit else 'aborted'}",
-        )
+        raise _not_so(known, commit=commit)
     if known.state in PREPARED:
         raise _busy(known)
     return None
 
 
+def end_and_raise(
+    known: Transaction | None, producer: Producer, *, commit: bool, now_ms: int, new_id: Callable[[], int]
+) -> Transaction | None:
+    """EndTxn from version 5 on: decide the outcome, and raise the epoch for the next transaction (KIP-890).
+
+    An abort may find nothing to abort: the producer cannot know whether its first batch has come so far. Returns: None,
+    and raises, as `end`; and what new_id raises, when the epochs have run out.
+    """
+    if known is not None and _has_ended(known, producer):
+        if known.is_commit != commit:
+            raise _not_so(known, commit=commit)
+        if known.state in PREPARED:
+            raise _busy(known)
+        return None
+    known = _held_by(known, producer)
+    if known.state in PREPARED:
+        raise _busy(known)
+    if known.state is not ONGOING and commit:
+        raise _not_so(known, commit=commit)
+    return known.become(
+        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        now_ms,
+        started_ms=known.started_ms if known.state is ONGOING else now_ms,
+        producer_epoch=known.producer_epoch + 1,
+        last_epoch=known.producer_epoch,
+        next_id=new_id() if known.producer_epoch >= LAST_EPOCH else NO_ID,
+        client_version=RAISES,
+    )
+
+
+def _has_ended(known: Transaction, producer: Producer) -> bool:
+    """Whether a producer asks again for the end that has raised its epoch, having missed the answer."""
+    if known.client_version != RAISES or known.state not in DECIDED:
+        return False
+    if producer.producer_id == known.producer_id:
+        return producer.epoch == known.producer_epoch - 1
+    return producer == (known.previous_id, LAST_EPOCH) and known.producer_epoch == 0
+
+
 def fence(known: Transaction, now_ms: int) -> Transaction:
     """Abort an open transaction without its producer, who finds its epoch gone: a new holder, or a time-out."""
-    return known.become(PREPARE_ABORT, now_ms, producer_epoch=known.producer_epoch + 1, last_epoch=NO_EPOCH)
+    return known.become(
+        PREPARE_ABORT, now_ms, producer_epoch=known.producer_epoch + 1, last_epoch=NO_EPOCH, client_version=0
+    )
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
     """Every partition has its marker."""
     state = COMPLETE_COMMIT if known.is_commit else COMPLETE_ABORT
-    return known.become(state, now_ms, partitions=NOTHING)
+    if known.next_id == NO_ID:
+        return known.become(state, now_ms, partitions=NOTHING)
+    producer_id, epoch = known.goes_on_as
+    return known.become(
+        state,
+        now_ms,
+        partitions=NOTHING,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        previous_id=known.producer_id,
+        next_id=NO_ID,
+    )
 
 
 def is_overdue(known: Transaction, now_ms: int) -> bool:
@@ -172,6 +230,13 @@ def _fenced(known: Transaction, producer: Producer) -> KafkaError:
     return KafkaError(ErrorCode.PRODUCER_FENCED, f"{known.name} is held by {holder}, not {producer}")
 
 
+def _not_so(known: Transaction, *, commit: bool) -> KafkaError:
+    what = "committed" if commit else "aborted"
+    return KafkaError(
+        ErrorCode.INVALID_TXN_STATE, f"{known.name} is in state {known.state.value}, and cannot be {what}"
+    )
+
+
 def _busy(known: Transaction) -> KafkaError:
     return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{known.name} is in state {known.state.value}")
 
@@ -182,6 +247,7 @@ __all__ = [
     "add_partitions",
     "complete",
     "end",
+    "end_and_raise",
     "fence",
     "init",
     "is_old",

@@ -19,7 +19,7 @@ from kbroker.coordinator.effects import Call
 from kbroker.txn import records, rules
 from kbroker.txn.records import TransactionRecord
 from kbroker.txn.rules import Producer
-from kbroker.txn.state import PREPARE_ABORT, PREPARED, TopicPartition, Transaction
+from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 
@@ -108,18 +108,36 @@ class TransactionShard(Shard[TransactionRecord]):
         else:
             self._decide(turn, after, caller.call, answer(ErrorCode.NONE), answer)
 
-    def end(self, turn: Turn, name: str, producer: Producer, caller: Caller, answer: Answer, *, commit: bool) -> None:
-        """EndTxn: answered when the outcome is committed; the markers follow by themselves."""
+    def end(
+        self,
+        turn: Turn,
+        name: str,
+        producer: Producer,
+        caller: Caller,
+        answer: Callable[[ErrorCode, int, int], Message],
+        new_id: Callable[[], int] | None,
+        *,
+        commit: bool,
+    ) -> None:
+        """EndTxn: answered when the outcome is committed; the markers follow by themselves.
+
+        answer: as for `init`. new_id: of a client for whom this raises the epoch (KIP-890), else None.
+        """
+        refusal: Answer = lambda code: answer(code, -1, -1)  # noqa: E731
         try:
             known = self._known(name, producer)
-            after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
+            if new_id is None:
+                after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
+            else:
+                after = rules.end_and_raise(known, producer, commit=commit, now_ms=turn.now_ms, new_id=new_id)
         except KafkaError as error:
-            turn.reply(caller.call, answer(error.code))
+            turn.reply(caller.call, refusal(error.code))
             return
         if after is None:
-            turn.reply(caller.call, answer(ErrorCode.NONE))
+            assert known is not None, name
+            turn.reply(caller.call, answer(ErrorCode.NONE, *known.goes_on_as))
         else:
-            self._decide(turn, after, caller.call, answer(ErrorCode.NONE), answer)
+            self._decide(turn, after, caller.call, answer(ErrorCode.NONE, *after.goes_on_as), refusal)
 
     def verify(self, name: str, producer: Producer, partition: TopicPartition) -> None:
         """Whether a partition takes part. Raises: KafkaError, see rules.verify."""
@@ -139,7 +157,9 @@ class TransactionShard(Shard[TransactionRecord]):
     def _known(self, name: str, producer: Producer) -> Transaction | None:
         """What is known of an id. Raises: KafkaError CONCURRENT_TRANSACTIONS while that is not committed."""
         known = self.transactions.get(name)
-        if known is not None and (known.producer_id, known.producer_epoch) == producer:
+        if known is not None and (
+            (known.producer_id, known.producer_epoch) == producer or known.client_version == RAISES
+        ):
             self._check_settled(name)
         return known
 

@@ -43,12 +43,12 @@ STATUS = dict(enumerate(State))
 STATUS_OF = {state: number for number, state in STATUS.items()}
 
 MAY_FOLLOW = {
-    EMPTY: {EMPTY, ONGOING, DEAD},
+    EMPTY: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
     ONGOING: {ONGOING, PREPARE_COMMIT, PREPARE_ABORT},
     PREPARE_COMMIT: {COMPLETE_COMMIT},
     PREPARE_ABORT: {COMPLETE_ABORT},
-    COMPLETE_COMMIT: {EMPTY, ONGOING, DEAD},
-    COMPLETE_ABORT: {EMPTY, ONGOING, DEAD},
+    COMPLETE_COMMIT: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
+    COMPLETE_ABORT: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
     DEAD: set[State](),
     PREPARE_EPOCH_FENCE: set[State](),  # a word that tools know; fencing and aborting are one move here
 }
@@ -59,12 +59,19 @@ AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 """The outcome is decided, and not in all partitions yet."""
 
+DECIDED = frozenset({PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT})
+
+RAISES = 2
+"""`client_version` of a transaction whose end has raised the epoch: transaction.version of KIP-890."""
+
 
 class Transaction(NamedTuple):
     """What is known of a transactional id.
 
-    last_epoch: the epoch before this one, if the producer raised it by itself (KIP-360), else -1; it is not stored.
-    previous_id: the producer id before this one, whose epochs ran out; -1 none; not stored.
+    last_epoch: the epoch before this one, if the producer raised it by itself (KIP-360) or by ending its transaction
+    (KIP-890), else -1; it is not stored. previous_id: the producer id before this one, whose epochs ran out; -1 none.
+    next_id: what the producer has been told to go on with, once all partitions have their marker; -1 this one.
+    client_version: 2 if the last end raised the epoch (KIP-890). The last three are stored if that is so.
     partitions: those that take part, until all have their marker. started_ms: of the transaction, -1 if none began.
     updated_ms: when this was decided.
     """
@@ -79,11 +86,18 @@ class Transaction(NamedTuple):
     updated_ms: int
     last_epoch: int = NO_EPOCH
     previous_id: int = NO_ID
+    next_id: int = NO_ID
+    client_version: int = 0
 
     def become(self, state: State, now_ms: int, **changed: object) -> Transaction:
         """The same in a state that may follow."""
         assert state in MAY_FOLLOW[self.state], f"{self.name}: {self.state.name} -> {state.name}"
         return self._replace(state=state, updated_ms=now_ms, **changed)  # type: ignore[arg-type]
+
+    @property
+    def goes_on_as(self) -> tuple[int, int]:
+        """The producer id and epoch of the next transaction."""
+        return (self.producer_id, self.producer_epoch) if self.next_id == NO_ID else (self.next_id, 0)
 
     @property
     def is_commit(self) -> bool:

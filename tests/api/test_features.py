@@ -18,6 +18,13 @@ def test_no_feature_is_listed_as_in_a_cluster_on_zookeeper() -> None:
     assert (told.supported_features, told.finalized_features_epoch, told.finalized_features) == ([], 0, [])
 
 
+def test_the_version_of_transactions_is_listed_where_the_settings_give_one() -> None:
+    told = World(transaction_version="2").client().ask(VERSIONS, 4)
+    (supported,), (finalized,) = told.supported_features, told.finalized_features
+    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 0, 2)
+    assert (finalized.name, finalized.max_version_level, told.finalized_features_epoch) == ("transaction.version", 2, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "level", "upgrade_type", "why"),
     [

@@ -112,6 +112,17 @@ class Producer:
         )
         return ErrorCode(self.client.ask(request, version).error_code)
 
+    def end_and_go_on(self, *, commit: bool = True) -> ErrorCode:
+        """EndTxn 5: the answer says who it is from now on."""
+        request = EndTxnRequest(
+            transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
+        )
+        answer = self.client.ask(request, 5)
+        if not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return ErrorCode(answer.error_code)
+
     def add_offsets(self, version: int = 3) -> ErrorCode:
         request = AddOffsetsToTxnRequest(
             transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=GROUP
@@ -319,6 +330,49 @@ def test_stranger_to_an_id_may_not_write_in_its_transaction(world: World, produc
     producer.add(0)
     producer.producer_id += 1
     assert producer.write(b"a") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+# --- an epoch for every transaction (KIP-890)
+
+
+def test_a_new_client_adds_nothing_beforehand_and_goes_on_in_a_new_epoch(world: World, producer: Producer) -> None:
+    epochs = []
+    for number in range(3):
+        codes = [producer.write(b"a", version=12), producer.write(b"b", version=12)]
+        codes += [producer.commit_offset(number, version=5), producer.end_and_go_on(commit=number != 2)]
+        assert codes == [ErrorCode.NONE] * 4
+        epochs.append(producer.epoch)
+    assert (epochs, stable_end(world), committed_offset(world)) == ([1, 2, 3], 9, 1)
+    assert len(fetch(world).aborted_transactions) == 1
+
+
+def test_a_batch_that_is_late_by_a_transaction_finds_its_epoch_gone(world: World, producer: Producer) -> None:
+    producer.write(b"a", version=12)
+    earlier = Producer(world)
+    earlier.producer_id, earlier.epoch, earlier.sequences = producer.producer_id, producer.epoch, {0: 1}
+    producer.end_and_go_on()
+    producer.write(b"b", version=12)
+    assert earlier.write(b"late", version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_abort_of_what_never_came_is_complete_at_once(world: World, producer: Producer) -> None:
+    assert producer.end_and_go_on(commit=False) is ErrorCode.NONE
+    assert (state(world).transaction_state, producer.epoch) == ("CompleteAbort", 1)
+
+
+def test_an_end_that_raised_the_epoch_is_known_again_after_a_restart(world: World, producer: Producer) -> None:
+    producer.write(b"a", version=12)
+    epoch = producer.epoch
+    producer.end_and_go_on()
+    world.restart()
+    world.advance(100)
+    again = Producer(world)
+    again.producer_id, again.epoch = producer.producer_id, epoch
+    assert (again.end_and_go_on(), again.epoch) == (ErrorCode.NONE, epoch + 1)
+
+
+def test_an_old_client_that_only_writes_is_refused(producer: Producer) -> None:
+    assert producer.write(b"a", version=11) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 # --- misuse

@@ -107,7 +107,10 @@ def test_id_is_old_only_at_rest() -> None:
 
 
 REQUESTS = st.lists(
-    st.tuples(st.sampled_from(["init", "again", "add", "commit", "abort", "marked", "overdue"]), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(["init", "again", "add", "commit", "abort", "commit 5", "abort 5", "marked", "overdue"]),
+        st.integers(0, 2),
+    ),
     max_size=40,
 )
 
@@ -135,6 +138,12 @@ def test_whatever_is_asked_epochs_rise_and_only_the_last_holder_gets_in(
                 known = rules.add_partitions(known, asker, frozenset({("t", who)}), now_ms) or known
             elif verb in ("commit", "abort"):
                 known = rules.end(known, asker, commit=verb == "commit", now_ms=now_ms) or known
+            elif verb in ("commit 5", "abort 5"):
+                commit = verb == "commit 5"
+                ended = rules.end_and_raise(known, asker, commit=commit, now_ms=now_ms, new_id=lambda: next(ids))
+                known = ended or known
+                assert known is not None
+                holders[who] = Producer(*known.goes_on_as)
             elif verb == "marked" and known is not None and known.state in PREPARED:
                 known = rules.complete(known, now_ms)
             elif verb == "overdue" and known is not None and known.state is ONGOING:

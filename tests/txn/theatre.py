@@ -6,7 +6,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     config KEY=VALUE ...                before anything else
     NAME init ID [timeout=MS] [version=N] [again | as=ID/EPOCH]   again: it says the id and epoch it has (KIP-360)
     NAME add TOPIC-PARTITION ...
-    NAME commit [version=N] | NAME abort | NAME verify TOPIC-PARTITION
+    NAME commit [version=N] [as=ID/EPOCH] | NAME abort ... | NAME verify TOPIC-PARTITION
     marked ID                           every partition has its marker
     describe ID | list
     ids from N                          producer ids; none: there are none for now
@@ -173,7 +173,8 @@ class Stage:
         given = dict(word.split("=") for word in words)
         caller, world = self.caller(client, verb, int(given.get("version", "3"))), self.world
         name, commit = client.transactional_id, verb == "commit"
-        world.run(world.transactions.end(name, client.producer, caller, world.now_ms, commit=commit))
+        asker = Producer(*map(int, given["as"].split("/"))) if "as" in given else client.producer
+        world.run(world.transactions.end(name, asker, caller, world.now_ms, world.new_id, commit=commit))
 
     def client_verify(self, client: Client, words: list[str]) -> list[str]:
         topic, index = words[0].rsplit("-", 1)
@@ -248,7 +249,10 @@ class Stage:
         if isinstance(response, InitProducerIdResponse):
             client.producer = Producer(response.producer_id, response.producer_epoch)
             return said + f"{response.producer_id}/{response.producer_epoch}"
-        return said + "ok"
+        if response.producer_id < 0:
+            return said + "ok"
+        client.producer = Producer(response.producer_id, response.producer_epoch)
+        return said + f"goes on as {response.producer_id}/{response.producer_epoch}"
 
 
 def perform(text: str) -> str:
