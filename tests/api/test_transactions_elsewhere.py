@@ -95,7 +95,7 @@ class Stage:
             )
             for each in request.transactions
         ]
-        self.hear(PeerAnswer(token, AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)))
+        self.hear(PeerAnswer(token, AddPartitionsToTxnResponse(results_by_transaction=results)))
 
     def hear(self, event: object) -> None:
         self.world.core.handle(event, self.world.clock.now_ms())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import nullcontext
 
 import pytest
@@ -402,34 +401,6 @@ def test_aborted_transactions_are_told_to_readers_that_overlap_them() -> None:
     log.append_as_leader(batch(), 0, NOW)
     told = [log.read(offset, 1000, 3, with_aborted=True).aborted for offset in (0, 2)]
     assert [[entry[:3] for entry in entries or []] for entries in told] == [[(9, 0, 1)], []]
-
-
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
-def test_an_abort_that_finds_no_descriptor_for_its_index_is_not_written_and_can_be_tried_again(code: int) -> None:
-    disk = new_disk()
-    log = open_at(disk)
-    log.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
-    disk.fail("open", ".txnindex", code)
-    with pytest.raises(OSError, match=r"EMFILE|ENFILE"):
-        log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
-    before = log.log_end_offset
-    log.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
-    log.set_high_watermark(2)
-    assert (before, log.last_stable_offset) == (1, 2)
-
-
-def test_a_follower_that_finds_no_descriptor_for_the_index_of_aborts_takes_nothing_of_what_it_was_sent() -> None:
-    leader, disk = open_at(new_disk()), new_disk()
-    leader.append_as_leader(batch(producer=(9, 0, 0), attributes=0x10), 0, NOW)
-    leader.append_as_leader(marker(9, 0, commit=False), 0, NOW, Origin.COORDINATOR)
-    sent = memoryview(bytearray(fetch(leader, 0)))
-    follower = open_at(disk)
-    disk.fail("open", ".txnindex", errno.EMFILE)
-    with pytest.raises(OSError, match=r"EMFILE|ENFILE"):
-        follower.append_as_follower(sent, NOW)
-    before = follower.log_end_offset
-    follower.append_as_follower(sent, NOW)
-    assert (before, follower.log_end_offset) == (0, 2)
 
 
 # ---- roll
