@@ -15,6 +15,10 @@ COMMANDS = {
     "start": ("kbroker.cli.start:start", "Run a broker."),
     "topics": ("kbroker.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "groups": ("kbroker.cli.groups:groups", "Consumer groups: their members, offsets and lag."),
+    "transactions": (
+        "kbroker.cli.transactions:transactions",
+        "Transactions: list, describe, find hanging ones, abort.",
+    ),
     "configs": ("kbroker.cli.configs:configs", "Describe and alter settings of topics and brokers."),
     "cluster": ("kbroker.cli.cluster:cluster", "Brokers of a cluster, their log directories and API versions."),
     "reassign": ("kbroker.cli.reassign:reassign", "Move partitions between brokers."),

@@ -1,0 +1,141 @@
+"""`kbroker transactions` on a broker in this process: an open transaction, and one that hangs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.cli import run
+from kbroker.testing import broker
+from kbroker.testing._client import Connection
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    InitProducerIdRequest,
+)
+from protocol.records import Record
+from protocol.records.content import build_batch
+
+Captured = pytest.CaptureFixture[str]
+STRANGER = 4242
+OLD_MS = 20 * 60_000
+
+
+def write(connection: Connection, name: str, producer_id: int, partition: int, timestamp: int) -> None:
+    batch = build_batch(
+        [Record(0, timestamp, None, b"x")],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=bytes(batch))])]
+    answer = connection.ask(ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1000, topic_data=data), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def begin(connection: Connection, name: str) -> int:
+    """A transaction with partition 0 in it; the producer's id."""
+    found = None
+    while found is None or found.error_code:
+        found = connection.ask(FindCoordinatorRequest(key=name, key_type=1), 3)
+    init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=900_000)
+    made = connection.ask(init, 4)
+    while made.error_code:
+        made = connection.ask(init, 4)
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    added = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=made.producer_id,
+        v3_and_below_producer_epoch=made.producer_epoch,
+        v3_and_below_topics=topics,
+    )
+    assert connection.ask(added, 3).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    return int(made.producer_id)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """A broker where `pay` has a transaction open in t-0, and nobody's producer one in t-1; both are old."""
+    with broker(transaction_partition_verification_enable=False) as b:
+        b.create_topic("t", partitions=2)
+        host, _, port = b.bootstrap.rpartition(":")
+        connection = Connection(host, int(port))
+        old = int(time.time() * 1000) - OLD_MS
+        write(connection, "pay", begin(connection, "pay"), 0, old)
+        write(connection, "gone", STRANGER, 1, old)
+        connection.close()
+        yield b.bootstrap
+
+
+def ask(bootstrap: str, capsys: Captured, *words: str) -> tuple[int, str, str]:
+    code = run(["transactions", words[0], "-b", bootstrap, *words[1:]])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def rows(bootstrap: str, capsys: Captured, *words: str) -> list[dict[str, Any]]:
+    code, out, err = ask(bootstrap, capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    found: list[dict[str, Any]] = json.loads(out)
+    return found
+
+
+def test_transactional_ids_are_listed(bootstrap: str, capsys: Captured) -> None:
+    (row,) = rows(bootstrap, capsys, "list")
+    assert (row["transactional_id"], row["coordinator"], row["transaction_state"]) == ("pay", 1, "Ongoing")
+
+
+def test_a_list_may_leave_out_what_is_young(bootstrap: str, capsys: Captured) -> None:
+    assert rows(bootstrap, capsys, "list", "--duration-filter", "600000") == []
+
+
+def test_a_transaction_is_described(bootstrap: str, capsys: Captured) -> None:
+    (row,) = rows(bootstrap, capsys, "describe", "--transactional-id", "pay")
+    assert (row["transaction_state"], row["topic_partitions"], row["transaction_timeout_ms"]) == (
+        "Ongoing",
+        "t-0",
+        900_000,
+    )
+
+
+def test_an_id_that_nobody_has_is_one_line(bootstrap: str, capsys: Captured) -> None:
+    code, out, err = ask(bootstrap, capsys, "describe", "--transactional-id", "nobody")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in err
+
+
+def test_producers_of_a_partition_are_described(bootstrap: str, capsys: Captured) -> None:
+    (row,) = rows(bootstrap, capsys, "describe-producers", "--topic", "t", "--partition", "0")
+    assert (row["producer_epoch"], row["last_sequence"], row["current_transaction_start_offset"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["find-hanging"], "--topic or --broker-id"),
+        (["find-hanging", "--broker-id", "1", "--partition", "1"], "--partition wants --topic"),
+        (["abort", "--topic", "t", "--partition", "1"], "say --start-offset"),
+        (["abort", "--topic", "t", "--partition", "1", "--start-offset", "7"], "no transaction is open from offset 7"),
+        (["describe"], "--transactional-id"),
+    ],
+)
+def test_a_mistake_is_one_line(bootstrap: str, capsys: Captured, words: list[str], why: str) -> None:
+    code, out, err = ask(bootstrap, capsys, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert why in err
+
+
+def test_what_hangs_is_found_by_topic_or_broker_and_aborted(bootstrap: str, capsys: Captured) -> None:
+    by_topic = rows(bootstrap, capsys, "find-hanging", "--topic", "t")
+    by_broker = rows(bootstrap, capsys, "find-hanging", "--broker-id", "1")
+    assert [(row["partition"], row["producer_id"], row["start_offset"]) for row in by_topic] == [(1, STRANGER, 0)]
+    assert by_broker == by_topic
+    assert ask(bootstrap, capsys, "abort", "--topic", "t", "--partition", "1", "--start-offset", "0")[0] == 0
+    assert rows(bootstrap, capsys, "find-hanging", "--topic", "t") == []
