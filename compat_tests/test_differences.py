@@ -9,7 +9,7 @@ and is in no story.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +105,16 @@ MEMBER_ID_REQUIRED = 79
 class Told:
     """A connection to a broker, and all that was answered on it, in a form that both brokers' answers can have."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, not_compared: Set[str] = frozenset(NOT_COMPARED)) -> None:
         self.answers: list[str] = []
         self._connection = connection
         self._numbers: dict[tuple[str, Any], int] = {}
-        self._not_compared = NOT_COMPARED
+        self._never_compared = self._not_compared = not_compared
 
     def ask(self, request: Message, version: int, *, in_words: bool = False) -> Any:
         """The answer, also kept. in_words: with what it says in words."""
         answer = self.ask_aside(request, version)
-        self._not_compared = NOT_COMPARED - WORDS if in_words else NOT_COMPARED
+        self._not_compared = self._never_compared - WORDS if in_words else self._never_compared
         self.answers.append(f"{type(request).__name__} {version}: {self._plain('', answer)}")
         return answer
 
