@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.verification import Verified
     from kbroker.broker.broker import Broker
     from kbroker.broker.facts import Ticket
     from kbroker.broker.session import Session
+    from kbroker.broker.transaction_partitions import Verified
     from protocol.flat import Flat
     from protocol.message import Message
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kbroker.broker.transaction_partitions import Question
+from kbroker.broker.transaction_partitions import Question, Verified
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -33,24 +33,6 @@ ASK_AGAIN = frozenset(  # of a coordinator; old clients only repeat a produce fo
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-class Verified:
-    """What coordinators have said of a request's partitions. codes: by producer and partition."""
-
-    __slots__ = ("codes", "tokens")
-
-    def __init__(self) -> None:
-        self.codes: dict[tuple[Producer, Where], ErrorCode] = {}
-        self.tokens: dict[tuple[Producer, Where], object] = {}
-
-    def code(self, producer: Producer, where: Where, log: Log | None) -> ErrorCode:
-        """What the coordinator said; CONCURRENT_TRANSACTIONS if a transaction has ended meanwhile: ask again."""
-        asked = producer, where
-        token = self.tokens.pop(asked, None)
-        still_holds = log is None or token is None or log.producers.is_expected(producer.producer_id, token)
-        code = self.codes.get(asked, ErrorCode.CONCURRENT_TRANSACTIONS)
-        return ErrorCode.CONCURRENT_TRANSACTIONS if code is ErrorCode.NONE and not still_holds else code
 
 
 def asks_elsewhere(call: Call, name: str, *, adds: bool) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kbroker.broker.facts import Handler, Tell
+    from kbroker.log.log import Log
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Peers
     from kbroker.txn import TransactionCoordinator
@@ -69,6 +70,24 @@ class Question:
         assert isinstance(response, AddPartitionsToTxnResponse), response
         self.codes = _codes(response.results_by_topic_v3_and_below)
         return None if self.done is None else Answered(self)
+
+
+class Verified:
+    """What coordinators have said of a request's partitions. codes: by producer and partition."""
+
+    __slots__ = ("codes", "tokens")
+
+    def __init__(self) -> None:
+        self.codes: dict[tuple[Producer, TopicPartition], ErrorCode] = {}
+        self.tokens: dict[tuple[Producer, TopicPartition], object] = {}
+
+    def code(self, producer: Producer, where: TopicPartition, log: Log | None) -> ErrorCode:
+        """What the coordinator said; CONCURRENT_TRANSACTIONS if a transaction has ended meanwhile: ask again."""
+        asked = producer, where
+        token = self.tokens.pop(asked, None)
+        still_holds = log is None or token is None or log.producers.is_expected(producer.producer_id, token)
+        code = self.codes.get(asked, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return ErrorCode.CONCURRENT_TRANSACTIONS if code is ErrorCode.NONE and not still_holds else code
 
 
 class Answered(NamedTuple):
