@@ -189,9 +189,9 @@ class Producers:
             )
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has a transaction open here, in this epoch."""
+        """Whether a producer has a transaction open here, in this epoch or a later one: then `check` decides."""
         entry = self._entries.get(producer_id)
-        return entry is not None and entry.txn_first_offset != NONE and entry.epoch == epoch
+        return entry is not None and entry.txn_first_offset != NONE and epoch <= entry.epoch
 
     def expect(self, producer_id: int) -> object:
         """Somebody asks whether a producer may begin a transaction here. Returns: a token for `is_expected`."""
