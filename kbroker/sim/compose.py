@@ -40,7 +40,7 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
 
 
 def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
-    """A way to compose one of the brokers that share an ensemble; of replication they know nothing yet."""
+    """A way to compose one of the brokers that share an ensemble."""
     given = {key: Given(value, "server.properties") for key, value in {"log.dirs": LOG_DIR, **static}.items()}
 
     def compose(machine: Machine) -> Core:

@@ -115,7 +115,7 @@ class ReplicatedChecks(Checks):
                     continue
                 if log.high_watermark != log.log_end_offset:
                     raise self.world.broken(f"{where} on {machine} is not committed to its end: {log}")
-                there = _values(log)
+                there = values_in(log)
                 for offset, value in promise.known.items():
                     if offset >= log.log_start_offset and there.get(offset) != value:
                         raise self.world.broken(f"{where} on {machine}: {value!r} was promised at {offset}")
@@ -140,7 +140,7 @@ def _bytes(log: Log, start: int, end: int) -> bytes:
     return bytes(out)
 
 
-def _values(log: Log) -> dict[int, bytes]:
+def values_in(log: Log) -> dict[int, bytes]:
     """Every record's value by its offset."""
     data = memoryview(_bytes(log, log.log_start_offset, log.log_end_offset))
     return {

@@ -70,13 +70,13 @@ class Helpers:
         with Connections(self.bootstrap) as all_of_them:
             return {name: len(parts) for name, parts in _leaders(all_of_them).items() if not name.startswith("__")}
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
+    def create_topic(self, name: str, partitions: int = 1, replicas: int = 1, **configs: object) -> str:
         """Make a topic. configs: with `_` for each dot. Returns: its name. Raises: UsageError."""
         settings = [
             CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
         ]
         topic = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=settings
+            name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=settings
         )
         with Connections(self.bootstrap) as all_of_them:
             connection = _controller(all_of_them)

@@ -98,6 +98,23 @@ def test_without_a_broker_exactly_its_partitions_are_unavailable_until_it_return
     assert read == {index: [b"before"] if without[index] < 0 else [b"before", b"during"] for index in before}
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_topic_of_three_replicas_loses_nothing_when_a_broker_is_killed_under_load(c: Cluster, at: int) -> None:
+    c.create_topic("safe", partitions=3, replicas=3, min_insync_replicas=2)
+    producer = KafkaProducer(bootstrap_servers=c.bootstrap.split(","), acks="all", retries=100)
+    sent = []
+    for number in range(600):
+        sent.append(producer.send("safe", b"%d" % number, partition=number % 3))
+        if number == 300:
+            c.brokers[at].kill()
+    for each in sent:
+        each.get(30)
+    producer.close()
+    read = {record.value for index in range(3) for record in c.records("safe", index)}
+    c.brokers[at].start()
+    assert read == {b"%d" % number for number in range(600)}
+
+
 def test_a_produce_to_a_broker_that_does_not_lead_is_refused(c: Cluster) -> None:
     index = next(index for index, leader in leaders(c).items() if leader != 1)
     answer = Client(c.brokers[0].port).ask(produce(b"x", topic="orders", index=index), 8)

@@ -1,0 +1,217 @@
+"""Named stories of replication, each told step by step on two or three simulated machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.log.log import Log
+from kbroker.log.producers import Origin
+from kbroker.metadata.store import LeaderIsr, decode_state, state_path
+from kbroker.replica import Partition
+from kbroker.sim.admins import Founder
+from kbroker.sim.compose import one_of_several
+from kbroker.sim.machine import Machine
+from kbroker.sim.net import Net
+from kbroker.sim.replicated import ReplicatedChecks, values_in
+from kbroker.sim.store import SESSION_TIMEOUT_MS, Ensemble
+from kbroker.sim.topics import Topic
+from kbroker.sim.world import World
+from tests.requests import batch
+
+LAG_MS = 2_000
+PATIENCE_MS = 60_000
+
+
+class Story:
+    """Machines 1 to `count`; the topic t is on all of them. Records are given to whom a machine takes for leader."""
+
+    def __init__(self, count: int = 3, partitions: int = 1, **settings: str) -> None:
+        self.world = World("story")
+        self.net = Net(self.world, (1, 1))
+        self.checks = ReplicatedChecks(self.world)
+        self.ensemble = Ensemble(lambda ms, job: self.world.after(ms, job) and None, lambda: 1)
+        static = {"replica.lag.time.max.ms": str(LAG_MS), "replica.fetch.wait.max.ms": "500"}
+        static |= {name.replace("_", "."): value for name, value in settings.items()}
+        compose = one_of_several(static, self.ensemble)
+        self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
+        for machine in self.machines:
+            self.checks.watch(machine)
+            machine.start()
+        self.world.watchers.append(self.checks.look)
+        founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+        founder.topics = [Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1"}, replicas=count)]
+        founder.start(0)
+        self.until(lambda: all(len(each.broker.replicas.partitions) == partitions for each in self.machines))
+        self.until(lambda: len(self.state().isr) == count)
+        self.wait(1_000)
+
+    def wait(self, ms: int) -> None:
+        self.world.run_until(self.world.now_ms + ms)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Let the world go on, an event at a time, up to the moment in which something holds."""
+        end_ms = self.world.now_ms + PATIENCE_MS
+        while not holds():
+            assert self.world.step(end_ms), "it never holds"
+
+    def state(self, index: int = 0) -> LeaderIsr:
+        node = self.ensemble.tree.nodes[state_path("t", index)]
+        return decode_state(node.data, node.stat())
+
+    def leader(self, index: int = 0) -> Machine:
+        return self.machines[self.state(index).leader - 1]
+
+    def followers(self, index: int = 0) -> list[Machine]:
+        return [each for each in self.machines if each is not self.leader(index)]
+
+    def partition(self, machine: Machine, index: int = 0) -> Partition:
+        return machine.broker.replicas.partitions["t", index]
+
+    def log(self, machine: Machine, index: int = 0) -> Log:
+        log = self.partition(machine, index).log
+        assert log is not None, machine
+        return log
+
+    def bounds(self, machine: Machine, index: int = 0) -> tuple[int, int]:
+        """High watermark and log end."""
+        log = self.log(machine, index)
+        return log.high_watermark, log.log_end_offset
+
+    def append(self, machine: Machine, *values: bytes, index: int = 0) -> None:
+        """One batch, with acks=all, to a machine that believes that it leads."""
+        records = memoryview(bytearray(batch(*values)))
+        replicas, partition = machine.broker.replicas, self.partition(machine, index)
+        machine._run(lambda: replicas.append(partition, records, -1, Origin.CLIENT, machine.clock.wall_ms()))
+
+    def leads(self, machine: Machine, index: int = 0) -> bool:
+        held = machine.broker.replicas.partitions.get(("t", index)) if machine.up else None
+        return held is not None and held.is_leader
+
+    def values(self, machine: Machine) -> list[bytes]:
+        return [value for _, value in sorted(values_in(self.log(machine)).items())]
+
+
+def test_a_record_is_committed_once_all_in_sync_have_it() -> None:
+    story = Story()
+    story.append(story.leader(), b"one")
+    at_once = story.bounds(story.leader())
+    story.wait(1_000)
+    assert at_once == (0, 1)
+    assert [story.bounds(each) for each in story.machines] == [(1, 1)] * 3
+
+
+def test_a_leader_dies_before_its_follower_learns_the_high_watermark() -> None:
+    """What the leader has acknowledged is in the follower's log, above the high watermark it knows, and is kept."""
+    story = Story(2)
+    leader, (follower,) = story.leader(), story.followers()
+    story.append(leader, b"one")
+    story.until(lambda: story.bounds(leader) == (1, 1))
+    before = story.bounds(follower)
+    leader.kill()
+    story.until(lambda: story.leads(follower))
+    story.wait(1_000)
+    assert (before, story.bounds(follower), story.values(follower)) == ((0, 1), (1, 1), [b"one"])
+
+
+def test_a_leader_that_died_with_a_record_of_its_own_takes_its_successors() -> None:
+    """Both have another record at one offset: the leader epochs say where they part (KIP-101)."""
+    story = Story(2)
+    old, (new,) = story.leader(), story.followers()
+    story.net.block(old.name, new.name)
+    story.append(old, b"lost")
+    old.kill()
+    story.net.unblock(old.name, new.name)
+    story.until(lambda: story.leads(new))
+    story.append(new, b"kept")
+    old.start()
+    story.until(lambda: len(story.state().isr) == 2)
+    story.wait(1_000)
+    assert (story.values(old), story.values(new)) == ([b"kept"], [b"kept"])
+    assert story.log(old).epochs.entries() == story.log(new).epochs.entries()
+
+
+def test_a_zombie_may_not_acknowledge() -> None:
+    """A leader cut off from the store, but not from its peers: another leads, and the old one commits nothing."""
+    story = Story()
+    zombie = story.leader()
+    assert zombie.store is not None
+    zombie.store.cut()
+    story.wait(SESSION_TIMEOUT_MS + 2_000)
+    assert story.leader() is not zombie
+    story.append(zombie, b"zombie")
+    story.append(story.leader(), b"kept")
+    story.wait(10 * LAG_MS)
+    assert (story.leads(zombie), story.bounds(zombie)) == (True, (0, 1))
+    zombie.store.heal()
+    story.until(lambda: len(story.state().isr) == 3)
+    story.wait(1_000)
+    assert [story.values(each) for each in story.machines] == [[b"kept"]] * 3
+
+
+def test_a_slow_follower_leaves_the_in_sync_set_and_enters_it_again() -> None:
+    story = Story()
+    leader = story.leader()
+    slow = next(each for each in story.followers() if not each.broker.plane.controller.is_active)
+    story.net.block(slow.name, leader.name)
+    story.append(leader, b"one")
+    story.until(lambda: slow.broker_id not in story.state().isr)
+    story.wait(100)
+    without = story.bounds(leader)
+    story.net.unblock(slow.name, leader.name)
+    story.until(lambda: slow.broker_id in story.state().isr)
+    assert (without, story.values(slow)) == ((1, 1), [b"one"])
+
+
+def test_a_leader_cut_off_from_its_followers_and_not_from_the_store_goes_on_alone() -> None:
+    story = Story()
+    leader = story.leader()
+    for each in story.followers():
+        story.net.block(leader.name, each.name)
+        story.net.block(each.name, leader.name)
+    story.append(leader, b"one")
+    if leader.broker.plane.controller.is_active:
+        story.until(lambda: story.state().isr == (leader.broker_id,))
+        story.wait(100)
+        assert story.bounds(leader) == (1, 1)
+    else:  # and not from the controller either, or nobody can be told that they lag
+        story.wait(5 * LAG_MS)
+        assert story.bounds(leader) == (0, 1)
+
+
+def test_with_too_few_in_sync_nothing_is_committed() -> None:
+    story = Story(min_insync_replicas="2")
+    leader = story.leader()
+    for each in story.followers():
+        each.kill()
+    records = memoryview(bytearray(batch(b"one")))
+    partition = story.partition(leader)
+    leader._run(lambda: leader.broker.replicas.append(partition, records, 1, Origin.CLIENT, leader.clock.wall_ms()))
+    story.wait(PATIENCE_MS)
+    assert story.bounds(leader) == (0, 1)
+
+
+@pytest.mark.parametrize("disk_ms", [5_000])
+def test_while_one_log_is_cut_on_a_slow_disk_no_other_partition_waits(disk_ms: int) -> None:
+    story = Story(2, partitions=2)
+    old = story.machines[0]
+    new = story.machines[1]
+    index = 0 if story.state(0).leader == old.broker_id else 1
+    story.net.block(old.name, new.name)
+    story.append(old, b"lost", index=index)
+    old.kill()
+    story.net.unblock(old.name, new.name)
+    story.until(lambda: story.leads(new, 0) and story.leads(new, 1))
+    story.append(new, b"kept", index=index)
+    old.start()
+    old.job_ms = (disk_ms, disk_ms)
+    story.until(lambda: old.up and ("t", index) in old.broker.replicas.partitions)
+    story.until(lambda: story.bounds(old, index)[1] == 0)  # cut, and not durably yet
+    began_ms = story.world.now_ms
+    story.append(new, b"other", index=1 - index)
+    story.until(lambda: story.bounds(old, 1 - index)[1] == 1)
+    other_ms = story.world.now_ms - began_ms
+    story.until(lambda: story.bounds(old, index)[1] == 1)
+    assert other_ms < 100
+    assert story.world.now_ms - began_ms >= disk_ms
