@@ -230,6 +230,14 @@ def test_an_answer_to_what_would_not_be_asked_again_counts_for_nothing() -> None
     assert follower.bounds == (0, 0, 0)
 
 
+def test_an_answer_in_an_older_epoch_counts_for_nothing_before_the_fetcher_has_heard_of_the_new_one() -> None:
+    follower = Follower()
+    follower.ask()
+    follower.world.replicas.become("p", 0, ID, LeaderState(1, LEADER, 1, (ME, LEADER), 1, (ME, LEADER)), is_new=False)
+    follower.answer(data(batch()))
+    assert follower.bounds == (0, 0, 0)
+
+
 def test_after_an_error_a_partition_rests_and_the_others_go_on() -> None:
     follower = Follower(0, 1)
     follower.ask()

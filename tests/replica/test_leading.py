@@ -197,6 +197,13 @@ def test_an_answer_to_a_proposal_of_an_older_epoch_says_nothing(world: World) ->
     assert (partition.isr, partition.partition_epoch) == ((ME, TWO), 1)
 
 
+def test_a_new_epoch_ends_what_was_proposed_in_the_one_before(world: World) -> None:
+    partition = lead(world, isr=(ME,))
+    fetch(world, ONE, 0)
+    lead(world, isr=(ME,), epoch=1)
+    assert partition.proposal is None
+
+
 def test_a_proposal_that_is_withdrawn_is_made_again_at_the_next_fetch(world: World) -> None:
     partition = lead(world, isr=(ME,))
     fetch(world, ONE, 0)
