@@ -185,7 +185,7 @@ def test_log_dirs(release: str, broker: Server, reference: Driver, topic: str) -
 )
 def test_get_offsets(release: str, broker: Server, reference: Driver, topic: str, time: str, offset: int) -> None:
     """kafka-get-offsets --time {time}"""
-    reference.create_topic(topic)
+    reference.create_topic(topic, configs={"retention.ms": "-1"})  # the records are old
     for number in range(3):
         reference.produce(topic, [{"value": "v", "timestamp": 1_700_000_000_000 + 10 * number}])
     reference.delete_records(topic, 0, 1)

@@ -19,8 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kbroker.coordinator.routing import partition_for
 from kbroker.faults.errors import UsageError
 from kbroker.log.checkpoints import format_uuid
+from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.metadata.store import CLUSTER_ID, CONTROLLER, decode_cluster_id
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
@@ -30,6 +32,7 @@ from kbroker.testing._broker import Broker
 from kbroker.testing._clock import HandClock
 from kbroker.testing._folder import Folder
 from kbroker.testing._helpers import Helpers, looks
+from kbroker.testing._leaders import move_leader
 
 MOST_BROKERS = 100
 STORE_FILE = "metadata.db"
@@ -171,6 +174,18 @@ class Cluster(Helpers):
         """End what `cut` began."""
         for each in self._running().values():
             each.call(lambda node: node.cut_from([]))
+
+    def move_leader(self, topic: str, to: Broker, partition: int = 0) -> None:
+        """Have a broker lead a partition, with what that has. Raises: UsageError if it cannot be."""
+        move_leader(self.bootstrap, topic, partition, to.node_id)
+        self.await_agreement()
+
+    def move_coordinator(self, group: str, to: Broker) -> None:
+        """Have a broker coordinate a group. Raises: UsageError if it cannot be, or no group was ever used."""
+        image = self.controller.call(lambda node: node.core.broker.plane.cache.topics.get(CONSUMER_OFFSETS))
+        if image is None:
+            raise UsageError(f"nobody has used a group yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
+        self.move_leader(CONSUMER_OFFSETS, to, partition_for(group, len(image.partitions)))
 
     def move_controller(self, to: Broker | None = None) -> Broker:
         """Have another broker become the controller: `to`, or any other. Returns: it. Raises: UsageError if none can.

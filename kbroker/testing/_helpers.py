@@ -70,16 +70,20 @@ class Helpers:
         with Connections(self.bootstrap) as all_of_them:
             return {name: len(parts) for name, parts in _leaders(all_of_them).items() if not name.startswith("__")}
 
-    def create_topic(self, name: str, partitions: int = 1, replicas: int = 1, **configs: object) -> str:
+    def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = 1, **configs: object) -> str:
         """Make a topic. configs: with `_` for each dot. Returns: its name. Raises: UsageError."""
         settings = [
             CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
         ]
         topic = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=settings
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=settings,
         )
         with Connections(self.bootstrap) as all_of_them:
-            connection = _controller(all_of_them)
+            connection = controller_of(all_of_them)
             answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 4)
             result = answer.topics[0]
             if result.error_code:
@@ -216,7 +220,7 @@ class Helpers:
             names = list(_leaders(all_of_them))
             if names:
                 request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
-                answer = _controller(all_of_them).ask(request, 5)
+                answer = controller_of(all_of_them).ask(request, 5)
                 for each in answer.responses:
                     if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                         raise UsageError(f"topic {each.name} is not deleted: {_why(each.error_code)}")
@@ -253,7 +257,8 @@ def _brokers(all_of_them: Connections) -> list[str]:
     return [f"{each.host}:{each.port}" for each in _metadata(all_of_them).brokers]
 
 
-def _controller(all_of_them: Connections) -> Connection:
+def controller_of(all_of_them: Connections) -> Connection:
+    """The connection to the controller. Raises: UsageError if there is none."""
     found = _metadata(all_of_them)
     for each in found.brokers:
         if each.node_id == found.controller_id:

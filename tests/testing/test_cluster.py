@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
+from kbroker.cli import run
 from kbroker.testing import Cluster, UsageError, broker, cluster
 from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
@@ -243,3 +245,63 @@ def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_he
 def test_a_stranger_cannot_be_cut_off() -> None:
     with cluster(1) as c, broker() as stranger, pytest.raises(UsageError, match="none of this cluster"):
         c.cut(stranger)
+
+
+def leader(c: Cluster, topic: str, partition: int = 0) -> int:
+    state = c.controller.call(lambda node: node.core.broker.plane.cache.partition(topic, partition))
+    assert state is not None
+    return state.leader
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_a_leader_moves_with_what_the_partition_has(factor: int) -> None:
+    with cluster(3) as c:
+        c.create_topic("orders", replication_factor=factor)
+        c.produce("orders", b"one", b"two")
+        for to in c.brokers:
+            c.move_leader("orders", to)
+            assert leader(c, "orders") == to.node_id
+        assert [each.value for each in c.records("orders")] == [b"one", b"two"]
+
+
+def test_a_coordinator_moves_with_its_groups() -> None:
+    with cluster(3) as c:
+        c.produce("orders", b"one")
+        wanted = {"group_id": "billing", "auto_offset_reset": "earliest"}
+        consumer = KafkaConsumer("orders", bootstrap_servers=c.bootstrap, **wanted)
+        assert next(consumer).value == b"one"
+        consumer.commit()
+        for to in c.brokers:
+            c.move_coordinator("billing", to)
+        c.wait_for_group("billing", lag=0)
+        consumer.close()
+
+
+def test_a_leader_that_cannot_move_is_told_in_one_line() -> None:
+    with cluster(2) as c:
+        with pytest.raises(UsageError, match="there is no partition nope-0"):
+            c.move_leader("nope", c.brokers[0])
+        with pytest.raises(UsageError, match="nobody has used a group yet"):
+            c.move_coordinator("g", c.brokers[0])
+
+
+def test_partitions_are_reassigned_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster(3) as c:
+        c.create_topic("orders", partitions=2)
+        c.produce("orders", b"one", b"two")
+        monkeypatch.setenv("KBROKER_BOOTSTRAP_SERVER", c.bootstrap)
+        plan = str(tmp_path / "plan.json")
+        for to in ([1], [2, 3], [3, 1, 2]):
+            parts = [{"topic": "orders", "partition": index, "replicas": to} for index in (0, 1)]
+            Path(plan).write_text(json.dumps({"version": 1, "partitions": parts}))
+            assert run(["reassign", "--execute", "--reassignment-json-file", plan]) == 0
+            for _ in within(10):
+                if run(["reassign", "--verify", "--reassignment-json-file", plan]) == 0:
+                    break
+            else:
+                raise AssertionError("it does not end")
+        assert run(["reassign", "--list"]) == 0
+        assert "No partition reassignments found." in capsys.readouterr().err
+        assert len(c.records("orders")) == 2
