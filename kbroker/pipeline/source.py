@@ -8,7 +8,7 @@ broker's log directory is read instead, one task a segment; conditions on topic,
 files and positions.
 
 Unlike Spark's connector: conditions on offsets reach the wire too; a written `timestamp` column is kept; security is
-PLAINTEXT and SSL; the groups of `groupIdPrefix` and `kafka.group.id` do not exist, since nothing is ever committed.
+what `security.py` has; the groups of `groupIdPrefix` and `kafka.group.id` do not exist: nothing is ever committed.
 """
 
 from __future__ import annotations
