@@ -263,10 +263,15 @@ def _show(summary: Summary, file: str | None) -> None:
 def _lines(summary: Summary) -> Iterator[str]:
     """A summary for people: plain values in one line, what is in lists a line each."""
     plain = {name: value for name, value in summary.items() if not isinstance(value, dict | list) and name != "job"}
-    yield f"{summary['job']}: " + ", ".join(f"{name} {_worded(value)}" for name, value in plain.items())
+    yield ": ".join(filter(None, [summary["job"], ", ".join(f"{key} {_worded(each)}" for key, each in plain.items())]))
     for name, value in summary.items():
         if isinstance(value, dict):
-            yield from (f"  {name} {key}: {_entry(each)}" for key, each in value.items())
+            for key, each in value.items():
+                entry = each if isinstance(each, dict) else {"": each}
+                lists = [content for content in entry.values() if isinstance(content, list)]
+                short = {part: content for part, content in entry.items() if not isinstance(content, list)}
+                yield f"  {name} {key}: {_entry(short).strip()}"
+                yield from (f"    {_entry(row)}" for rows in lists for row in rows)
         elif isinstance(value, list):
             yield from (f"  {_entry(each)}" for each in value)
 

@@ -220,6 +220,9 @@ def _lateness(figure: Figure, table: pd.DataFrame) -> None:
     table = table.copy()
     table["share"] = 100 * table.records / table.groupby("topic").records.transform("sum")
     table = table[table.up_to_s != 0]  # those in time would leave the others no height
+    if table.empty:
+        figure.text(0.5, 0.5, "No record is late.", ha="center")
+        return
     _bars(figure, table, "up_to_s", "share", lambda step: words[step], "% of the records")
 
 

@@ -82,3 +82,17 @@ def test_without_spark_a_broker_installs_and_the_command_says_what_to_do() -> No
         2,
         "kbroker: the pipeline needs pyspark: pip install 'kbroker[pipeline]'\n",
     )
+
+
+def test_a_summary_has_a_line_for_each_topic_and_each_of_its_changes() -> None:
+    from kbroker.cli.pipeline import _lines
+
+    changes = [{"change": "retention.ms=1", "records": 1000}, {"change": "format v0", "saves": "2.0 %"}]
+    summary = {"job": "compact-check", "topics": {"t": {"records": 2000, "changes": changes}}, "groups": {"g": "none"}}
+    assert list(_lines(summary)) == [
+        "compact-check",
+        "  topics t: records 2,000",
+        "    change retention.ms=1, records 1,000",
+        "    change format v0, saves 2.0 %",
+        "  groups g: none",
+    ]

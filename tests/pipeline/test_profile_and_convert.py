@@ -66,6 +66,14 @@ def test_a_report_has_every_plot_and_the_numbers(
     assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == len(profile.TABLES)
 
 
+def test_a_report_of_records_that_are_all_in_time_is_drawn(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [[Record(index, T0 + index, None, b"x", ()) for index in range(10)]])
+    write_report(profile.profile(spark, source, [topic]), str(tmp_path / "report.html"), source.bootstrap)
+    assert {path.stem for path in (tmp_path / "report-files").glob("*.png")} >= {"lateness", "over_time"}
+
+
 def test_compaction_keeps_the_last_of_each_key_and_no_tombstone(spark: Any) -> None:
     rows = some((0, 0, b"a", b"old"), (1, 0, b"b", b"1"), (2, 0, b"a", b"new"), (3, 0, b"b", None), (4, 0, None, b"?"))
     found = compact_check.compacted(profile.slim(frame(spark, rows)))
