@@ -148,9 +148,12 @@ def replicas_lost(epoch: ControllerEpoch, replicas: list[Replica]) -> Procedure[
 
 
 def elect_offline_partitions(epoch: ControllerEpoch) -> Procedure[None]:
-    """Give a leader to every partition that has none and may have one."""
+    """Give a leader to every partition that has none and may have one.
+
+    Also where the topic is to be deleted, until that begins: it may wait for a reassignment, which needs one.
+    """
     states = (PartitionState.OFFLINE, PartitionState.NEW)
-    waiting = [each for each in epoch.context.partitions_in(states) if not epoch.context.is_to_be_deleted(each)]
+    waiting = [each for each in epoch.context.partitions_in(states) if each[0] not in epoch.context.deleting]
     if not waiting:
         return
     batch = epoch.batch()

@@ -266,3 +266,16 @@ def test_replicas_that_come_and_go_are_named_to_the_brokers(cluster: Cluster) ->
     told = [each for each in cluster.nodes[3].inbox if isinstance(each, LeaderAndIsrRequest)][-1]
     state = told.topic_states[0].partition_states[0]
     assert (state.replicas, state.adding_replicas, state.removing_replicas) == ([2, 3, 1], [3], [1])
+
+
+def test_a_moving_topic_that_is_to_be_deleted_gets_a_leader_again_to_arrive(cluster: Cluster) -> None:
+    cluster.assign("other", (3,))
+    reassign(cluster, (3,))
+    for broker in (2, 1):
+        cluster.stop(broker)
+    write(cluster, Create("/admin/delete_topics/t"))
+    assert cluster.state("t").leader == -1
+    for broker in (1, 2):
+        cluster.start(broker)
+    in_sync(cluster, 1, 2, 3)
+    assert not cluster.has(topic_path("t"))

@@ -11,13 +11,23 @@ import random
 import pytest
 
 from kbroker.controller.admin import Growth, NewTopic
-from kbroker.controller.events import ControlAnswer, ElectionType, ElectLeaders, ShutDown
-from kbroker.metadata.store import CONTROLLER_EPOCH, DELETE_TOPICS, TOPICS, decode_state, decode_topic
+from kbroker.controller.events import AlterPartition, ControlAnswer, ElectionType, ElectLeaders, Reassign, ShutDown
+from kbroker.metadata.store import (
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    TOPICS,
+    Assignment,
+    LeaderIsr,
+    decode_state,
+    decode_topic,
+)
+from protocol.messages.control import AlterPartitionRequest, AlterPartitionState, AlterPartitionTopic
 from tests.controller.cluster import Cluster, Node, Replicas
 
 BROKERS = (1, 2, 3)
 TOPIC_NAMES = ("a", "b", "c")
-STEPS = 150
+STEPS = 300
+ROUNDS = 3
 
 
 class Swarm:
@@ -33,7 +43,8 @@ class Swarm:
     def run(self) -> None:
         moves = [self.handle] * 12 + [self.step] * 10 + [self.send] * 10
         moves += [self.create, self.create, self.grow, self.delete, self.elect, self.stop, self.start, self.start]
-        moves += [self.expire, self.shut_down, self.fail_disk]
+        moves += [self.expire, self.shut_down, self.fail_disk, self.reassign, self.reassign]
+        moves += [self.reassign, self.reassign, self.catch_up, self.catch_up]
         for _ in range(STEPS):
             self.chance.choice(moves)()
             self.note_terms()
@@ -43,6 +54,9 @@ class Swarm:
             if broker not in self.cluster.nodes:
                 self.boot(broker)
         self.cluster.settle()
+        for _ in range(ROUNDS):  # reassignments that wait for their new replicas, and deletions that wait for those
+            self.catch_up()
+            self.cluster.settle()
 
     def node(self) -> Node | None:
         nodes = list(self.cluster.nodes.values())
@@ -103,6 +117,44 @@ class Swarm:
             kind = self.chance.choice(list(ElectionType))
             wanted = ElectLeaders(((self.chance.choice(TOPIC_NAMES), 0),), kind, lambda codes, changed: None)
             node.plane.controller.put(wanted)
+
+    def reassign(self) -> None:
+        """Move something that the controller knows, or call it off."""
+        for node in self.cluster.nodes.values():
+            epoch = node.plane.controller.epoch
+            known = list(epoch.context.all_partitions()) if epoch is not None else []
+            if known:
+                target = tuple(self.chance.sample(BROKERS, self.chance.randint(1, 3)))
+                wishes = {self.chance.choice(known): self.chance.choice([target, target, None])}
+                node.plane.controller.put(Reassign(wishes, lambda outcomes: None))
+
+    def catch_up(self) -> None:
+        """Every leader says of all its replicas that they are in sync; it is so of those that are alive."""
+        tree = self.cluster.ensemble.tree
+        for topic in sorted(tree.nodes[TOPICS].children):
+            for index, assignment in decode_topic(tree.nodes[f"{TOPICS}/{topic}"].data).partitions.items():
+                node = tree.nodes.get(f"{TOPICS}/{topic}/partitions/{index}/state")
+                if node is not None:
+                    self.propose(topic, index, assignment, decode_state(node.data, node.stat()))
+
+    def propose(self, topic: str, index: int, assignment: Assignment, state: LeaderIsr) -> None:
+        leader = self.cluster.nodes.get(state.leader)
+        if leader is None:
+            return
+        proposed = AlterPartitionState(
+            partition_index=index,
+            leader_epoch=state.leader_epoch,
+            new_isr=[each for each in assignment.replicas if each in self.cluster.nodes],
+            partition_epoch=state.version,
+        )
+        request = AlterPartitionRequest(
+            broker_id=leader.id,
+            broker_epoch=leader.plane.control_requests.broker_epoch,
+            topics=[AlterPartitionTopic(topic_name=topic, partitions=[proposed])],
+        )
+        for node in self.cluster.nodes.values():
+            if node.plane.controller.is_active:
+                node.plane.controller.put(AlterPartition(request, 1, lambda response: None))
 
     def stop(self) -> None:
         node = self.node()
@@ -168,6 +220,7 @@ class Swarm:
             assert sorted(node.plane.cache.brokers) == sorted(cluster.nodes)
         for topic, info in topics.items():
             for index, assignment in info.partitions.items():
+                assert not assignment.is_moving, (topic, index, assignment)
                 self.check_partition(topic, index, assignment.replicas)
 
     def check_partition(self, topic: str, index: int, replicas: tuple[int, ...]) -> None:
