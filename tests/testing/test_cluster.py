@@ -102,7 +102,7 @@ def test_without_a_broker_exactly_its_partitions_are_unavailable_until_it_return
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_topic_of_three_replicas_loses_nothing_when_a_broker_is_killed_under_load(c: Cluster, at: int) -> None:
-    c.create_topic("safe", partitions=3, replicas=3, min_insync_replicas=2)
+    c.create_topic("safe", partitions=3, replication_factor=3, min_insync_replicas=2)
     producer = KafkaProducer(bootstrap_servers=c.bootstrap.split(","), acks="all", retries=100)
     sent = []
     for number in range(600):
