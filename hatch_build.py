@@ -26,7 +26,7 @@ except ImportError:  # by hand
     BuildHookInterface = object  # type: ignore[assignment, misc]
 
 RECORDS = "records"  # the part of the package `protocol` that has loops
-MODULES = ("_walker", "_converter")
+MODULES = ("_walker", "_converter", "_cleaner")
 IMPORT = re.compile(r"^(\s*(?:from|import) )protocol(?=[.\s])", re.MULTILINE)
 NOT_SHIPPED = shutil.ignore_patterns("*.so", "__pycache__")
 
