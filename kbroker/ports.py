@@ -178,6 +178,10 @@ class Disk(Protocol):
         """Give a file or folder another name, atomically; a file already at `new` is replaced."""
         ...
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Say of a file that it was last changed then. modified_ms: wall clock. Raises FileNotFoundError."""
+        ...
+
     def remove(self, path: str) -> None:
         """Take a file's name away. Raises FileNotFoundError."""
         ...

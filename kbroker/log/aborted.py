@@ -14,6 +14,7 @@ Source: KIP-98; Kafka documentation, implementation, "Log".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +56,11 @@ def parse_aborted(content: bytes) -> list[AbortedTransaction]:
             raise CorruptFileError(f"no aborted transaction: {entry}", where=f"position {position}")
         entries.append(entry)
     return entries
+
+
+def format_aborted(entries: Sequence[AbortedTransaction]) -> bytes:
+    """The content of a `.txnindex` file."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 class AbortedIndex:

@@ -14,11 +14,14 @@ from typing import NamedTuple, Protocol
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MOST_LOG_FILES
+from kbroker.log.cleaner.cleaner import CleanPiece
+from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import NEVER
 from kbroker.log.directory import LogDirectory
 from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
 from kbroker.log.log import Log
 from kbroker.log.names import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PENDING_SUFFIX,
@@ -30,7 +33,7 @@ from kbroker.ports import Disk
 RETENTION = "retention"
 FLUSH = "flush"
 PRODUCER_EXPIRY = "producer expiry"
-CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks, side by side if it can, and returns when all have ended. The tasks raise nothing."""
@@ -57,6 +60,7 @@ class ManagerConfig(NamedTuple):
     initial_delay_ms: int = 30_000  # of everything above, after the start
     file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms, of what an earlier life left behind
     threads: int = 1  # num.recovery.threads.per.data.dir, for closing; a directory is loaded by one
+    cleaner: CleanerConfig = CleanerConfig()
     open_files: int = MOST_LOG_FILES  # descriptors that idle segments may hold, all directories together
 
     @classmethod
@@ -72,6 +76,7 @@ class ManagerConfig(NamedTuple):
             initial_delay_ms=broker.log_initial_task_delay_ms,
             file_delete_delay_ms=broker.log_segment_delete_delay_ms,
             threads=broker.num_recovery_threads_per_data_dir,
+            cleaner=CleanerConfig.of(broker),
         )
 
 
@@ -162,21 +167,25 @@ class Write(NamedTuple):
                 raise
 
 
+Work = Flush | Truncate | Delete | Write | CleanPiece
+"""Every job of a manager."""
+
+
 class Later:
     """Jobs whose time has not come, soonest first."""
 
     __slots__ = ("_heap", "_numbered")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Flush | Truncate | Delete | Write]] = []  # when, tie-breaker, what
+        self._heap: list[tuple[int, int, Work]] = []  # when, tie-breaker, what
         self._numbered = 0
 
-    def put(self, due_ms: int, job: Flush | Truncate | Delete | Write) -> None:
+    def put(self, due_ms: int, job: Work) -> None:
         """Remember a job until then."""
         self._numbered += 1
         heapq.heappush(self._heap, (due_ms, self._numbered, job))
 
-    def take(self, now_ms: int) -> Iterator[Flush | Truncate | Delete | Write]:
+    def take(self, now_ms: int) -> Iterator[Work]:
         """Those whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[2]

@@ -47,7 +47,7 @@ from kbroker.log.names import (
 )
 from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.ports import Disk, Lock, Random
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records import crc32c
 
 CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
@@ -156,15 +156,17 @@ class LogDirectory:
     online: whether it may still be used. partitions: how many it holds, of all kinds. names: how often partition
     folders were made or renamed in it; durable_names: the same when its names were last made durable. vacated: names of
     folders that were moved away and may come back at a crash, or what checkpoints say of them; None after an unclean
-    start, where an earlier life may have moved any.
+    start, where an earlier life may have moved any. durable_points: what its recovery-point checkpoint says.
     """
 
     __slots__ = (
         "_lock",
+        "_points_written",
         "_saved",
         "_start_is_clean",
         "disk",
         "durable_names",
+        "durable_points",
         "meta",
         "names",
         "online",
@@ -186,6 +188,8 @@ class LogDirectory:
         self.durable_names = 0
         self.vacated: set[str] | None = set()
         self.writing: dict[str, bool] = {}
+        self.durable_points: Mapping[tuple[str, int], int] = {}
+        self._points_written: Mapping[tuple[str, int], int] = {}
         self._start_is_clean = False
         self._lock: Lock | None = None
         self._saved: dict[str, int] = {}  # hash of what each checkpoint says on the disk
@@ -280,11 +284,15 @@ class LogDirectory:
     def changed_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> str | None:
         """The text that an offset checkpoint must have, or None if the file has it already."""
         text = format_offsets(offsets)
+        if name == RECOVERY_POINTS:
+            self._points_written = offsets
         return None if self._saved.get(name) == hash(text) else text
 
     def saved_checkpoint(self, name: str, text: str) -> None:
         """A checkpoint was written."""
         self._saved[name] = hash(text)
+        if name == RECOVERY_POINTS:
+            self.durable_points = self._points_written
 
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Write an offset checkpoint if it changed; waits for the disk. Raises OSError."""
@@ -292,7 +300,7 @@ class LogDirectory:
         if text is not None:
             replace_file(self.disk, self.path, name, text.encode())
             self.durable_names = self.names
-            self._saved[name] = hash(text)
+            self.saved_checkpoint(name, text)
 
     # ---- going down
 
@@ -324,10 +332,22 @@ class LogDirectory:
         self.write_checkpoint(RECOVERY_POINTS, recovery_points(logs))
         self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))
         self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))
+        self.write_checkpoint(CLEANER_OFFSETS, cleaner_offsets(logs))
         if self._start_is_clean:
             marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path), checksum_of(logs))
             replace_file(self.disk, self.path, CLEAN_SHUTDOWN, marker.encode())
         self.release()
+
+
+def check_is_nowhere(partition: TopicPartition, directories: Iterable[LogDirectory]) -> None:
+    """A partition without a log is known not to be there only if every directory can be looked at.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR if one is offline.
+    """
+    offline = [directory.path for directory in directories if not directory.online]
+    if offline:
+        reason = f"{partition} may be in a directory that is offline: {', '.join(offline)}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
 def recovery_points(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
@@ -349,10 +369,16 @@ def high_watermarks(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int],
     return {partition: log.high_watermark for partition, log in logs.items()}
 
 
+def cleaner_offsets(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
+    """What cleaner-offset-checkpoint says: only of logs that were compacted."""
+    return {partition: log.cleaned_to for partition, log in logs.items() if log.cleaned_to > 0}
+
+
 OFFSETS_OF: dict[str, Callable[[Mapping[TopicPartition, Log]], dict[tuple[str, int], int]]] = {
     RECOVERY_POINTS: recovery_points,
     LOG_START_OFFSETS: log_start_offsets,
     HIGH_WATERMARKS: high_watermarks,
+    CLEANER_OFFSETS: cleaner_offsets,
 }
 """What each checkpoint says of a directory's logs."""
 
@@ -414,6 +440,7 @@ class _Loader:
         start_offsets = self._checkpoint(LOG_START_OFFSETS, changed)
         high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
         cleaned = self._checkpoint(CLEANER_OFFSETS, changed)
+        durable: dict[tuple[str, int], int] = {}
         for done, (name, folder) in enumerate(folders):
             partition = folder.topic_partition
             try:
@@ -435,11 +462,14 @@ class _Loader:
                 raise OSError(errno.EIO, f"{name}: {error.message}; verify-log says where") from error
             trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
+            log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
+            durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
             self._keep(partition, folder, log)
             if self._progress is not None:
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
         if clean and self._segments != checksum_of(self._found.logs):
             self._found.notices.extend(lines_of(self._found.logs, cleaned))
+        self._directory.durable_points = durable
         if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
             self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
         return self._found._replace(was_clean=clean)

@@ -36,5 +36,16 @@ class Notice(NamedTuple):
     text: str
 
 
+class LogCleaned(NamedTuple):
+    """A log was compacted, up to an offset: bytes of its segments before and after, records kept, how long it took."""
+
+    partition: TopicPartition
+    cleaned_to: int
+    bytes_before: int
+    bytes_after: int
+    records: int
+    took_ms: int
+
+
 class NoLogDirectoryLeft(NamedTuple):
     """The last log directory went offline: this broker cannot go on."""

@@ -13,7 +13,7 @@ Errors: KafkaError for what a request asks wrongly, OSError from the disk, which
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
 from kbroker.log.producers import Origin, Producers
 from kbroker.log.replay import replay_producers
-from kbroker.log.segment import SEGMENT_FILES, Segment, draw_jitter
+from kbroker.log.segment import Segment, draw_jitter, parts_of
 from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random, Region
 from protocol.errors import ErrorCode, KafkaError
@@ -63,6 +63,7 @@ class Log:
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
     durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
     record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
+    cleaned_to: it is compacted below this.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class Log:
         "_tail_offset",
         "_tail_position",
         "_truncations",
+        "cleaned_to",
         "config",
         "epochs",
         "flush_wanted",
@@ -117,6 +119,7 @@ class Log:
         self.snapshots = snapshots
         self.last_flush_ms = 0
         self.flush_wanted = 0
+        self.cleaned_to = 0
         self._random = random
         self._names_changed = names_changed
         self._saved_epochs = 0  # as loaded
@@ -473,6 +476,7 @@ class Log:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.flush_wanted = min(self.flush_wanted, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
 
     def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> Truncated:
@@ -568,13 +572,21 @@ class Log:
             paths += self._set_aside(segment)
         return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
 
-    def _set_aside(self, segment: Segment) -> list[str]:
-        """Rename a segment's files to .deleted, its snapshot's too; their new paths."""
+    def take_out(self, old: Sequence[Segment], cleaned: Segment) -> list[str]:
+        """Let a cleaned segment stand for those it was made of, whose files are set aside; their new paths."""
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [cleaned]
+        self._forget_places()
+        self._names_changed = True
+        return [path for each in old for path in self._set_aside(each, snapshot=each is not old[0])]
+
+    def _set_aside(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
+        """Rename a segment's files to .deleted, its snapshot's too if `snapshot`; their new paths."""
         segment.close()
         disk, folder, base_offset = self.folder.disk, self.folder, segment.base_offset
         paths = []
-        parts = SEGMENT_FILES if segment.aborted is not None else SEGMENT_FILES[:3]
-        if base_offset in self.snapshots.offsets:
+        parts = parts_of(segment)
+        if snapshot and base_offset in self.snapshots.offsets:
             self.snapshots.offsets.remove(base_offset)
             parts = (*parts, "snapshot")
         for part in parts:

@@ -35,10 +35,12 @@ from kbroker.log.background import (
     RunAll,
     Timers,
     Truncate,
+    Work,
     Write,
     one_after_another,
 )
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
+from kbroker.log.cleaner.cleaner import Cleaner, CleanPiece, Keeper
 from kbroker.log.config import NEVER, LogConfig
 from kbroker.log.directory import (
     OFFSETS_OF,
@@ -46,6 +48,7 @@ from kbroker.log.directory import (
     Loaded,
     LoadProgress,
     LogDirectory,
+    check_is_nowhere,
     whose,
 )
 from kbroker.log.errors import fault_of, lacks_descriptors, reason_of
@@ -132,12 +135,14 @@ class LogManager:
         self.moves = Moves(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
-        self._jobs: list[Flush | Truncate | Delete | Write] = []
+        self._jobs: list[Work] = []
         self._later = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
         self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
         self._timers = Timers(config, 0)
+        ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
+        self.cleaner = Cleaner(Keeper(self._logs, self.directory_of, *ways), disk, random, config.cleaner, tell)
 
     # ---- looking up
 
@@ -197,7 +202,7 @@ class LogManager:
         if log is not None:
             return log
         if not is_new:
-            self._check_is_nowhere(partition)
+            check_is_nowhere(partition, self.directories)
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
             raise name_too_long(name)
@@ -219,15 +224,6 @@ class LogManager:
                 self._jobs.append(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory is online for {partition}")
-
-    def _check_is_nowhere(self, partition: TopicPartition) -> None:
-        """A partition without a log is known not to be there only if every directory can be looked at."""
-        offline = [directory.path for directory in self.directories if not directory.online]
-        if offline:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{partition} may be in a directory that is offline: {', '.join(offline)}",
-            )
 
     def _create(self, directory: LogDirectory, name: str, config: LogConfig, wall_ms: int) -> Log:
         path = f"{directory.path}/{name}"
@@ -270,7 +266,7 @@ class LogManager:
     def _move_away(self, topic: str, index: int, state: FolderState, now_ms: int) -> bool:
         partition = TopicPartition(topic, index)
         if self.get(topic, index) is None:
-            self._check_is_nowhere(partition)
+            check_is_nowhere(partition, self.directories)
             return False
         for logs in (self._logs, self._futures):  # an Apache broker may have been moving a copy between directories
             log = logs.get(partition)
@@ -451,12 +447,14 @@ class LogManager:
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:
         """A job ended. Returns the partitions that went offline because of its error."""
-        assert isinstance(job, Flush | Truncate | Delete | Write), job
+        assert isinstance(job, Work), job
         if error is not None and lacks_descriptors(error):
             self._fail(job.directory, error)
             self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
             return []
-        if error is None:
+        if isinstance(job, CleanPiece):
+            self.cleaner.finished(job, error, now_ms)
+        elif error is None:
             try:
                 self._conclude(job, now_ms)
             except OSError as late:
@@ -466,6 +464,7 @@ class LogManager:
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
             self._notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
             return []  # the next start finds what stayed behind
+        self.due_ms = min(self.due_ms, self.cleaner.due_ms)
         return [] if error is None else self.disk_failed(job.directory.path, error)
 
     def _conclude(self, job: Flush | Truncate | Delete | Write, now_ms: int) -> None:
@@ -484,6 +483,7 @@ class LogManager:
             job.put_in_place()
             if job.log is None:
                 directory.saved_checkpoint(job.name, job.text)
+                self.cleaner.checkpoint_saved(job.name, now_ms)
 
     def _flushed(self, job: Flush, now_ms: int) -> None:
         log = job.log
@@ -498,7 +498,7 @@ class LogManager:
         names = directory.names if job.folder is not None else 0
         self._run_later(Delete(directory, job, names), now_ms + job.delay_ms)
 
-    def _run_later(self, job: Flush | Truncate | Delete | Write, due_ms: int) -> None:
+    def _run_later(self, job: Work, due_ms: int) -> None:
         self._later.put(due_ms, job)
         self.due_ms = min(self.due_ms, due_ms)
 
@@ -531,7 +531,7 @@ class LogManager:
         for partition, log in unbegun:
             if self._logs.get(partition) is log:
                 self._flush(partition, log)
-        self.due_ms = min(self._timers.next_ms(now_ms), self._later.next_ms)
+        self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), self._later.next_ms)
         if self._unbegun:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms
@@ -645,9 +645,8 @@ class LogManager:
     def _refuse_copy(self, copy: Log, first: Log) -> None:
         self.abandon()
         copy.close_files()
-        raise DirectoryRefusedError(
-            f"{copy.folder.path}: there is another copy at {first.folder.path}; remove the stale one"
-        )
+        there = f"there is another copy at {first.folder.path}; remove the stale one"
+        raise DirectoryRefusedError(f"{copy.folder.path}: {there}")
 
     def abandon(self) -> None:
         """Let go of everything as it lies, without fsync, checkpoint or marker: the start failed, or a kill."""
@@ -665,6 +664,7 @@ class LogManager:
             if isinstance(job, Flush):
                 job.log.flush_failed(job.job)  # never begun: closing does it
         self._jobs.clear()
+        self.cleaner.stop()
         errors: dict[str, OSError] = {}
         several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
         tasks = []

@@ -23,6 +23,12 @@ from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTu
 SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
 """Its parts; the last one only where a transaction was aborted."""
 
+
+def parts_of(segment: Segment) -> tuple[SegmentPart, ...]:
+    """The parts that a segment has."""
+    return SEGMENT_FILES if segment.aborted is not None else SEGMENT_FILES[:3]
+
+
 _UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
 _ASK = -2  # a limit below every size and timestamp
 _FIND = Struct(">qi4xb6xi").unpack_from  # base_offset, length, magic, last_offset_delta
@@ -138,6 +144,11 @@ class Segment:
                 self.folder, self.base_offset, self.config.segment_index_bytes, self._index_bytes[1]
             )
         return index
+
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """Bytes of entries in the .index and the .timeindex file, as far as they are closed."""
+        return self._index_bytes
 
     @property
     def aborted(self) -> AbortedIndex | None:
@@ -478,8 +489,7 @@ class Segment:
         for index in (self._offsets, self._times):
             if index is not None:
                 index.write_tail()
-        parts = SEGMENT_FILES if self._aborted is not None else SEGMENT_FILES[:3]
-        return [self.folder.file_path(self.base_offset, part) for part in parts]
+        return [self.folder.file_path(self.base_offset, part) for part in parts_of(self)]
 
 
 def draw_jitter(config: LogConfig, random: Random) -> int:

@@ -158,6 +158,10 @@ class SystemDisk:
         """rename(2): atomic, replacing."""
         os.rename(old, new)
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """utimensat(2)."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def remove(self, path: str) -> None:
         """unlink(2)."""
         os.unlink(path)

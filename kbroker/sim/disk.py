@@ -282,6 +282,12 @@ class SimDisk:
             _refuse(errno.ENOTEMPTY, new)
         self._change(link=(new_folder, new_name, node), unlink=(old_folder, old_name, node))
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """At once, and durable."""
+        self._enter("set_modified", path, changes=True)
+        self._file(path).modified_ms = modified_ms
+        self._leave()
+
     def remove(self, path: str) -> None:
         """Take a file's name away; open handles stay good."""
         self._enter("remove", path, changes=True)

@@ -182,6 +182,17 @@ def test_stat_tells_a_file_a_folder_and_nothing(place: Place) -> None:
     assert place.disk.stat(place.path("b")) is None
 
 
+def test_a_file_says_that_it_was_modified_when_it_is_told_to(place: Place) -> None:
+    place.write("a", b"1")
+    place.disk.set_modified(place.path("a"), 1_600_000_000_123)
+    place.disk.rename(place.path("a"), place.path("b"))
+    entry = place.disk.stat(place.path("b"))
+    assert entry is not None
+    assert entry.modified_ms == 1_600_000_000_123
+    with pytest.raises(FileNotFoundError):
+        place.disk.set_modified(place.path("a"), 0)
+
+
 def test_remove_of_what_is_not_there_fails(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         place.disk.remove(place.path("a"))

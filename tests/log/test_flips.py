@@ -25,7 +25,7 @@ def test_many_flipped_bits_in_every_kind_of_file() -> None:
         "leader-epoch-checkpoint",
     }
     kinds |= {"partition.metadata", "meta.properties", "recovery-point-offset-checkpoint"}
-    kinds |= {"log-start-offset-checkpoint", "replication-offset-checkpoint"}
+    kinds |= {"log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"}
     assert set(campaign.outcomes) == kinds
 
 

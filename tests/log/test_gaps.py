@@ -131,9 +131,13 @@ def test_a_compacted_log_may_have_gaps() -> None:
 def test_where_a_log_was_compacted_once_it_may_have_gaps(clean: bool, cleaned_to: int, expected: list[int]) -> None:
     disk = SimDisk()
     manager = filled(disk)
+    log = manager.get("t", 0)
+    assert log is not None
+    log.cleaned_to = cleaned_to
     if clean:
         manager.close()
-    replace_file(disk, "/a", "cleaner-offset-checkpoint", format_offsets({("t", 0): cleaned_to}).encode())
+    else:
+        replace_file(disk, "/a", "cleaner-offset-checkpoint", format_offsets({("t", 0): cleaned_to}).encode())
     lose(disk, 2)
     manager = restarted(disk)
     assert offsets(manager) == ([0, 1, 3, 4] if clean else expected)
