@@ -106,7 +106,7 @@ def assemble(
         facts,
         plane,
         logs,
-        LogCare(logs, replicas, clock),
+        LogCare(logs, replicas, clock, configs),
         replicas,
         groups,
         transactions,

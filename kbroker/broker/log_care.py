@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.broker.jobs import Errand
-from kbroker.log.facts import LogFlushed, LogsLost, Notice
+from kbroker.log.cleaner.config import CleanerConfig
+from kbroker.log.facts import LogCleaned, LogFlushed, LogsLost, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Handler
     from kbroker.broker.jobs import Job
     from kbroker.log.manager import LogManager
+    from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
 
@@ -27,10 +30,11 @@ log = logging.getLogger("kbroker.logs")
 class LogCare:
     """Turns the log manager on behalf of time and the pool."""
 
-    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock) -> None:
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock, configs: Configs) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
+        self._configs = configs
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -38,8 +42,14 @@ class LogCare:
         return {
             LogsLost: lambda fact, now_ms: self._replicas.went_offline(fact.partitions),
             LogFlushed: lambda fact, now_ms: self._replicas.became_durable(fact.partition),
+            LogCleaned: lambda fact, now_ms: _say_cleaned(fact),
+            BrokerConfigChanged: lambda fact, now_ms: self._reconfigure(),
             Notice: lambda fact, now_ms: log.warning("%s", fact.text),
         }
+
+    def _reconfigure(self) -> None:
+        self._logs.cleaner.reconfigure(CleanerConfig.of(self._configs.broker))
+        self._logs.due_ms = 0
 
     def expire(self, now_ms: int) -> None:
         """Let what is due become jobs."""
@@ -57,3 +67,15 @@ class LogCare:
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """One of their jobs has ended."""
         self._replicas.went_offline(self._logs.finished(job, error, now_ms))
+
+
+def _say_cleaned(fact: LogCleaned) -> None:
+    log.info(
+        "compacted %s up to offset %d: %d bytes are %d now, %d records, in %d ms",
+        fact.partition,
+        fact.cleaned_to,
+        fact.bytes_before,
+        fact.bytes_after,
+        fact.records,
+        fact.took_ms,
+    )

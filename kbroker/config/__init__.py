@@ -3,7 +3,6 @@
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.listeners import Listener, Listeners, resolve_listeners
 from kbroker.config.resolve import (
-    NOT_COMPACTED,
     ONE_BROKER,
     BrokerLayers,
     Entry,
@@ -23,7 +22,6 @@ from kbroker.config.sources import ConfigError, Given, parse_properties, static_
 from kbroker.config.topic import TopicConfig
 
 __all__ = [
-    "NOT_COMPACTED",
     "ONE_BROKER",
     "BrokerConfig",
     "BrokerLayers",

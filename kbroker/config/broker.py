@@ -44,7 +44,6 @@ ONE_BY_ONE = "a request is handled as soon as it is read: none is queued"
 SLICES = "groups are loaded in slices of 256 KiB, between other requests"
 NO_QUOTAS = "there are no quotas yet"
 NO_REPLICAS = "this part of replication is not there yet"
-NO_CLEANER = "there is no log compaction yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
@@ -456,40 +455,37 @@ class BrokerConfig(Settings):
     )
 
     # --- compaction
-    log_cleaner_enable: Boolean = setting(True, unused=NO_CLEANER, doc="Whether compaction runs.")
-    log_cleaner_threads: Int = setting(
-        1, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Logs compacted at the same time."
-    )
+    log_cleaner_enable: Boolean = setting(True, doc="Whether compaction runs.")
+    log_cleaner_threads: Int = setting(1, at_least(0), dynamic=CLUSTER_WIDE, doc="Logs compacted at the same time.")
     log_cleaner_backoff_ms: Long = setting(
-        15_000, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Pause when there was nothing to compact."
+        15_000, at_least(0), dynamic=CLUSTER_WIDE, doc="Pause when there was nothing to compact."
     )
     log_cleaner_dedupe_buffer_size: Long = setting(
-        134_217_728, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Memory for the keys of a compaction."
+        134_217_728, dynamic=CLUSTER_WIDE, doc="Memory for the keys of a compaction."
     )
     log_cleaner_io_buffer_size: Int = setting(
-        524_288, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Memory for reading and writing segments."
+        524_288, at_least(0), dynamic=CLUSTER_WIDE, doc="Memory for reading and writing segments."
     )
     log_cleaner_io_buffer_load_factor: Double = setting(
-        0.9, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="How full the table of keys may get."
+        0.9, dynamic=CLUSTER_WIDE, doc="How full the table of keys may get."
     )
     log_cleaner_io_max_bytes_per_second: Double = setting(
-        DOUBLE_MAX, dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Most bytes a second that compaction reads and writes."
+        DOUBLE_MAX, dynamic=CLUSTER_WIDE, doc="Most bytes a second that compaction reads and writes."
     )
     log_cleaner_delete_retention_ms: Long = setting(
         86_400_000,
         at_least(0),
         dynamic=CLUSTER_WIDE,
-        unused=NO_CLEANER,
         doc="How long a deleted key's tombstone stays.",
     )
     log_cleaner_min_compaction_lag_ms: Long = setting(
-        0, at_least(0), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Age below which a record is left alone."
+        0, at_least(0), dynamic=CLUSTER_WIDE, doc="Age below which a record is left alone."
     )
     log_cleaner_max_compaction_lag_ms: Long = setting(
-        LONG_MAX, at_least(1), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Age at which a record must be compacted."
+        LONG_MAX, at_least(1), dynamic=CLUSTER_WIDE, doc="Age at which a record must be compacted."
     )
     log_cleaner_min_cleanable_ratio: Double = setting(
-        0.5, between(0, 1), dynamic=CLUSTER_WIDE, unused=NO_CLEANER, doc="Uncompacted share of a log that starts work."
+        0.5, between(0, 1), dynamic=CLUSTER_WIDE, doc="Uncompacted share of a log that starts work."
     )
 
     # --- accepted: Java's threads, sweeps, plugins

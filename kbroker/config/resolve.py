@@ -68,8 +68,6 @@ class Entry(NamedTuple):
     documentation: str
 
 
-NOT_COMPACTED = f"compact has no effect: {broker.NO_CLEANER}, and the log grows"
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -132,8 +130,6 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
         if known is not None:
             if known.unused is not None and _differs(known, given.text):
                 lines.append(f"{key}: has no effect: {known.unused} ({given.where})")
-            elif key == "log.cleanup.policy" and topic.COMPACT in given.text:
-                lines.append(f"{key}={given.text}: {NOT_COMPACTED} ({given.where})")
         elif key in broker.FOREIGN_KEYS or key.startswith(broker.FOREIGN_PREFIXES):
             lines.append(
                 f"{key}: has no effect: for a part of Apache Kafka that this broker does not have ({given.where})"

@@ -12,7 +12,6 @@ from kbroker.config.broker import (
     ALWAYS_V2,
     COMPRESSION_TYPES,
     GZIP_LEVELS,
-    NO_CLEANER,
     NO_REPLICAS,
     VERSIONS,
 )
@@ -67,7 +66,6 @@ class TopicConfig(Settings):
         86_400_000,
         at_least(0),
         broker="log.cleaner.delete.retention.ms",
-        unused=NO_CLEANER,
         doc="How long a deleted key's tombstone stays.",
     )
     file_delete_delay_ms: Long = setting(
@@ -92,7 +90,6 @@ class TopicConfig(Settings):
         LONG_MAX,
         at_least(1),
         broker="log.cleaner.max.compaction.lag.ms",
-        unused=NO_CLEANER,
         doc="Age at which a record must be compacted.",
     )
     max_message_bytes: Int = setting(
@@ -140,14 +137,12 @@ class TopicConfig(Settings):
         0.5,
         between(0, 1),
         broker="log.cleaner.min.cleanable.ratio",
-        unused=NO_CLEANER,
         doc="Uncompacted share of the log that starts work.",
     )
     min_compaction_lag_ms: Long = setting(
         0,
         at_least(0),
         broker="log.cleaner.min.compaction.lag.ms",
-        unused=NO_CLEANER,
         doc="Age below which a record is left alone.",
     )
     min_insync_replicas: Int = setting(

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 
 from kbroker.config import (
-    NOT_COMPACTED,
     BrokerConfig,
     BrokerLayers,
     ConfigError,
@@ -20,7 +19,6 @@ from kbroker.config import (
     resolve_broker,
     resolve_topic,
 )
-from kbroker.metadata.cache import INTERNAL_TOPICS
 
 log = logging.getLogger("kbroker.config")
 
@@ -50,10 +48,6 @@ class Configs:
 
     def set_topic(self, topic: str, overrides: Mapping[str, str]) -> None:
         """What is set for a topic, all of it."""
-        policy = overrides.get("cleanup.policy", "")
-        before = self.overrides.get(topic, {}).get("cleanup.policy", "")
-        if "compact" in policy and "compact" not in before and topic not in INTERNAL_TOPICS:
-            log.warning("topic %s: cleanup.policy=%s: %s", topic, policy, NOT_COMPACTED)
         self.overrides[topic] = overrides
         self._resolved.pop(topic, None)
 

@@ -331,18 +331,6 @@ def test_notices_are_thrown_away_after_a_while() -> None:
     assert len(cluster.ensemble.tree.nodes["/config/changes"].children) == 0
 
 
-def test_a_topic_that_is_to_be_compacted_is_told_once_that_it_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(1)
-    cluster.create("t", cleanup_policy="compact")
-    cluster.create("__consumer_offsets", cleanup_policy="compact")
-    change(cluster, TOPIC, "t", ("retention.ms", SET, "7"))
-    cluster.settle()
-    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert lines == [
-        "topic t: cleanup.policy=compact: compact has no effect: there is no log compaction yet, and the log grows"
-    ]
-
-
 def test_the_controller_counts_in_the_singular_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="kbroker.controller")
     Cluster(1)

@@ -72,13 +72,6 @@ def test_a_setting_with_control_characters_is_shown_harmless(capsys: pytest.Capt
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_compaction_that_does_nothing_yet_is_said_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["start", "--override", "log.cleanup.policy=compact", "--override", "log.dirs=/dev/null/x"]) == 1
-    assert "log.cleanup.policy=compact: compact has no effect" in capsys.readouterr().err
-
-
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "kbroker", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("kbroker, version ")
