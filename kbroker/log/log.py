@@ -13,7 +13,7 @@ Errors: KafkaError for what a request asks wrongly, OSError from the disk, which
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -63,13 +63,12 @@ class Log:
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
     durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
     record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
-    cleaned_to: it is compacted below this.
+    cleaned_to: it is compacted below this. names_changed: its folder has names that may not be durable.
     """
 
     __slots__ = (
         "_flushing",
         "_marks",
-        "_names_changed",
         "_opened_end",
         "_random",
         "_saved_epochs",
@@ -85,6 +84,7 @@ class Log:
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
+        "names_changed",
         "producers",
         "recovery_point",
         "segments",
@@ -121,7 +121,7 @@ class Log:
         self.flush_wanted = 0
         self.cleaned_to = 0
         self._random = random
-        self._names_changed = names_changed
+        self.names_changed = names_changed
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
         self._opened_end = -1 if names_changed else log_end_offset  # -1: there is something to save
@@ -261,7 +261,7 @@ class Log:
         if completed is None:
             return
         if completed.is_aborted:
-            self._names_changed = True
+            self.names_changed = True
             self.active.note_aborted(completed, self.producers.last_stable_offset_after(completed))
         self.producers.forget_completed(completed)
 
@@ -279,9 +279,9 @@ class Log:
             self.folder, base_offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
         )
         self.segments.append(segment)
-        self._names_changed = True
+        self.names_changed = True
         self._opened_end = -1
-        self._forget_places()  # the end of the log is elsewhere now
+        self.forget_places()  # the end of the log is elsewhere now
         return segment
 
     # ---- read
@@ -377,7 +377,7 @@ class Log:
         place = self._locate(bound)
         return place[1] if place is not None and place[0] is segment else segment.size
 
-    def _forget_places(self) -> None:
+    def forget_places(self) -> None:
         """Segments went away or were cut: nothing remembered may point there."""
         self._marks = None
         self._tail_offset = -1
@@ -459,7 +459,7 @@ class Log:
             return self.truncate_fully(offset, wall_ms)
         removed: list[str] = []
         while len(self.segments) > 1 and self.segments[-1].base_offset > offset:  # the last one first
-            removed += self._set_aside(self.segments.pop())
+            removed += self.set_aside(self.segments.pop())
         if removed and offset < self.recovery_point:
             self.folder.disk.sync_dir(self.folder.path)  # or recovery would trust what comes back behind a hole
         paths = self.active.truncate_to(offset, wall_ms)
@@ -472,7 +472,7 @@ class Log:
     def _cut(self, offset: int) -> None:
         """Everything from `offset` on is gone, and the next record gets it."""
         self._truncations += 1
-        self._forget_places()
+        self.forget_places()
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.flush_wanted = min(self.flush_wanted, offset)
@@ -487,7 +487,7 @@ class Log:
         assert offset >= 0, offset
         removed: list[str] = []
         while self.segments:
-            removed += self._set_aside(self.segments.pop())
+            removed += self.set_aside(self.segments.pop())
         for snapshot in self.snapshots.offsets[:]:
             self.snapshots.remove(snapshot)
         self.segments.append(
@@ -495,7 +495,7 @@ class Log:
                 self.folder, offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
             )
         )
-        self._names_changed = True
+        self.names_changed = True
         self._cut(offset)
         self.epochs.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -564,23 +564,15 @@ class Log:
             assert wall_ms is not None
             self.roll(wall_ms)
         removed, self.segments[:count] = self.segments[:count], []
-        self._forget_places()
+        self.forget_places()
         self.advance_log_start(self.segments[0].base_offset)
-        self._names_changed = True
+        self.names_changed = True
         paths: list[str] = []
         for segment in removed:
-            paths += self._set_aside(segment)
+            paths += self.set_aside(segment)
         return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
 
-    def take_out(self, old: Sequence[Segment], cleaned: Segment) -> list[str]:
-        """Let a cleaned segment stand for those it was made of, whose files are set aside; their new paths."""
-        at = self.segments.index(old[0])
-        self.segments[at : at + len(old)] = [cleaned]
-        self._forget_places()
-        self._names_changed = True
-        return [path for each in old for path in self._set_aside(each, snapshot=each is not old[0])]
-
-    def _set_aside(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
+    def set_aside(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
         """Rename a segment's files to .deleted, its snapshot's too if `snapshot`; their new paths."""
         segment.close()
         disk, folder, base_offset = self.folder.disk, self.folder, segment.base_offset
@@ -636,7 +628,7 @@ class Log:
         rolled_only: leave the active segment out, as after a roll.
         """
         offset = self.active.base_offset if rolled_only else self.log_end_offset
-        changed = self._names_changed or self.epochs.version != self._saved_epochs
+        changed = self.names_changed or self.epochs.version != self._saved_epochs
         if self._flushing is not None or (offset <= self.recovery_point and not changed):
             return None
         self._flushing = self._flush_job(max(offset, self.recovery_point), rolled_only)
@@ -645,7 +637,7 @@ class Log:
     def _flush_job(self, offset: int, rolled_only: bool) -> FlushJob:
         paths: list[str] = []
         first = bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1
-        if first > 0 and self._names_changed and self.segments[first].base_offset == self.recovery_point:
+        if first > 0 and self.names_changed and self.segments[first].base_offset == self.recovery_point:
             first -= 1  # its batches are durable, what the roll did to its indices is not
         for segment in self.segments[max(first, 0) :]:
             if segment.base_offset < offset or (segment.base_offset == offset and not rolled_only):
@@ -659,10 +651,10 @@ class Log:
             offset,
             paths=paths,
             epochs=epochs,
-            names_changed=self._names_changed,
+            names_changed=self.names_changed,
             truncations=self._truncations,
         )
-        self._names_changed = False
+        self.names_changed = False
         return job
 
     def flushed(self, job: FlushJob, now_ms: int) -> int:
@@ -682,7 +674,7 @@ class Log:
         """A flush came back with an error: the directory goes offline, nothing here may be trusted to be durable."""
         assert job is self._flushing, (job, self._flushing)
         self._flushing = None
-        self._names_changed = True
+        self.names_changed = True
 
     # ---- end
 
@@ -692,11 +684,11 @@ class Log:
         A log that nothing happened to since it was opened costs nothing.
         """
         assert self._flushing is None, self._flushing
-        if self._truncations or self._names_changed or self._opened_end != self.log_end_offset:
+        if self._truncations or self.names_changed or self._opened_end != self.log_end_offset:
             self.producers.end_offset = self.log_end_offset
             if self.log_end_offset > (self.snapshots.latest or 0):
                 self.snapshots.take(self.producers)
-                self._names_changed = True
+                self.names_changed = True
             self.active.finish()
             job = self._flush_job(self.log_end_offset, rolled_only=False)
             job.run()

@@ -19,7 +19,11 @@ def put_in_place(log: Log, old: Sequence[Segment], cleaned: Segment) -> DeleteJo
     names = [log.folder.file_path(cleaned.base_offset, part) for part in parts_of(cleaned)]
     for name in names:
         disk.rename(f"{name}.cleaned", f"{name}.swap")
-    paths = log.take_out(old, cleaned)
+    at = log.segments.index(old[0])
+    log.segments[at : at + len(old)] = [cleaned]
+    log.forget_places()
+    log.names_changed = True
+    paths = [path for each in old for path in log.set_aside(each, snapshot=each is not old[0])]
     for name in names:
         disk.rename(f"{name}.swap", name)
     return DeleteJob(disk, paths, log.config.file_delete_delay_ms)
