@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
+from kbroker.log.directory import check_is_nowhere
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from kbroker.log.background import Delete, Flush, Truncate
+    from kbroker.log.background import Work
     from kbroker.log.config import LogConfig
     from kbroker.log.directory import LogDirectory
     from kbroker.log.jobs import DeleteJob, FlushJob
@@ -84,7 +85,7 @@ class Keeper(Protocol):
     directories: list[LogDirectory]
     _logs: dict[TopicPartition, Log]
     _futures: dict[TopicPartition, Log]
-    _jobs: list[Flush | Truncate | Delete | Write]
+    _jobs: list[Work]
     _outdated: dict[str, LogDirectory]
     _random: Random
 
@@ -99,8 +100,6 @@ class Keeper(Protocol):
     def _logs_in(
         self, directory: LogDirectory, logs: Mapping[TopicPartition, Log] | None = None
     ) -> dict[TopicPartition, Log]: ...
-
-    def _check_is_nowhere(self, partition: TopicPartition) -> None: ...
 
     def _storage(self, directory: LogDirectory) -> AbstractContextManager[None]: ...
 
@@ -175,7 +174,7 @@ class Moves:
     def begin(self, partition: TopicPartition, target: LogDirectory, wall_ms: int) -> Log:
         """An empty copy of a partition. Raises KafkaError KAFKA_STORAGE_ERROR, also while any directory is offline."""
         manager = self._manager
-        manager._check_is_nowhere(partition)  # else a copy that is in an offline directory would get a twin
+        check_is_nowhere(partition, manager.directories)  # else a copy that is in an offline directory would get a twin
         source = manager._logs[partition]
         name = folder_name_in_state(partition, "future", manager._random.token(16).hex())
         with manager._storage(target):
