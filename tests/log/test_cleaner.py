@@ -289,6 +289,20 @@ def test_what_is_not_durable_is_left_alone() -> None:
     assert world.cleaned_to() == 2
 
 
+def test_a_checkpoint_that_is_being_written_is_not_asked_for_again() -> None:
+    config = QUICK._replace(recovery_point_interval_ms=10)
+    world = Compacted()
+    world.append(("a", "1"), ("a", "2"))
+    world.roll()
+    world.manager.close()
+    world.manager_config = config
+    world.start()
+    world.manager.directories[0].durable_points = {}
+    world.manager.directories[0]._saved.clear()
+    world.compact(5)
+    assert world.cleaned_to() == 2
+
+
 def test_the_dirtiest_log_comes_first() -> None:
     world = Compacted()
     other = world.manager.get_or_create("u", 0, None, world.config, is_new=True, wall_ms=NOW)

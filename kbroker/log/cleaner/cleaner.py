@@ -215,7 +215,8 @@ class Cleaner:
             dirt = dirt_of(log, log.recovery_point, wall_ms)
             if dirt is not None and dirt.end_offset > durable_to and dirt.is_due(log.config.min_cleanable_dirty_ratio):
                 self._is_held_up = True
-                self._keeper.checkpoint(directory, RECOVERY_POINTS)
+                if RECOVERY_POINTS not in directory.writing:  # else that one would count as old, over and over
+                    self._keeper.checkpoint(directory, RECOVERY_POINTS)
                 dirt = dirt_of(log, durable_to, wall_ms)
         except OSError as error:
             self._keeper.fail(directory, error)
