@@ -102,8 +102,8 @@ def left_in(directory: Path) -> list[Left]:
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             part, at = data[at : at + size], at + size
             if part[MAGIC_AT] != MAGIC:
-                for record in legacy.parse_set(part):
-                    found.append(Left(record.offset, record.offset, 0, record.timestamp, (-1, -1, -1), [record]))
+                old = legacy.parse_set(part)
+                found += [Left(each.offset, each.offset, 0, each.timestamp, (-1, -1, -1), [each]) for each in old]
                 continue
             [(header, records)] = parse_set(part)
             producer = header.producer_id, header.producer_epoch, header.base_sequence

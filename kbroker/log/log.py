@@ -567,9 +567,7 @@ class Log:
         self.forget_places()
         self.advance_log_start(self.segments[0].base_offset)
         self.names_changed = True
-        paths: list[str] = []
-        for segment in removed:
-            paths += self.set_aside(segment)
+        paths = [path for segment in removed for path in self.set_aside(segment)]
         return DeleteJob(self.folder.disk, paths, self.config.file_delete_delay_ms)
 
     def set_aside(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
