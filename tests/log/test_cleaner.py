@@ -393,7 +393,7 @@ def test_a_log_that_is_cut_meanwhile_is_not_touched(jobs: int) -> None:
     world.roll()
     step(world, jobs)
     cut_to = world.log.segments[1].base_offset if len(world.log.segments) > 2 else 33
-    world.manager.truncate({("t", 0): cut_to}, now_ms=world.now_ms, wall_ms=NOW)
+    world.manager.truncate("t", 0, cut_to, now_ms=world.now_ms, wall_ms=NOW)
     world.log.set_high_watermark(cut_to)
     world.compact()
     assert world.log.log_end_offset == cut_to
@@ -496,7 +496,7 @@ def test_a_cut_makes_a_log_dirty_again() -> None:
     world = filled(Compacted())
     world.roll()
     world.compact()
-    world.manager.truncate({("t", 0): 34}, now_ms=0, wall_ms=NOW)
+    world.manager.truncate("t", 0, 34, now_ms=0, wall_ms=NOW)
     assert world.cleaned_to() == 34
 
 
