@@ -299,7 +299,7 @@ class Core:
             log.error("%r failed", request, exc_info=error)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
         request.has_errors = True
-        return request.route.refuse(body, code, text)
+        return request.route.refuse(body, code, text, request.version)
 
     def _park(self, request: Request, waiting: Waiting) -> None:
         """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet.

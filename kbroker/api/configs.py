@@ -204,7 +204,9 @@ def _not_described(resource: DescribeConfigsResource, code: ErrorCode, text: str
     )
 
 
-def _refuse_describe(request: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
+def _refuse_describe(
+    request: DescribeConfigsRequest, code: ErrorCode, text: str, version: int
+) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_not_described(each, code, text) for each in request.resources])
 
 
@@ -421,12 +423,12 @@ def _all_refused(resources: Iterable[Resource], code: ErrorCode, text: str) -> l
     return [_altered(each, KafkaError(code, text)) for each in resources]
 
 
-def _refuse_alter(request: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
+def _refuse_alter(request: AlterConfigsRequest, code: ErrorCode, text: str, version: int) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=_all_refused(request.resources, code, text))
 
 
 def _refuse_incremental(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode, text: str
+    request: IncrementalAlterConfigsRequest, code: ErrorCode, text: str, version: int
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(responses=_all_refused(request.resources, code, text))
 

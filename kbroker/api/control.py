@@ -87,7 +87,7 @@ def controlled_shutdown(request: ControlledShutdownRequest, call: Call) -> Resul
     return LATER
 
 
-def _refuse_shutdown(request: ControlledShutdownRequest, code: ErrorCode, text: str) -> Result:
+def _refuse_shutdown(request: ControlledShutdownRequest, code: ErrorCode, text: str, version: int) -> Result:
     return ControlledShutdownResponse(error_code=code, remaining_partitions=[])
 
 
@@ -96,12 +96,12 @@ def allocate_producer_ids(request: AllocateProducerIdsRequest, call: Call) -> Re
     broker, ticket = call.broker, call.ticket
     epoch = broker.plane.controller.epoch
     if epoch is None:
-        return _refuse_ids(request, ErrorCode.NOT_CONTROLLER, "")
+        return _refuse_ids(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     sender = epoch.context.brokers.get(request.broker_id)
     if sender is None:
-        return _refuse_ids(request, ErrorCode.BROKER_ID_NOT_REGISTERED, "")
+        return _refuse_ids(request, ErrorCode.BROKER_ID_NOT_REGISTERED, "", call.version)
     if sender.epoch != request.broker_epoch:
-        return _refuse_ids(request, ErrorCode.STALE_BROKER_EPOCH, "")
+        return _refuse_ids(request, ErrorCode.STALE_BROKER_EPOCH, "", call.version)
 
     def claimed(block: range | None) -> None:
         response = AllocateProducerIdsResponse(
@@ -115,15 +115,15 @@ def allocate_producer_ids(request: AllocateProducerIdsRequest, call: Call) -> Re
     return LATER
 
 
-def _refuse_ids(request: AllocateProducerIdsRequest, code: ErrorCode, text: str) -> Result:
+def _refuse_ids(request: AllocateProducerIdsRequest, code: ErrorCode, text: str, version: int) -> Result:
     return AllocateProducerIdsResponse(error_code=code, producer_id_start=0, producer_id_len=0)
 
 
-def _refuse_alteration(request: AlterPartitionRequest, code: ErrorCode, text: str) -> Result:
+def _refuse_alteration(request: AlterPartitionRequest, code: ErrorCode, text: str, version: int) -> Result:
     return AlterPartitionResponse(error_code=code, topics=[])
 
 
-def _refuse(request: ControlRequest, code: ErrorCode, text: str) -> Result:
+def _refuse(request: ControlRequest, code: ErrorCode, text: str, version: int) -> Result:
     """Without partitions, which look different from version to version: nothing was done to any."""
     if isinstance(request, LeaderAndIsrRequest):
         return LeaderAndIsrResponse(error_code=code)

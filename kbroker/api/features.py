@@ -29,7 +29,7 @@ UPGRADE_TYPES_SINCE = 1  # before, only whether a downgrade is allowed
 def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
     """Say of each feature why it cannot be."""
     if not call.broker.plane.controller.is_active:
-        return _refuse(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+        return _refuse(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
     results = [
         UpdatableFeatureResult(
             feature=update.feature,
@@ -61,7 +61,7 @@ def _why_not(update: FeatureUpdateKey, version: int) -> str:
     return "Could not apply finalized feature update because the provided feature is not supported."
 
 
-def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str) -> UpdateFeaturesResponse:
+def _refuse(request: UpdateFeaturesRequest, code: ErrorCode, text: str, version: int) -> UpdateFeaturesResponse:
     results = [
         UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=text)
         for each in request.feature_updates

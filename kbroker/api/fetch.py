@@ -99,7 +99,7 @@ class DelayedFetch:
         return self._reader.response()
 
 
-def _refuse(request: FetchRequest, code: ErrorCode, text: str) -> FetchResponse:
+def _refuse(request: FetchRequest, code: ErrorCode, text: str, version: int) -> FetchResponse:
     """An error of the exchange as a whole; before sessions (v7), of each partition."""
     return FetchResponse(
         error_code=code,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
+MESSAGE_SINCE = 6  # of DescribeGroups
 MANY_GROUPS_SINCE = 8  # OffsetFetch
 TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
 
@@ -211,7 +212,7 @@ def _fetch_one(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
     )
     found = call.broker.groups.fetch_offsets(request.group_id, asked, require_stable=request.require_stable)
     if isinstance(found, ErrorCode):
-        return _refuse_offset_fetch_as(request, call.version, found)
+        return _refuse_offset_fetch(request, found, "", call.version)
     topics = [
         OffsetFetchResponseTopic(
             name=name,
@@ -302,14 +303,14 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
 # -- refusals
 
 
-def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str) -> FindCoordinatorResponse:
+def _refuse_find(request: FindCoordinatorRequest, code: ErrorCode, text: str, version: int) -> FindCoordinatorResponse:
     """From version 4 on the code is beside each key, and nowhere else."""
     if request.coordinator_keys:
         return FindCoordinatorResponse(coordinators=[_nobody(key, code) for key in request.coordinator_keys])
     return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, port=-1)
 
 
-def _refuse_join(request: JoinGroupRequest, code: ErrorCode, text: str) -> JoinGroupResponse:
+def _refuse_join(request: JoinGroupRequest, code: ErrorCode, text: str, version: int) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=code,
         generation_id=-1,
@@ -320,7 +321,7 @@ def _refuse_join(request: JoinGroupRequest, code: ErrorCode, text: str) -> JoinG
     )
 
 
-def _refuse_commit(request: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
+def _refuse_commit(request: OffsetCommitRequest, code: ErrorCode, text: str, version: int) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -336,11 +337,7 @@ def _refuse_commit(request: OffsetCommitRequest, code: ErrorCode, text: str) -> 
     )
 
 
-def _refuse_offset_fetch(request: OffsetFetchRequest, code: ErrorCode, text: str) -> OffsetFetchResponse:
-    return _refuse_offset_fetch_as(request, MANY_GROUPS_SINCE if request.groups else 2, code)
-
-
-def _refuse_offset_fetch_as(request: OffsetFetchRequest, version: int, code: ErrorCode) -> OffsetFetchResponse:
+def _refuse_offset_fetch(request: OffsetFetchRequest, code: ErrorCode, text: str, version: int) -> OffsetFetchResponse:
     """Before version 2 the response has no error of its own: every partition carries it."""
     if version >= MANY_GROUPS_SINCE:
         return OffsetFetchResponse(
@@ -362,11 +359,14 @@ def _refuse_offset_fetch_as(request: OffsetFetchRequest, version: int, code: Err
     return OffsetFetchResponse(error_code=code, topics=topics)
 
 
-def _refuse_describe(request: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
+def _refuse_describe(
+    request: DescribeGroupsRequest, code: ErrorCode, text: str, version: int
+) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=[
-            DescribedGroup(  # without the text: only version 6 could say it
+            DescribedGroup(
                 error_code=code,
+                error_message=text if version >= MESSAGE_SINCE else None,
                 group_id=group_id,
                 group_state="",
                 protocol_type="",
@@ -378,14 +378,14 @@ def _refuse_describe(request: DescribeGroupsRequest, code: ErrorCode, text: str)
     )
 
 
-def _refuse_delete(request: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
+def _refuse_delete(request: DeleteGroupsRequest, code: ErrorCode, text: str, version: int) -> DeleteGroupsResponse:
     results = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
     return DeleteGroupsResponse(results=results)
 
 
-def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorCode, str], Message]:
+def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorCode, str, int], Message]:
     """A refusal by the response's own error code alone."""
-    return lambda request, code, text: make(code)
+    return lambda request, code, text, version: make(code)
 
 
 ROUTES = (

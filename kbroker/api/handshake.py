@@ -69,7 +69,7 @@ def _is_software(name: str) -> bool:
     return _SOFTWARE.fullmatch(name) is not None
 
 
-def _refuse(request: ApiVersionsRequest, code: ErrorCode, text: str) -> ApiVersionsResponse:
+def _refuse(request: ApiVersionsRequest, code: ErrorCode, text: str, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code, api_keys=[])
 
 

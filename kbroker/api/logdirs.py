@@ -85,7 +85,9 @@ def _altered(codes: Mapping[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsR
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def _refuse_alter(request: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:
+def _refuse_alter(
+    request: AlterReplicaLogDirsRequest, code: ErrorCode, text: str, version: int
+) -> AlterReplicaLogDirsResponse:
     asked = [(topic.name, index) for each in request.dirs for topic in each.topics for index in topic.partitions]
     return _altered(dict.fromkeys(asked, code))
 
@@ -130,7 +132,7 @@ def _end_of(logs: LogManager, topic: str, index: int) -> int:
     return -1 if present is None else present.log_end_offset
 
 
-def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str) -> DescribeLogDirsResponse:
+def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str, version: int) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(error_code=code, results=[])
 
 

@@ -261,7 +261,7 @@ def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataRespon
     )
 
 
-def _refuse_metadata(request: MetadataRequest, code: ErrorCode, text: str) -> Result:
+def _refuse_metadata(request: MetadataRequest, code: ErrorCode, text: str, version: int) -> Result:
     topics = [
         MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
         for topic in request.topics or ()
@@ -281,9 +281,9 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
     if request.endpoint_type != BROKERS:
         if request.endpoint_type == CONTROLLERS:
             text = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-            return _refuse_cluster(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, text)
+            return _refuse_cluster(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, text, call.version)
         text = f"Unsupported endpoint type {request.endpoint_type}"
-        return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)
+        return _refuse_cluster(request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text, call.version)
     plane = call.broker.plane
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
@@ -299,7 +299,9 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
     )
 
 
-def _refuse_cluster(request: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:
+def _refuse_cluster(
+    request: DescribeClusterRequest, code: ErrorCode, text: str, version: int
+) -> DescribeClusterResponse:
     return DescribeClusterResponse(
         error_code=code, error_message=text, endpoint_type=BROKERS, cluster_id="", brokers=[]
     )
@@ -368,7 +370,7 @@ def _page(
 
 
 def _refuse_partitions(
-    request: DescribeTopicPartitionsRequest, code: ErrorCode, text: str
+    request: DescribeTopicPartitionsRequest, code: ErrorCode, text: str, version: int
 ) -> DescribeTopicPartitionsResponse:
     topics = [
         DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])

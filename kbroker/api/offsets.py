@@ -287,7 +287,7 @@ def _delete_before(call: Call, topic: str, index: int, offset: int) -> int:
     return low
 
 
-def _refuse_list(request: ListOffsetsRequest, code: ErrorCode, text: str) -> ListOffsetsResponse:
+def _refuse_list(request: ListOffsetsRequest, code: ErrorCode, text: str, version: int) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -302,7 +302,9 @@ def _refuse_list(request: ListOffsetsRequest, code: ErrorCode, text: str) -> Lis
     )
 
 
-def _refuse_epochs(request: OffsetForLeaderEpochRequest, code: ErrorCode, text: str) -> OffsetForLeaderEpochResponse:
+def _refuse_epochs(
+    request: OffsetForLeaderEpochRequest, code: ErrorCode, text: str, version: int
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -314,7 +316,7 @@ def _refuse_epochs(request: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
     )
 
 
-def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
+def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str, version: int) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

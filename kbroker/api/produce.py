@@ -90,7 +90,7 @@ def produce(request: Flat, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in (0, 1, -1):
-        return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "")
+        return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "", call.version)
     if transactional_id is not None and call.verified is None and _waits_for_coordinator(request, call):
         return FIRST
     wall_ms = call.broker.clock.wall_ms()
@@ -447,7 +447,7 @@ def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable
     return index, code, -1, -1, log_start_offset, named, error.message, NO_LEADER
 
 
-def _refuse(request: Flat, code: ErrorCode, text: str) -> Result:
+def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:
     _, acks, _, topic_data = request
     if acks == 0:
         return HANGUP

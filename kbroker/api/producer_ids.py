@@ -84,7 +84,7 @@ def _failure(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
 
 
-def _refuse(request: InitProducerIdRequest, code: ErrorCode, text: str) -> InitProducerIdResponse:
+def _refuse(request: InitProducerIdRequest, code: ErrorCode, text: str, version: int) -> InitProducerIdResponse:
     return _failure(code)
 
 

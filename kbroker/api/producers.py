@@ -60,7 +60,7 @@ def _producer(producer_id: int, entry: ProducerEntry) -> ProducerState:
     )
 
 
-def _refuse(request: DescribeProducersRequest, code: ErrorCode, text: str) -> DescribeProducersResponse:
+def _refuse(request: DescribeProducersRequest, code: ErrorCode, text: str, version: int) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

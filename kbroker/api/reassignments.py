@@ -39,24 +39,26 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
     """Each partition by itself, when it is the controller's turn."""
     broker, ticket = call.broker, call.ticket
     if not broker.plane.controller.is_active:
-        return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
-    wishes = {
+        return _refuse_alter(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
+    wanted = {
         (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
         for topic in request.topics
         for each in topic.partitions
     }
 
     def answered(outcomes: Outcomes) -> None:
-        broker.tell(Reply(ticket, _altered(request, outcomes)))
+        broker.tell(Reply(ticket, _altered(request, outcomes, call.version)))
 
-    broker.plane.controller.put(Reassign(wishes, answered))
+    broker.plane.controller.put(Reassign(wanted, answered))
     return LATER
 
 
-def _altered(request: AlterPartitionReassignmentsRequest, outcomes: Outcomes) -> AlterPartitionReassignmentsResponse:
+def _altered(
+    request: AlterPartitionReassignmentsRequest, outcomes: Outcomes, version: int
+) -> AlterPartitionReassignmentsResponse:
     lost = next((each for each in outcomes.values() if each and each.code is ErrorCode.NOT_CONTROLLER), None)
     if lost is not None:
-        return _refuse_alter(request, lost.code, lost.code.message)
+        return _refuse_alter(request, lost.code, lost.code.message, version)
     responses = [
         ReassignableTopicResponse(
             name=topic.name,
@@ -89,7 +91,7 @@ def list_partition_reassignments(
     """What is being moved now, of what was asked about."""
     assignments = _assignments(call.broker.plane)
     if assignments is None:
-        return _refuse_list(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+        return _refuse_list(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message, call.version)
     if request.topics is None:
         asked = {topic: list(partitions) for topic, partitions in assignments.items()}
     else:
@@ -117,13 +119,13 @@ def _moving(indexes: Sequence[int], partitions: Mapping[int, Assignment]) -> lis
 
 
 def _refuse_alter(
-    request: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str, version: int
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=[])
 
 
 def _refuse_list(
-    request: ListPartitionReassignmentsRequest, code: ErrorCode, text: str
+    request: ListPartitionReassignmentsRequest, code: ErrorCode, text: str, version: int
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text, topics=[])
 

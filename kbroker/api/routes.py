@@ -41,10 +41,11 @@ MODULES = (
 class Route:
     """How one API is served.
 
-    first, last: versions served. handle: request and call to result. refuse: the response that tells every part of
-    the request the same error. needs: operations on the cluster, one of which has to be allowed. flat: the response's
-    class, where `handle` and `refuse` take and give tuples instead of messages (`protocol/flat.py`). read: (frame,
-    version, start) to what `handle` takes. flexible_from: first version with tagged fields in headers and bodies.
+    first, last: versions served. handle: request and call to result. refuse: request, code, text and version to the
+    response that tells every part of the request the same error. needs: operations on the cluster, one of which has to
+    be allowed. flat: the response's class, where `handle` and `refuse` take and give tuples instead of messages
+    (`protocol/flat.py`). read: (frame, version, start) to what `handle` takes. flexible_from: first version with tagged
+    fields in headers and bodies.
     """
 
     __slots__ = ("api", "first", "flat", "flexible_from", "handle", "last", "read", "refuse", "request")
@@ -56,7 +57,7 @@ class Route:
         first: int,
         last: int,
         handle: Callable[[Any, Any], Result],
-        refuse: Callable[[Any, ErrorCode, str], Result],
+        refuse: Callable[[Any, ErrorCode, str, int], Result],
         needs: tuple[Operation, ...] = (),
         *,
         flat: type[Message] | None = None,

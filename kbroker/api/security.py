@@ -30,29 +30,29 @@ DISABLED = ErrorCode.SECURITY_DISABLED
 
 def describe_acls(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
     """There are no rules."""
-    return _refuse_describe(request, DISABLED, "No Authorizer is configured on the broker")
+    return _refuse_describe(request, DISABLED, "No Authorizer is configured on the broker", call.version)
 
 
 def create_acls(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
     """Nobody would heed a rule."""
-    return _refuse_create(request, DISABLED, "No Authorizer is configured.")
+    return _refuse_create(request, DISABLED, "No Authorizer is configured.", call.version)
 
 
 def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
     """There are no rules."""
-    return _refuse_delete(request, DISABLED, "No Authorizer is configured.")
+    return _refuse_delete(request, DISABLED, "No Authorizer is configured.", call.version)
 
 
-def _refuse_describe(request: DescribeAclsRequest, code: ErrorCode, text: str) -> DescribeAclsResponse:
+def _refuse_describe(request: DescribeAclsRequest, code: ErrorCode, text: str, version: int) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=code, error_message=text, resources=[])
 
 
-def _refuse_create(request: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
+def _refuse_create(request: CreateAclsRequest, code: ErrorCode, text: str, version: int) -> CreateAclsResponse:
     results = [AclCreationResult(error_code=code, error_message=text) for _ in request.creations]
     return CreateAclsResponse(results=results)
 
 
-def _refuse_delete(request: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
+def _refuse_delete(request: DeleteAclsRequest, code: ErrorCode, text: str, version: int) -> DeleteAclsResponse:
     results = [DeleteAclsFilterResult(error_code=code, error_message=text, matching_acls=[]) for _ in request.filters]
     return DeleteAclsResponse(filter_results=results)
 

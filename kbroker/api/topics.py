@@ -137,7 +137,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     """Make topics, or see whether they could be made."""
     plane = call.broker.plane
     if not plane.controller.is_active:
-        return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "")
+        return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     wanted: list[NewTopic] = []
@@ -227,7 +227,7 @@ def _failed_topic(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
 
 
-def _refuse_create(request: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
+def _refuse_create(request: CreateTopicsRequest, code: ErrorCode, text: str, version: int) -> CreateTopicsResponse:
     error = KafkaError(code, text)
     return CreateTopicsResponse(topics=[_failed_topic(topic.name, error) for topic in request.topics])
 
@@ -239,10 +239,12 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
     """Delete topics, named or numbered, with all their data."""
     plane = call.broker.plane
     if not plane.controller.is_active:
-        return _refuse_delete(request, ErrorCode.NOT_CONTROLLER, "")
+        return _refuse_delete(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     if not plane.configs.broker.delete_topic_enable:
         knows = call.version >= DELETION_DISABLED_SINCE
-        return _refuse_delete(request, ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST, "")
+        return _refuse_delete(
+            request, ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST, "", call.version
+        )
     asked = [_resolved(topic, plane) for topic in _wanted(request)]
     names = {name: None for name, _ in asked if name is not None and name in plane.cache.topics}
     pending = plane.admin.delete(list(names))
@@ -295,7 +297,7 @@ def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> Del
     )
 
 
-def _refuse_delete(request: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
+def _refuse_delete(request: DeleteTopicsRequest, code: ErrorCode, text: str, version: int) -> DeleteTopicsResponse:
     error = KafkaError(code, text)
     return DeleteTopicsResponse(responses=[_deleted(each.name, each.topic_id, error) for each in _wanted(request)])
 
@@ -307,7 +309,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     """Give topics more partitions, or see whether they could have them."""
     plane = call.broker.plane
     if not plane.controller.is_active:
-        return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "")
+        return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "", call.version)
     times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     growths: list[Growth] = []
@@ -353,7 +355,9 @@ def _grown(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
 
 
-def _refuse_grow(request: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
+def _refuse_grow(
+    request: CreatePartitionsRequest, code: ErrorCode, text: str, version: int
+) -> CreatePartitionsResponse:
     error = KafkaError(code, text)
     return CreatePartitionsResponse(results=[_grown(topic.name, error) for topic in request.topics])
 
@@ -444,8 +448,8 @@ def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) ->
     return _elections(dict.fromkeys(asked, code), request.election_type, whole)
 
 
-def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
-    return _no_election(request, code, 0)
+def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str, version: int) -> ElectLeadersResponse:
+    return _no_election(request, code, version)
 
 
 ROUTES = (

@@ -308,7 +308,9 @@ def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTrans
 # -- refusals
 
 
-def _refuse_add(request: AddPartitionsToTxnRequest, code: ErrorCode, text: str) -> AddPartitionsToTxnResponse:
+def _refuse_add(
+    request: AddPartitionsToTxnRequest, code: ErrorCode, text: str, version: int
+) -> AddPartitionsToTxnResponse:
     if request.transactions:
         results = [
             AddPartitionsToTxnResult(
@@ -322,15 +324,19 @@ def _refuse_add(request: AddPartitionsToTxnRequest, code: ErrorCode, text: str) 
     return AddPartitionsToTxnResponse(error_code=code, results_by_topic_v3_and_below=topic_results(codes))
 
 
-def _refuse_offsets(request: AddOffsetsToTxnRequest, code: ErrorCode, text: str) -> AddOffsetsToTxnResponse:
+def _refuse_offsets(
+    request: AddOffsetsToTxnRequest, code: ErrorCode, text: str, version: int
+) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-def _refuse_end(request: EndTxnRequest, code: ErrorCode, text: str) -> EndTxnResponse:
+def _refuse_end(request: EndTxnRequest, code: ErrorCode, text: str, version: int) -> EndTxnResponse:
     return EndTxnResponse(error_code=code)
 
 
-def _refuse_commit(request: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
+def _refuse_commit(
+    request: TxnOffsetCommitRequest, code: ErrorCode, text: str, version: int
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -345,7 +351,9 @@ def _refuse_commit(request: TxnOffsetCommitRequest, code: ErrorCode, text: str) 
     )
 
 
-def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> WriteTxnMarkersResponse:
+def _refuse_markers(
+    request: WriteTxnMarkersRequest, code: ErrorCode, text: str, version: int
+) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -366,7 +374,9 @@ def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode, text: str)
     )
 
 
-def _refuse_describe(request: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
+def _refuse_describe(
+    request: DescribeTransactionsRequest, code: ErrorCode, text: str, version: int
+) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
             DescribedTransactionState(
@@ -384,7 +394,9 @@ def _refuse_describe(request: DescribeTransactionsRequest, code: ErrorCode, text
     )
 
 
-def _refuse_list(request: ListTransactionsRequest, code: ErrorCode, text: str) -> ListTransactionsResponse:
+def _refuse_list(
+    request: ListTransactionsRequest, code: ErrorCode, text: str, version: int
+) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 

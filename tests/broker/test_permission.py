@@ -15,7 +15,7 @@ from protocol.messages.groups import DescribeGroupsRequest
 from protocol.messages.logdirs import DescribeLogDirsRequest
 from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
 from protocol.messages.security import DescribeAclsRequest
-from protocol.messages.topics import ListPartitionReassignmentsRequest
+from protocol.messages.topics import ElectLeadersRequest, ListPartitionReassignmentsRequest
 from protocol.messages.transactions import WriteTxnMarkersRequest
 from tests.world import World
 
@@ -71,6 +71,7 @@ WHOLE_REQUESTS: list[tuple[Message, Operation]] = [
     (UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]), Operation.CLUSTER_ACTION),
     (DescribeLogDirsRequest(topics=None), Operation.DESCRIBE),
     (ListPartitionReassignmentsRequest(topics=None), Operation.DESCRIBE),
+    (ElectLeadersRequest(topic_partitions=None), Operation.ALTER),
     (
         DescribeAclsRequest(
             resource_type_filter=1,

@@ -223,7 +223,7 @@ class Cluster:
         try:
             result = route.handle(request, call)
         except KafkaError as error:
-            result = route.refuse(request, error.code, error.message)
+            result = route.refuse(request, error.code, error.message, version)
         if result is LATER:
             self.settle()
             result = next(each for each in node.replies if each.ticket is call.ticket).response
