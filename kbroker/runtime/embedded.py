@@ -1,7 +1,9 @@
 """The metadata store of a broker that is alone: the tree of nodes in memory, every change durable in SQLite.
 
 Made by the composition root when no ZooKeeper is configured. A file `metadata.db` in the first log directory, whose
-layout `tree_file.py` describes. One `submit` is one SQLite transaction, however many operations it has: one fsync.
+layout `tree_file.py` describes. Operations are done in memory at once; what they fired and their answers are posted
+when the change is durable, in the order of the operations, reads behind writes included. Given a thread, writing leaves
+the loop, and all that was submitted while one transaction is being written goes into the next: one fsync for all.
 
 When a change cannot be written (a full disk), nobody knows what will survive: the session ends, as ZooKeeper's would,
 and a new one starts once what memory holds is written.
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from kbroker.ports import (
     Operation,
@@ -19,48 +23,103 @@ from kbroker.ports import (
     SessionExpired,
     SessionStarted,
     StoreAnswer,
+    StoreEvent,
     StoreFault,
 )
-from kbroker.runtime.tree_file import TreeFile
+from kbroker.runtime.tree_file import Change, TreeFile
 
 log = logging.getLogger("kbroker.store")
 
+Done: TypeAlias = Callable[[BaseException | None], None]
+Run: TypeAlias = Callable[[Callable[[], None], Done], None]
+"""Runs a job on a thread, then tells its end on the thread of the store."""
+
+
+class _Said(NamedTuple):
+    """What a submit has to say, once it is durable."""
+
+    token: object
+    outcomes: tuple[Outcome, ...]
+    events: Sequence[StoreEvent]
+
 
 class EmbeddedStore:
-    """A `kbroker.ports.MetadataStore` in a file; what happens is posted before `submit` returns."""
+    """A `kbroker.ports.MetadataStore` in a file; without `run`, what happens is posted before `submit` returns."""
 
-    def __init__(self, path: str, post: Post, later: Callable[[Callable[[], None]], object] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        post: Post,
+        later: Callable[[Callable[[], None]], object] | None = None,
+        run: Run | None = None,
+    ) -> None:
         """Open the file, made if missing, end the sessions of earlier lives, and start one.
 
         later: runs a job after a while, to try again what could not be written; without it, that is not tried again.
-        Raises: OSError if the file cannot be opened, is taken by another process, or is not ours.
+        run: where to wait for the disk; without it, here. Raises: OSError if the file cannot be opened, is taken by
+        another process, or is not ours.
         """
         self._post = post
         self._later = later
+        self._run = run or _run_here
         self._file = TreeFile(path)
         self._tree = self._file.tree
         self._session = self._file.session + 1
         self._is_up = True
+        self._waiting: list[_Said] = []  # in order; what is being written is not among them
+        self._writing: Change | None = None
         self._file.save(self._session)
         post(SessionStarted(self._session))
 
     def submit(self, operations: Sequence[Operation], token: object) -> None:
         """Do these, make them durable, and post what they fired and the answer."""
         if not self._is_up:
-            self._post(StoreAnswer(token, _lost(operations)))
+            self._post(_lost(token, len(operations)))
             return
         outcomes = tuple(self._tree.apply(operation, self._session) for operation in operations)
-        try:
-            if self._tree.touched:
-                self._file.save(self._session)
-        except OSError as error:
-            log.error("metadata cannot be written, the broker leaves its cluster until it can: %s", error)
-            self._post(StoreAnswer(token, _lost(operations)))
-            self._end_session()
+        self._waiting.append(_Said(token, outcomes, [fired.event for fired in self._tree.take_fired()]))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Write what is to be written; say what is durable."""
+        if self._writing is not None or not self._waiting:
             return
-        for fired in self._tree.take_fired():
-            self._post(fired.event)
-        self._post(StoreAnswer(token, outcomes))
+        said, self._waiting = self._waiting, []
+        if self._tree.touched:
+            self._write(partial(self._written, said))
+        else:
+            self._say(said)
+
+    def _write(self, done: Done) -> None:
+        change = self._writing = self._file.begin(self._session)
+
+        def written(error: BaseException | None) -> None:
+            if self._writing is not change:
+                return  # the store was closed meanwhile
+            self._writing = None
+            self._file.finish(change)
+            if error is not None and not isinstance(error, OSError):
+                raise error  # to the loop, which reports it: a bug
+            done(error)
+
+        self._run(partial(self._file.write, change), written)
+
+    def _written(self, said: Sequence[_Said], error: BaseException | None) -> None:
+        if error is None:
+            self._say(said)
+            self._go_on()
+            return
+        log.error("metadata cannot be written, the broker leaves its cluster until it can: %s", error)
+        lost, self._waiting = [*said, *self._waiting], []
+        for each in lost:
+            self._post(_lost(each.token, len(each.outcomes)))
+        self._end_session()
+
+    def _say(self, said: Sequence[_Said]) -> None:
+        for token, outcomes, events in said:
+            for event in events:
+                self._post(event)
+            self._post(StoreAnswer(token, outcomes))
 
     def names_under(self, path: str) -> set[str]:
         """Names of a node's children, for whoever opened the store; none if there is no such node."""
@@ -78,9 +137,11 @@ class EmbeddedStore:
 
     def _start_session(self) -> None:
         """What memory holds is written before anybody hears of it; if it cannot be yet, later."""
-        try:
-            self._file.save(self._session)
-        except OSError:
+        if self._writing is None:
+            self._write(self._started)
+
+    def _started(self, error: BaseException | None) -> None:
+        if error is not None:
             assert self._later is not None
             self._later(self._start_session)
             return
@@ -89,7 +150,8 @@ class EmbeddedStore:
         self._post(SessionStarted(self._session))
 
     def close(self) -> None:
-        """End the session, and close the file."""
+        """End the session, wait for what is being written, and close the file."""
+        self._call_off()
         self._tree.end_session(self._session)
         try:
             self._file.save(self._session)
@@ -101,8 +163,25 @@ class EmbeddedStore:
         """Close the file, and leave the session to the next opening, as a process does that is killed."""
         self._is_up = False
         self._post = lambda _: None
+        self._call_off()
         self._file.abandon()
 
+    def _call_off(self) -> None:
+        """What is being written is waited for; what has not been begun never is; nobody is told."""
+        change, self._writing = self._writing, None
+        self._waiting = []
+        if change is not None:
+            self._file.finish(change)
 
-def _lost(operations: Sequence[Operation]) -> tuple[Outcome, ...]:
-    return tuple(Outcome(StoreFault.SESSION_EXPIRED, "") for _ in operations)
+
+def _run_here(job: Callable[[], None], done: Done) -> None:
+    try:
+        job()
+    except OSError as error:
+        done(error)
+    else:
+        done(None)
+
+
+def _lost(token: object, count: int) -> StoreAnswer:
+    return StoreAnswer(token, tuple(Outcome(StoreFault.SESSION_EXPIRED, "") for _ in range(count)))

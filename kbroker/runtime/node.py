@@ -36,7 +36,7 @@ from kbroker.metadata.store import TOPICS, Endpoint
 from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStarted
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import DiskPool
-from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.embedded import EmbeddedStore, Run
 from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
@@ -71,24 +71,24 @@ Later = Callable[[Callable[[], None]], object]
 MakeCore = Callable[[Broker, int], Core]
 
 
-def embedded_store(path: str, post: Post, later: Later) -> NodeStore:
+def embedded_store(path: str, post: Post, later: Later, run: Run) -> NodeStore:
     """The store of a broker that is alone. path: of its file. Raises: OSError."""
-    return EmbeddedStore(path, post, later)
+    return EmbeddedStore(path, post, later, run)
 
 
 class Host(NamedTuple):
     """What a node is given of the machine it runs on.
 
-    shares: descriptors it may have. open_store: given the embedded store's path, where to post, and what calls back
-    after a while. make_core: of the parts and the time in ms. show_loading: how a long start is shown, None for
-    lines of the log.
+    shares: descriptors it may have. open_store: given the embedded store's path, where to post, what calls back after a
+    while, and a thread to wait on. make_core: of the parts and the time in ms. show_loading: how a long start is shown,
+    None for lines of the log.
     """
 
     disk: Disk
     clock: Clock
     random: Random
     shares: Shares
-    open_store: Callable[[str, Post, Later], NodeStore] = embedded_store
+    open_store: Callable[[str, Post, Later, Run], NodeStore] = embedded_store
     make_core: MakeCore = Core
     cluster_id: str | None = None  # of a cluster that was there before the node
     show_loading: Show | None = None
@@ -161,6 +161,7 @@ class Node:
         facts = self._facts = FactQueue()
         self._logs = self._load_logs(facts, configs)
         self._pool = DiskPool(self._loop)
+        self._store_pool = DiskPool(self._loop, 1)  # its own: a slow log directory takes all of the other
         try:
             self._bind()
             self._build(facts, configs)
@@ -250,6 +251,7 @@ class Node:
         finally:
             self._close_sockets()
             self._pool.close()
+            self._store_pool.close()
             self._close_logs()
 
     def cut_from(self, broker_ids: Collection[int]) -> None:
@@ -266,6 +268,7 @@ class Node:
         self.server.close()
         self._close_sockets()
         self._pool.close()
+        self._store_pool.close()
         self._store.abandon()
         self._logs.abandon()
 
@@ -394,7 +397,7 @@ class Node:
         loop = self._loop
         try:
             store = self._host.open_store(
-                self._store_path, self._post, lambda again: loop.call_later(STORE_RETRY_S, again)
+                self._store_path, self._post, lambda again: loop.call_later(STORE_RETRY_S, again), self._store_pool.run
             )
         except DamagedError as error:
             raise StartupError(f"{error}; kbroker metadata rebuild {' '.join(self.paths)} makes it anew") from None

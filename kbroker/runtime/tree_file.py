@@ -28,6 +28,7 @@ What is damaged is refused, in one line (DamagedError).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -65,6 +66,22 @@ class DamagedError(OSError):
     """The file does not hold what was written to it."""
 
 
+class Change:
+    """What one transaction is to write. sum: of all nodes' checksums, then. moves_log: into the file, afterwards."""
+
+    __slots__ = ("counters", "gone", "is_called_off", "is_whole", "is_written", "moves_log", "rows", "sum")
+
+    def __init__(
+        self, rows: Sequence[_Row], gone: Sequence[str], counters: dict[str, int], total: int, moves_log: bool
+    ) -> None:
+        self.rows = rows
+        self.gone = gone
+        self.counters = counters
+        self.sum = total
+        self.moves_log = moves_log
+        self.is_written = self.is_whole = self.is_called_off = False
+
+
 class TreeFile:
     """An open file. tree: what it holds, to be changed by its owner. session: the last one that was written down."""
 
@@ -81,6 +98,7 @@ class TreeFile:
         self._sum = 0  # of these
         self._saves = 0
         self._opened = _CLOSED
+        self._in_use = threading.Lock()  # SQLite's connection is one thread's at a time
         try:
             self._load(had_log)
         except BaseException:
@@ -128,27 +146,56 @@ class TreeFile:
 
         Raises: OSError; then the nodes count as touched still.
         """
+        change = self.begin(session)
+        try:
+            self.write(change)
+        finally:
+            self.finish(change)
+
+    def begin(self, session: int) -> Change:
+        """What there is to be written now, as it stands: `write` does it, on any thread; `finish` ends it.
+
+        One at a time. The tree may be changed meanwhile: that is for the next one.
+        """
         nodes, touched, before = self.tree.nodes, self.tree.touched, self._checksums
         rows = [_row(path, nodes[path]) for path in touched if path in nodes]
         gone = [path for path in touched if path not in nodes]
         moved = sum(row[-1] for row in rows) - sum(before.get(path, 0) for path in touched)
         moves_log = self._saves % _SAVES_IN_LOG == 0
-        opened = (self.tree.zxid, session) if moves_log else self._opened
-        counters = _counters(self.tree.zxid, session, opened)
-        with _as_os_error(self._path), self._file:
-            self._file.executemany(_PUT, rows)
-            self._file.executemany("DELETE FROM node WHERE path = ?", [(path,) for path in gone])
-            self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum + moved, counters))])
-        self._sum += moved
-        before.update((row[0], row[-1]) for row in rows)
-        for path in gone:
-            before.pop(path, None)
+        counters = _counters(self.tree.zxid, session, (self.tree.zxid, session) if moves_log else self._opened)
         touched.clear()
-        self.session, self._opened = session, opened
-        if moves_log:
-            with _as_os_error(self._path):
+        return Change(rows, gone, counters, self._sum + moved, moves_log)
+
+    def write(self, change: Change) -> None:
+        """Durable when this returns. Raises: OSError."""
+        with self._in_use, _as_os_error(self._path):
+            if change.is_called_off:
+                return
+            with self._file:
+                self._file.executemany(_PUT, change.rows)
+                self._file.executemany("DELETE FROM node WHERE path = ?", [(path,) for path in change.gone])
+                total = _total(change.sum, change.counters)
+                self._file.executemany(_COUNT, [*change.counters.items(), ("total", total)])
+            change.is_written = True
+            if change.moves_log:
                 self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._saves += 1
+            change.is_whole = True
+
+    def finish(self, change: Change) -> None:
+        """Note what became of it; what was not written is touched still. If it was not begun, it is called off."""
+        with self._in_use:
+            change.is_called_off = True
+        if not change.is_written:
+            self.tree.touched.update(row[0] for row in change.rows)
+            self.tree.touched.update(change.gone)
+            return
+        self._sum = change.sum
+        self._checksums.update((row[0], row[-1]) for row in change.rows)
+        for path in change.gone:
+            self._checksums.pop(path, None)
+        self.session = change.counters["session"]
+        self._opened = change.counters["open_zxid"], change.counters["open_session"]
+        self._saves += change.is_whole
 
     def close(self) -> None:
         """Give the file back, complete in itself; nothing more is written."""
@@ -271,7 +318,7 @@ def _open(path: str) -> sqlite3.Connection:
     import sqlite3
 
     with _as_os_error(path):
-        # Of several threads only one uses it at a time: whoever owns the store sees to that.
+        # Of several threads only one uses it at a time: `TreeFile` sees to that.
         file = sqlite3.connect(path, timeout=0, check_same_thread=False)
         try:
             file.execute("PRAGMA locking_mode = EXCLUSIVE")

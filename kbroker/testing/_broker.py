@@ -326,7 +326,7 @@ class Broker(Helpers):
         home = self._home
         if home is None:
             return host
-        return host._replace(open_store=lambda path, post, later: home.connect(post), cluster_id=home.cluster_id)
+        return host._replace(open_store=lambda path, post, later, run: home.connect(post), cluster_id=home.cluster_id)
 
 
 def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:

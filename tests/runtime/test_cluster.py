@@ -13,6 +13,7 @@ from kbroker.config import Given
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.descriptors import Shares
+from kbroker.runtime.embedded import Run
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Later, Node, NodeStore
@@ -52,7 +53,7 @@ class Cluster:
         }
         static = {key: Given(value, "the test") for key, value in given.items()}
 
-        def open_store(path: str, post: Post, later: Later) -> NodeStore:
+        def open_store(path: str, post: Post, later: Later, run: Run) -> NodeStore:
             return self.store.connect(post)
 
         host = Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024), open_store=open_store)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kbroker.ports import (
     Create,
+    Exists,
     Get,
+    NodeChanged,
     Operation,
     Outcome,
     SessionExpired,
@@ -19,7 +21,8 @@ from kbroker.ports import (
     StoreEvent,
     StoreFault,
 )
-from kbroker.runtime.embedded import EmbeddedStore
+from kbroker.runtime.embedded import Done, EmbeddedStore
+from kbroker.runtime.tree_file import Change
 
 
 def ask(path: Path, *operations: Operation) -> tuple[EmbeddedStore, tuple[Outcome, ...]]:
@@ -86,3 +89,112 @@ def test_a_thousand_nodes_of_one_submit_come_back(tmp_path: Path) -> None:
     ask(tmp_path / "m.db", *creates)[0].close()
     _, outcomes = ask(tmp_path / "m.db", *(Get(f"/a/{number}") for number in range(1000)))
     assert {outcome.fault for outcome in outcomes} == {None}
+
+
+class Thread:
+    """Where the store waits for its disk: jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Done]] = []
+
+    def run(self, job: Callable[[], None], done: Done) -> None:
+        self.jobs.append((job, done))
+
+    def turn(self) -> None:
+        """Run one job, and bring it back."""
+        job, done = self.jobs.pop(0)
+        try:
+            job()
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
+
+
+@pytest.fixture
+def thread() -> Thread:
+    return Thread()
+
+
+@pytest.fixture
+def events() -> list[StoreEvent]:
+    return []
+
+
+@pytest.fixture
+def store(tmp_path: Path, thread: Thread, events: list[StoreEvent]) -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore(str(tmp_path / "m.db"), events.append, lambda again: None, thread.run)
+    events.clear()
+    yield store
+    store.close()
+
+
+def answered(events: list[StoreEvent]) -> list[object]:
+    return [event.token for event in events if isinstance(event, StoreAnswer)]
+
+
+def test_nothing_is_said_before_it_is_durable(store: EmbeddedStore, thread: Thread, events: list[StoreEvent]) -> None:
+    store.submit([Exists("/a", watch=True)], 1)
+    store.submit([Create("/a")], 2)
+    before = list(events)
+    thread.turn()
+    assert (answered(before), [type(event) for event in events[1:]]) == ([1], [NodeChanged, StoreAnswer])
+
+
+def test_a_read_behind_a_write_is_answered_behind_it(
+    store: EmbeddedStore, thread: Thread, events: list[StoreEvent]
+) -> None:
+    store.submit([Create("/a", b"new")], 1)
+    store.submit([Get("/a")], 2)
+    before = answered(events)
+    thread.turn()
+    assert (before, answered(events), len(thread.jobs)) == ([], [1, 2], 0)
+
+
+def test_what_comes_during_a_write_goes_into_the_next_one_together(
+    store: EmbeddedStore, thread: Thread, events: list[StoreEvent]
+) -> None:
+    for name in range(5):
+        store.submit([Create(f"/{name}")], name)
+    thread.turn()
+    first = answered(events)
+    thread.turn()
+    assert (first, answered(events), thread.jobs) == ([0], [0, 1, 2, 3, 4], [])
+
+
+def test_a_write_that_fails_loses_what_waits_behind_it_too(
+    store: EmbeddedStore, thread: Thread, events: list[StoreEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(change: Change) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(store._file, "write", full)
+    store.submit([Create("/a")], 1)
+    store.submit([Get("/a")], 2)
+    thread.turn()
+    lost = [each.outcomes[0].fault for each in events if isinstance(each, StoreAnswer)]
+    assert (answered(events), lost) == ([1, 2], [StoreFault.SESSION_EXPIRED] * 2)
+    assert isinstance(events[-1], SessionExpired)
+    monkeypatch.undo()
+
+
+def test_a_close_writes_what_no_thread_has_begun(tmp_path: Path, thread: Thread, events: list[StoreEvent]) -> None:
+    store = EmbeddedStore(str(tmp_path / "m.db"), events.append, None, thread.run)
+    store.submit([Create("/a", b"kept")], 1)
+    store.close()
+    thread.turn()  # too late: it was called off
+    _, (kept,) = ask(tmp_path / "m.db", Get("/a"))
+    assert (kept.data, answered(events)) == (b"kept", [])
+
+
+def test_a_killed_store_has_no_word_for_what_was_not_written(
+    tmp_path: Path, thread: Thread, events: list[StoreEvent]
+) -> None:
+    store = EmbeddedStore(str(tmp_path / "m.db"), events.append, None, thread.run)
+    store.submit([Create("/a")], 1)
+    thread.turn()
+    store.submit([Create("/b")], 2)
+    store.abandon()
+    thread.turn()
+    _, found = ask(tmp_path / "m.db", Get("/a"), Get("/b"))
+    assert ([each.fault for each in found], answered(events)) == ([None, StoreFault.NO_NODE], [1])

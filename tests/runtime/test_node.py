@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import threading
@@ -18,7 +19,10 @@ from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
+from kbroker.runtime.tree_file import Change, TreeFile
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
+from tests.requests import VERSIONS
 
 
 @pytest.fixture
@@ -115,3 +119,31 @@ def test_of_two_nodes_on_one_folder_the_second_is_refused(tmp_path: Path, loop: 
     with pytest.raises(StartupError, match=str(tmp_path)):
         node_in(tmp_path, loop).open()
     first.stop()
+
+
+def answered(client: Client) -> bool:
+    return bool(select.select([client.socket], [], [], 0)[0])
+
+
+def test_nobody_waits_for_the_disk_that_metadata_goes_to(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serving(tmp_path, loop)
+    disk_is_back = threading.Event()
+    write = TreeFile.write
+
+    def slow(self: TreeFile, change: Change) -> None:
+        assert disk_is_back.wait(10)
+        write(self, change)
+
+    monkeypatch.setattr(TreeFile, "write", slow)
+    creating, other = (Client(node.ports["PLAINTEXT"]) for _ in range(2))
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    creating.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+    other.send(VERSIONS, 3)
+    loop.run_until(lambda: answered(other))
+    before = answered(creating)
+    disk_is_back.set()
+    loop.run_until(lambda: answered(creating))
+    node.stop()
+    assert not before
