@@ -51,7 +51,8 @@ def fetch(request: FetchRequest, call: Call) -> Result:
     else:
         reader = Reader(request, call, session, wanted)
     if request.max_wait_ms <= 0 or not wanted:
-        return reader.response()
+        now: Result = reader.response()
+        return now
     response = reader.response_if_enough()
     return response or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
 
@@ -92,11 +93,12 @@ class DelayedFetch:
 
     def answer(self, now_ms: int) -> FetchResponse | Signal | None:
         """The response once there is enough, or something to report."""
-        return self._reader.response() if self._reader.may_answer() else None
+        return self._reader.response_if_enough()
 
     def expired(self, now_ms: int) -> FetchResponse | Signal:
         """The response at the deadline: whatever there is."""
-        return self._reader.response()
+        response: FetchResponse | Signal = self._reader.response()
+        return response
 
 
 def _refuse(request: FetchRequest, code: ErrorCode, text: str, version: int) -> FetchResponse:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import Reader, by_topic
@@ -26,7 +26,7 @@ from protocol.messages.fetch import FetchResponse, PartitionData
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call, Signal
+    from kbroker.api.call import Call
     from kbroker.broker.fetch_sessions import Wanted
     from kbroker.broker.jobs import Job
     from kbroker.ports import Region
@@ -61,8 +61,9 @@ class OldReader(Reader):
         self._answers: list[tuple[Wanted, PartitionData, int]] = []
         self._found: list[Found] = []
 
-    def response(self) -> FetchResponse | Signal:
+    def response(self, *, may_wait: bool = False) -> Any:
         """Read now; LATER if there is anything to convert."""
+        self._answers = []
         left = self._max_bytes
         whole_first = self._call.version >= WHOLE_FIRST_SINCE
         for wanted in self._wanted:
@@ -79,6 +80,8 @@ class OldReader(Reader):
                 data.error_code = UNKNOWN_STORAGE_ERROR
             elif limit == wanted.max_bytes:
                 self._tell_if_too_large(wanted, data)
+        if self._cold and self._waits(self._answers, may_wait=may_wait):
+            return None
         if not self._found:
             return FetchResponse(responses=by_topic(self._answers))
         self._give(self._found)

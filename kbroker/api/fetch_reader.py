@@ -6,9 +6,10 @@ waiting. Errors are a partition's own, with the codes of `replica/partition.py` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.broker.fetch_sessions import Wanted
+from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
@@ -37,6 +38,7 @@ class Reader:
 
     __slots__ = (
         "_call",
+        "_cold",
         "_isolation",
         "_max_bytes",
         "_min_bytes",
@@ -55,7 +57,7 @@ class Reader:
     ) -> None:
         self._call, broker = call, call.broker
         self._replicas = broker.replicas
-        self._session, self._wanted = session, wanted
+        self._session, self._wanted, self._cold = session, wanted, False
         self._isolation = FetchIsolation.of(request.isolation_level)
         self._most_regions = broker.fetch_regions
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -89,6 +91,9 @@ class Reader:
                     return True
                 try:
                     size = partition.log.available_bytes(wanted.fetch_offset, end)
+                except NotReadyError as error:
+                    self._call.broker.cold_reads.warm(partition, error)
+                    continue
                 except OSError as error:  # raised here, it would hit whoever's append makes us look
                     self._replicas.storage_error(partition, error)
                     return True
@@ -98,11 +103,14 @@ class Reader:
         return available >= self._min_bytes
 
     def response_if_enough(self) -> FetchResponse | Signal | None:
-        """The response, if it has min_bytes of records or something else to say."""
-        return self.response() if self.may_answer() else None
+        """The response, if it has min_bytes of records or something else to say, and need not wait for the disk."""
+        return self.response(may_wait=True) if self.may_answer() else None
 
-    def response(self) -> FetchResponse | Signal:
-        """Read now. Partitions share the bytes in the order they stand in."""
+    def response(self, *, may_wait: bool = False) -> Any:
+        """Read now: FetchResponse or Signal. Partitions share the bytes in the order they stand in.
+
+        may_wait: for the disk, which is to bring something first: then None.
+        """
         left = self._max_bytes
         regions_left = self._most_regions
         whole_first = True
@@ -114,6 +122,8 @@ class Reader:
                 regions_left -= 1
                 left = max(left - size, 0) if regions_left else 0
             answers.append((wanted, data, size))
+        if self._cold and self._waits(answers, may_wait=may_wait):
+            return None
         session = self._session
         if session is None:
             return FetchResponse(responses=by_topic(answers))
@@ -126,12 +136,21 @@ class Reader:
             diverging = divergence(partition, wanted)
             if diverging is not None:
                 return self._data(partition, wanted, diverging=diverging), 0
-            fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first_batch=whole_first)
+            fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first, may_wait=False)
+        except NotReadyError as error:
+            self._cold = True
+            self._call.broker.cold_reads.warm(partition, error)
+            return self._data(partition, wanted), 0
         except (KafkaError, OSError) as error:
             self._call.has_errors = True
             code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
             return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
         return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
+
+    def _waits(self, answers: Sequence[tuple[Wanted, PartitionData, int]], *, may_wait: bool) -> bool:
+        """Whether to wait for the disk rather than to say nothing; the partitions are touched when it is ready."""
+        self._cold = False
+        return may_wait and not any(size or data.error_code for _, data, size in answers)
 
     def _data(
         self,

@@ -179,7 +179,11 @@ class DelayedListOffsets:
         self._response = response
         self._open: dict[Job, _Search] = {}
         for search in searches:
-            self._go_on(search)
+            first = search.search.first_job()
+            if first is None:
+                self._go_on(search)
+            else:
+                self._give(first, search)
 
     @property
     def keys(self) -> Sequence[Hashable]:
@@ -202,9 +206,10 @@ class DelayedListOffsets:
         search = self._open.pop(job, None)
         if search is None:  # too late
             return
-        assert isinstance(job, TimeScan), job
         if error is not None:
             search.refuse(self._broker.replicas.storage_error(search.partition, error).code)
+        elif not isinstance(job, TimeScan):
+            self._go_on(search)
         elif job.error is not None:
             search.refuse(job.error.code)
         elif job.found is None:
@@ -223,8 +228,11 @@ class DelayedListOffsets:
         if scan is None:
             self._conclude(search, None)
         else:
-            self._open[scan] = search
-            self._broker.give(scan, self)
+            self._give(scan, search)
+
+    def _give(self, job: Job, search: _Search) -> None:
+        self._open[job] = search
+        self._broker.give(job, self)
 
     def _conclude(self, search: _Search, found: Found | None) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
 from kbroker.broker.jobs import Errand
@@ -79,6 +80,7 @@ class Broker:
         self.fetch_regions = fetch_regions
         self.permission = Permission()
         self.counters = Counters()
+        self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs
         self._log_care = log_care

@@ -287,13 +287,19 @@ class Log:
     # ---- read
 
     def read(
-        self, offset: int, max_bytes: int, bound: int, *, whole_first_batch: bool = True, with_aborted: bool = False
+        self,
+        offset: int,
+        max_bytes: int,
+        bound: int,
+        whole_first_batch: bool = True,
+        with_aborted: bool = False,
+        wait: bool = True,
     ) -> Fetched:
         """The batches from the one that holds `offset` on, below `bound`, of one segment, about max_bytes of them.
 
         bound: an offset, as `readable_end` has it for each isolation. whole_first_batch: a first batch larger than
         max_bytes is given all the same; otherwise no region comes back. The region may end within a batch. Raises
-        KafkaError OFFSET_OUT_OF_RANGE; OSError.
+        KafkaError OFFSET_OUT_OF_RANGE; OSError; and NotReadyError, if it is not to wait for the disk.
         """
         end_offset = self.log_end_offset
         if offset > end_offset or offset < self.log_start_offset:
@@ -303,7 +309,7 @@ class Log:
             )
         if bound > end_offset:
             bound = end_offset
-        place = None if offset >= bound or (max_bytes <= 0 and not whole_first_batch) else self._locate(offset)
+        place = None if offset >= bound or (max_bytes <= 0 and not whole_first_batch) else self._locate(offset, wait)
         if place is None:
             return Fetched(None, []) if with_aborted else NOTHING
         segment, position, first = place
@@ -325,12 +331,12 @@ class Log:
     def available_bytes(self, offset: int, bound: int) -> int:
         """How many bytes there are to read from `offset` to `bound`: what a parked fetch waits for.
 
-        0 if the offset is out of range. Never reads records.
+        0 if the offset is out of range. Never reads records, nor waits for the disk. Raises: NotReadyError, OSError.
         """
         bound = min(bound, self.log_end_offset)
         if not self.log_start_offset <= offset < bound:
             return 0
-        place = self._locate(offset)
+        place = self._locate(offset, wait=False)
         if place is None:
             return 0
         segment, position, _ = place
@@ -338,7 +344,7 @@ class Log:
         ends = (self._end_within(each, bound) for each in self.segments[at:] if each.base_offset < bound)
         return max(0, sum(ends) - position)
 
-    def _locate(self, offset: int) -> _Place | None:
+    def _locate(self, offset: int, wait: bool = True) -> _Place | None:
         """Where the batch is that holds `offset`, or the next one; None behind the last."""
         segments = self.segments
         if offset == self._tail_offset:
@@ -350,7 +356,7 @@ class Log:
                 return place
         at = bisect_right(segments, offset, key=_base_offset) - 1
         for later in range(max(at, 0), len(segments)):
-            found = segments[later].find(offset)
+            found = segments[later].find(offset, may_wait=wait)
             if found is not None:
                 return self._mark(offset, segments[later], *found)
         return None

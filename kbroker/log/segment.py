@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from kbroker.log.aborted import AbortedIndex, AbortedTransaction
+from kbroker.log.cold import NotReadyError, RepairJob, TouchJob, WarmJob
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
@@ -149,6 +150,11 @@ class Segment:
     def index_bytes(self) -> tuple[int, int]:
         """Bytes of entries in the .index and the .timeindex file, as far as they are closed."""
         return self._index_bytes
+
+    @property
+    def knows_times(self) -> bool:
+        """Whether the time index was opened before, or has nothing in it."""
+        return self._times is not None or not self._index_bytes[1]
 
     @property
     def aborted(self) -> AbortedIndex | None:
@@ -301,17 +307,23 @@ class Segment:
 
     # ---- find
 
-    def find(self, offset: int) -> tuple[int, int] | None:
+    def find(self, offset: int, *, may_wait: bool = True) -> tuple[int, int] | None:
         """Position and size of the batch that holds `offset`, or the first behind it; None if all lie before.
 
-        Raises OSError; KafkaError CORRUPT_MESSAGE where the file is no sequence of batches.
+        may_wait: for the disk; else Raises NotReadyError where it might take long. Raises OSError; KafkaError
+        CORRUPT_MESSAGE where the file is no sequence of batches.
         """
+        if not may_wait and self._offsets is None and self._index_bytes[0]:
+            interval_bytes = self.config.index_interval_bytes
+            raise NotReadyError(self, WarmJob(self.folder, self.base_offset, offset, interval_bytes))
         position = self.offsets.lookup(offset)[1]
         try:
             return self._find_from(position, offset, checked=not position)
         except KafkaError:
             if not position:
                 raise
+        if not may_wait:
+            raise NotReadyError(self, self._repair())
         self.rebuild_indices()  # an entry pointed nowhere: a changed bit, the log itself may be sound
         return self._find_from(self.offsets.lookup(offset)[1], offset, checked=True)
 
@@ -431,9 +443,34 @@ class Segment:
 
     def rebuild_indices(self) -> None:
         """Make both indices anew from the batches' headers."""
+        job = self._repair()
+        job.run()
+        self.take(job)
+
+    def _repair(self) -> RepairJob:
+        return RepairJob(self.folder, self.base_offset, self.size, self.config.index_interval_bytes)
+
+    def take(self, job: WarmJob | RepairJob | TouchJob) -> None:
+        """A job for this segment has ended: open, or make anew, what it has found. Raises: OSError."""
+        if isinstance(job, RepairJob):
+            self._reindex(job)
+        elif isinstance(job, WarmJob):
+            _ = self.offsets
+
+    def _reindex(self, job: RepairJob) -> None:
+        """Make both indices anew. The segment may have grown meanwhile; if it was cut, they stay as they are."""
+        if job.size > self.size:
+            return
         self.forget_indices()
         last_entry = 0
-        for position, header in headers(self.file, 0, self.size):
+        for offset, position, timestamp, timestamp_offset in job.entries:
+            if self.offsets.is_full or self.times.is_full:
+                break
+            self.offsets.append(offset, position)
+            self.times.append_if_later(timestamp, timestamp_offset)
+            last_entry = position
+        self._max_timestamp, self._max_timestamp_offset = job.last.timestamp, job.last.timestamp_offset
+        for position, header in headers(self.file, job.size, self.size):
             if self.index_batch(position, header, last_entry):
                 last_entry = position
         self.finish()

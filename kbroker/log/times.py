@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.log.cold import TouchJob, warm_times
 from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.records import legacy
@@ -42,6 +43,10 @@ class TimeSearch:
         self._log = log
         self._wanted_ms = timestamp
         self._tried = -1  # base offset of the last segment that was looked into
+
+    def first_job(self) -> TouchJob | None:
+        """What to have done before the first scan: time indices that nobody has asked yet may be cold."""
+        return warm_times(self._log.segments)
 
     def next_scan(self) -> TimeScan | None:
         """What to read now; None: there is no such record. Raises: OSError."""

@@ -296,13 +296,16 @@ class Partition:
         in_sync = len(self.isr)
         return in_sync < self.min_insync_replicas and in_sync < len(self.replicas)
 
-    def read(self, offset: int, max_bytes: int, isolation: FetchIsolation, *, whole_first_batch: bool) -> Fetched:
-        """What somebody sees from `offset` on. Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER."""
+    def read(
+        self, offset: int, max_bytes: int, isolation: FetchIsolation, whole_first_batch: bool, *, may_wait: bool = True
+    ) -> Fetched:
+        """What somebody sees from `offset` on. may_wait: for the disk; else Raises NotReadyError where it would.
+
+        Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER; OSError.
+        """
         log = self.led()
-        if isolation is HIGH_WATERMARK:
-            return log.read(offset, max_bytes, log.high_watermark, whole_first_batch=whole_first_batch)
-        aborted, bound = isolation is TXN_COMMITTED, log.readable_end(isolation)
-        return log.read(offset, max_bytes, bound, whole_first_batch=whole_first_batch, with_aborted=aborted)
+        bound = log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
+        return log.read(offset, max_bytes, bound, whole_first_batch, isolation is TXN_COMMITTED, may_wait)
 
     def readable_end(self, isolation: FetchIsolation) -> int:
         """The offset below which somebody reads. Raises: KafkaError NOT_LEADER_OR_FOLLOWER."""

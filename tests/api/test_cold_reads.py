@@ -1,0 +1,148 @@
+"""Segments that nobody has read lately, or whose index is damaged: who reads them waits, and nobody else does."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kbroker.broker.facts import JobDone
+from protocol.errors import ErrorCode
+from tests.requests import batch, fetch, list_offsets, produce, produced
+from tests.world import Client, World
+
+FIRST = "/a/t-0/00000000000000000000"
+
+
+@pytest.fixture
+def world() -> World:
+    """A broker that has just started, with ten batches of "t" in segments of three; its disk does nothing yet."""
+    world = World()
+    world.create("t", segment_bytes="700", index_interval_bytes="1")
+    world.create("other")
+    client = world.client()
+    for at in range(10):
+        client.ask(produce(records=batch(b"v" * 120, timestamps=(100 * at,))), 9)
+    client.ask(produce(b"v", topic="other"), 9)
+    world.settle()
+    world.restart()
+    world.disk_is_busy = True
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def records(client: Client, number: int) -> tuple[int, bool]:
+    """Code, and whether there are records, in an answer of one partition."""
+    part = client.look()[number].responses[0].partitions[0]
+    return part.error_code, bool(part.records)
+
+
+def test_who_reads_a_cold_segment_waits_for_the_disk_and_nobody_else_does(world: World, client: Client) -> None:
+    number = client.send(fetch(1, max_wait_ms=500), 12)
+    other = world.client()
+    told = [
+        produced(other.ask(produce(b"v", topic="other"), 9)).error_code,
+        produced(other.ask(produce(b"v"), 9)).error_code,  # of the same partition
+        bool(other.ask(fetch(10, max_wait_ms=500), 12).responses[0].partitions[0].records),
+    ]
+    before = dict(client.look())
+    world.disk_is_busy = False
+    world.settle()
+    assert (told, before, records(client, number)) == ([0, 0, True], {}, (0, True))
+
+
+@pytest.mark.parametrize("version", [2, 12])
+def test_one_job_is_enough_for_all_who_wait(world: World, version: int) -> None:
+    clients = [world.client() for _ in range(3)]
+    numbers = [client.send(fetch(1, max_wait_ms=500), version) for client in clients]
+    jobs = world.broker.take_jobs()
+    for job in jobs:
+        job.run()
+        world.core.handle(JobDone(job, None), world.clock.now_ms())
+    world.disk_is_busy = False
+    world.settle()
+    answered = [records(client, number) for client, number in zip(clients, numbers, strict=True)]
+    assert (len(jobs), answered) == (1, [(0, True)] * 3)
+
+
+def test_a_fetch_that_wants_many_bytes_waits_for_the_disk_too(world: World, client: Client) -> None:
+    number = client.send(fetch(1, max_wait_ms=500, min_bytes=500), 12)
+    before = dict(client.look())
+    world.disk_is_busy = False
+    world.settle()
+    assert (before, records(client, number)) == ({}, (0, True))
+
+
+def test_at_the_end_of_its_wait_it_is_told_nothing_new(world: World, client: Client) -> None:
+    number = client.send(fetch(1, max_wait_ms=500), 12)
+    world.advance(600)
+    assert records(client, number) == (0, False)
+
+
+def test_a_fetch_that_does_not_wait_gets_the_records_when_it_asks_again(world: World, client: Client) -> None:
+    first = records(client, client.send(fetch(1), 12))
+    world.disk_is_busy = False
+    world.settle()
+    assert (first, records(client, client.send(fetch(1), 12))) == ((0, False), (0, True))
+
+
+def test_with_records_of_other_partitions_it_waits_for_nothing(world: World, client: Client) -> None:
+    world.create("two", partitions=2)
+    other = world.client()
+    for index in (0, 1):
+        other.ask(produce(b"v", topic="two", index=index), 9)
+    number = client.send(fetch(0, topic="two", indices=(0, 1), max_wait_ms=500), 12)
+    assert records(client, number) == (0, True)
+
+
+def damage(world: World) -> None:
+    """An entry of the first segment's index points into the middle of a batch."""
+    file = world.disk.open(f"{FIRST}.index", "write")
+    file.write([(77).to_bytes(4, "big")], 4)
+    file.close()
+
+
+def test_an_index_is_made_anew_beside_the_loop(world: World, client: Client) -> None:
+    world.disk_is_busy = False
+    damage(world)
+    number = client.start(fetch(1, max_wait_ms=500), 12)
+    ((warm,), other) = world.broker.take_jobs(), world.client()
+    warm.run()
+    world.core.handle(JobDone(warm, None), world.clock.now_ms())
+    (repair,) = world.broker.take_jobs()
+    meanwhile = [produced(other.ask(produce(b"v"), 9)).error_code, dict(client.look())]
+    repair.run()
+    world.core.handle(JobDone(repair, None), world.clock.now_ms())
+    assert (meanwhile, records(client, number)) == ([0, {}], (0, True))
+
+
+def test_a_disk_that_fails_at_it_takes_the_partition_offline(world: World, client: Client) -> None:
+    number = client.send(fetch(1, max_wait_ms=500), 12)
+    for errand in world.broker.take_jobs():
+        world.core.handle(JobDone(errand, OSError(errno.EIO, "Input/output error")), world.clock.now_ms())
+    assert records(client, number) == (ErrorCode.KAFKA_STORAGE_ERROR, False)
+
+
+def test_a_log_that_is_deleted_meanwhile_concerns_nobody(world: World, client: Client) -> None:
+    number = client.send(fetch(1, max_wait_ms=500), 12)
+    world.replicas.stop("t", 0, delete=True)
+    world.disk_is_busy = False
+    world.settle()
+    code, _ = records(client, number)
+    assert (code != 0, len(world.broker.cold_reads)) == (True, 0)
+
+
+def test_a_time_index_that_is_cold_is_read_beside_the_loop(world: World, client: Client) -> None:
+    number = client.send(list_offsets(450), 5)
+    (job,) = world.broker.take_jobs()
+    before = [each for each in world.partition("t").log.segments if each.knows_times]  # type: ignore[union-attr]
+    job.run()
+    world.core.handle(JobDone(job, None), world.clock.now_ms())
+    world.disk_is_busy = False
+    world.settle()
+    answer = client.look()[number].topics[0].partitions[0]
+    assert (before, answer.offset, answer.timestamp) == ([], 5, 500)
