@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession
-    from kbroker.log.log import Fetched
+    from kbroker.log.reads import Fetched
     from kbroker.replica import Partition
 
 

@@ -8,8 +8,9 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob, FlushJob
-from kbroker.log.log import Fetched, Log
+from kbroker.log.log import Log
 from kbroker.log.producers import Origin
+from kbroker.log.reads import Fetched
 from kbroker.log.recovery import RecoveryProgress, open_log
 
 __all__ = [

@@ -15,9 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple
 
-from kbroker.log.aborted import AbortedTransaction
 from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_follower, plan_as_leader, plan_of_duplicate
 from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
@@ -26,10 +24,11 @@ from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
 from kbroker.log.producers import Origin, Producers
+from kbroker.log.reads import LogReads
 from kbroker.log.replay import replay_producers
 from kbroker.log.segment import Segment, draw_jitter, parts_of
 from kbroker.log.snapshots import Snapshots
-from kbroker.ports import Random, Region
+from kbroker.ports import Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import crc32c
 from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, HeaderTuple
@@ -37,27 +36,9 @@ from protocol.records.content import accept
 
 _CLIENT = Origin.CLIENT  # looked up once
 _base_offset = attrgetter("base_offset")
-_Place = tuple[Segment, int, int]
-"""A batch: its segment, its position there, and its size in bytes, 0 if nobody has looked."""
-
-_MARKS = 16  # positions remembered between reads; a fetch that goes on where one ended looks nothing up
 
 
-class Fetched(NamedTuple):
-    """What a read found.
-
-    region: the batches, from the one that holds the offset; None if there is nothing, or too little room.
-    aborted: the aborted transactions that overlap it, None unless asked for.
-    """
-
-    region: Region | None
-    aborted: list[AbortedTransaction] | None = None
-
-
-NOTHING = Fetched(None)
-
-
-class Log:
+class Log(LogReads):
     """One partition's log. Made by `recovery.open_log`.
 
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
@@ -68,12 +49,9 @@ class Log:
 
     __slots__ = (
         "_flushing",
-        "_marks",
         "_opened_end",
         "_random",
         "_saved_epochs",
-        "_tail_offset",
-        "_tail_position",
         "_truncations",
         "cleaned_to",
         "config",
@@ -128,7 +106,7 @@ class Log:
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
         self._tail_position = 0
-        self._marks: dict[int, _Place] | None = None  # offset -> where it is
+        self._marks = None
 
     def __repr__(self) -> str:
         return f"Log({self.folder.path!r}, {self.log_start_offset} to {self.log_end_offset})"
@@ -284,121 +262,7 @@ class Log:
         self.forget_places()  # the end of the log is elsewhere now
         return segment
 
-    # ---- read
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        bound: int,
-        whole_first_batch: bool = True,
-        with_aborted: bool = False,
-        wait: bool = True,
-    ) -> Fetched:
-        """The batches from the one that holds `offset` on, below `bound`, of one segment, about max_bytes of them.
-
-        bound: an offset, as `readable_end` has it for each isolation. whole_first_batch: a first batch larger than
-        max_bytes is given all the same; otherwise no region comes back. The region may end within a batch. Raises
-        KafkaError OFFSET_OUT_OF_RANGE; OSError; and NotReadyError, if it is not to wait for the disk.
-        """
-        end_offset = self.log_end_offset
-        if offset > end_offset or offset < self.log_start_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset}, the log has {self.log_start_offset} to {end_offset}",
-            )
-        if bound > end_offset:
-            bound = end_offset
-        place = None if offset >= bound or (max_bytes <= 0 and not whole_first_batch) else self._locate(offset, wait)
-        if place is None:
-            return Fetched(None, []) if with_aborted else NOTHING
-        segment, position, first = place
-        available = self._end_within(segment, bound) - position
-        size = available
-        if available > max_bytes:
-            if not first:
-                found = segment.find(offset)
-                assert found is not None, (segment, offset)
-                first = found[1]
-            if first > max_bytes and not whole_first_batch:
-                return Fetched(None, []) if with_aborted else NOTHING
-            size = min(available, max(max_bytes, first))
-        if size <= 0:
-            return Fetched(None, []) if with_aborted else NOTHING
-        aborted = self._aborted(segment, offset, position + size) if with_aborted else None
-        return Fetched(Region(segment.file, position, size), aborted)
-
-    def available_bytes(self, offset: int, bound: int) -> int:
-        """How many bytes there are to read from `offset` to `bound`: what a parked fetch waits for.
-
-        0 if the offset is out of range. Never reads records, nor waits for the disk. Raises: NotReadyError, OSError.
-        """
-        bound = min(bound, self.log_end_offset)
-        if not self.log_start_offset <= offset < bound:
-            return 0
-        place = self._locate(offset, wait=False)
-        if place is None:
-            return 0
-        segment, position, _ = place
-        at = -1 if segment is self.segments[-1] else self.segments.index(segment)
-        ends = (self._end_within(each, bound) for each in self.segments[at:] if each.base_offset < bound)
-        return max(0, sum(ends) - position)
-
-    def _locate(self, offset: int, wait: bool = True) -> _Place | None:
-        """Where the batch is that holds `offset`, or the next one; None behind the last."""
-        segments = self.segments
-        if offset == self._tail_offset:
-            return segments[-1], self._tail_position, 0
-        marks = self._marks
-        if marks is not None:
-            place = marks.get(offset)
-            if place is not None:
-                return place
-        at = bisect_right(segments, offset, key=_base_offset) - 1
-        for later in range(max(at, 0), len(segments)):
-            found = segments[later].find(offset, may_wait=wait)
-            if found is not None:
-                return self._mark(offset, segments[later], *found)
-        return None
-
-    def _mark(self, offset: int, segment: Segment, position: int, size: int) -> _Place:
-        """Remember where an offset is, for the next read from it or up to it."""
-        marks = self._marks
-        if marks is None or len(marks) >= _MARKS:
-            marks = self._marks = {}
-        place = marks[offset] = (segment, position, size)
-        return place
-
-    def _end_within(self, segment: Segment, bound: int) -> int:
-        """Where in this segment the batches below `bound` end."""
-        active = self.segments[-1]
-        if bound >= self.log_end_offset:
-            if segment is active:
-                marks = self._marks  # where the next read starts, if nobody gets there before
-                if marks is None or bound not in marks:
-                    self._mark(bound, segment, segment.size, 0)
-            return segment.size
-        if segment is not active and bound >= active.base_offset:
-            return segment.size
-        place = self._locate(bound)
-        return place[1] if place is not None and place[0] is segment else segment.size
-
-    def forget_places(self) -> None:
-        """Segments went away or were cut: nothing remembered may point there."""
-        self._marks = None
-        self._tail_offset = -1
-
-    def _aborted(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
-        """The aborted transactions among the records of a read. end_position: where it ends in its segment."""
-        at = self.segments.index(segment)
-        end_offset = segment.offsets.position_above(end_position)
-        if end_offset is None:
-            end_offset = self.segments[at + 1].base_offset if segment is not self.segments[-1] else self.log_end_offset
-        found: list[AbortedTransaction] = []
-        for later in self.segments[at:]:
-            if later.aborted is not None and later.aborted.collect(offset, end_offset, found):
-                break
-        return found
+    # ---- epochs
 
     def last_offset_of_epoch(self, epoch: int) -> EpochEnd:
         """Where a leader epoch, or the largest known one below it, ends; (-1, -1) if unknown."""

@@ -25,8 +25,9 @@ from protocol.message import ZERO_UUID
 if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan
     from kbroker.log.epochs import EpochEnd
-    from kbroker.log.log import Fetched, Log
+    from kbroker.log.log import Log
     from kbroker.log.producers import Origin
+    from kbroker.log.reads import Fetched
     from kbroker.replica.followers import InSyncRules
 
 ALL_REPLICAS = -1  # acks: as many as are in sync
