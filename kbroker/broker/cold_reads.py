@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
-    from kbroker.log.cold import NotReadyError
-    from kbroker.log.segment import Segment
+    from kbroker.log.cold import Cold, NotReadyError
     from kbroker.replica import Partition, ReplicaManager
 
 
@@ -27,8 +26,8 @@ class ColdReads:
         self._give = give
         self._replicas = replicas
         self._tell = tell
-        self._jobs: dict[Job, tuple[Partition, Segment]] = {}
-        self._segments: set[Segment] = set()
+        self._jobs: dict[Job, tuple[Partition, Cold]] = {}
+        self._segments: set[Cold] = set()
 
     def __len__(self) -> int:
         """How many segments are being made ready."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kbroker.log.scan import headers
 from protocol.records.batch import HEADER_SIZE
@@ -17,16 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.log.folder import Folder
-    from kbroker.log.segment import Segment
 
 _OFFSET_ENTRY = Struct(">II")
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
+class Cold(Protocol):
+    """A segment, as far as it may have to be made ready."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where its files are."""
+
+    @property
+    def base_offset(self) -> int:
+        """The first part of their names."""
+
+    @property
+    def knows_times(self) -> bool:
+        """Whether its time index was opened before."""
+
+    def take(self, job: ColdJob) -> None:
+        """A job for it has ended. Raises: OSError."""
+
+
 class NotReadyError(Exception):
     """A segment cannot be read from without waiting for the disk. job: what to wait for."""
 
-    def __init__(self, segment: Segment, job: WarmJob | RepairJob) -> None:
+    def __init__(self, segment: Cold, job: WarmJob | RepairJob) -> None:
         super().__init__(f"{segment!r} is not ready")
         self.segment = segment
         self.job = job
@@ -104,7 +122,7 @@ class RepairJob:
         file.close()
 
 
-def warm_times(segments: Sequence[Segment]) -> TouchJob | None:
+def warm_times(segments: Sequence[Cold]) -> TouchJob | None:
     """What to wait for before these segments are asked for their timestamps; None: nothing."""
     cold = [segment for segment in segments if not segment.knows_times]
     return TouchJob([(segment.folder, segment.base_offset) for segment in cold]) if cold else None
@@ -127,3 +145,6 @@ class TouchJob:
                 continue
             file.read(0, file.size())
             file.close()
+
+
+ColdJob: TypeAlias = WarmJob | RepairJob | TouchJob

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from kbroker.log.aborted import AbortedIndex, AbortedTransaction
-from kbroker.log.cold import NotReadyError, RepairJob, TouchJob, WarmJob
+from kbroker.log.cold import ColdJob, NotReadyError, RepairJob, WarmJob
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
@@ -450,7 +450,7 @@ class Segment:
     def _repair(self) -> RepairJob:
         return RepairJob(self.folder, self.base_offset, self.size, self.config.index_interval_bytes)
 
-    def take(self, job: WarmJob | RepairJob | TouchJob) -> None:
+    def take(self, job: ColdJob) -> None:
         """A job for this segment has ended: open, or make anew, what it has found. Raises: OSError."""
         if isinstance(job, RepairJob):
             self._reindex(job)
