@@ -9,6 +9,10 @@ Requests of one connection are answered in order. Each is begun when the one bef
 Metadata sent behind a CreateTopics knows the topic. Unlike Kafka, Produce and Fetch are begun at once: they depend on
 nothing before them but what they append themselves, and a producer's next batch need not wait for the last one's fsync.
 
+What takes long is done in slices (`timing/turns.py`), and asks for the next one as a timer that is due: large requests
+are decoded so, handlers that are generators run so, and their answers are encoded so. No other request of the
+connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
+
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`).
 """
@@ -17,8 +21,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from struct import Struct as Layout
+from types import GeneratorType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Call, Signal
@@ -29,34 +34,39 @@ from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
+    ELEMENTS_PER_REQUEST,
     LARGE_PRODUCE_BYTES,
+    LARGE_REQUEST_BYTES,
+    MANY_PARTITIONS,
     PARKED_OPERATIONS,
     PARTITIONS_PER_PRODUCE,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     REQUESTS_IN_FLIGHT_PER_CONNECTION,
 )
 from kbroker.ports import Region
-from kbroker.timing import Parked, Purgatory
+from kbroker.timing import Parked, Purgatory, Steps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.flat import message_of
 from protocol.headers import NO_TAGS, parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Answer, Result, Waiting
+    from kbroker.api.call import Answer, InSlices, Result, Waiting
     from kbroker.broker.broker import Broker
     from kbroker.ports import Buffer
     from protocol.flat import Flat
 
     Piece: TypeAlias = Buffer | Region
 
-AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | None")
+AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | InSlices | None")
 IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
 
 log = logging.getLogger("kbroker.requests")
 
 PRODUCE, FETCH = 0, 1
 DATA_PATH = (PRODUCE, FETCH)  # answered at once, or on internal topics told apart by the broker, they move no deadline
+
+MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, too
 
 _SIZE_AND_CORRELATION = Layout(">ii")
 _CORRELATION_BYTES = 4
@@ -65,8 +75,9 @@ _CORRELATION_BYTES = 4
 class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
-    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
+    __slots__ = ("answer", "channel", "correlation_id", "is_large", "late", "parked", "route", "waiting")
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
+    is_large: bool  # was decoded in slices
     late: bool  # stands in its channel's `pending`, and its answer comes now
     parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
     waiting: Waiting | Unbegun | None
@@ -82,7 +93,7 @@ class Request(Call):
         self.channel = channel
         self.route = route
         self.correlation_id = correlation_id
-        self.late = self.has_errors = False
+        self.late = self.has_errors = self.is_large = False
         self.answer = self.waiting = self.parked = self.verified = None
 
     @property
@@ -161,6 +172,7 @@ class Core:
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
         self._requests, self._facts = broker.counters.requests, broker.facts
+        self._turns = broker.turns
         self._now_ms = now_ms
         self._deadline_ms: int | None = None
         self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
@@ -198,12 +210,10 @@ class Core:
         try:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
-            if (
-                api_key == PRODUCE
-                and len(frame) > LARGE_PRODUCE_BYTES
-                and names_over(PARTITIONS_PER_PRODUCE, frame, version, start)
-            ):
-                self._hang_up(channel, f"{request!r} names over {PARTITIONS_PER_PRODUCE} partitions")
+            if len(frame) > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
+                own = bytearray(frame) if api_key == PRODUCE else bytes(frame)
+                self._in_slices(request, self._large(request, own, start))
+                self._follow(now_ms)
                 return
             body = route.read(frame, version, start)
         except DecodeError as error:
@@ -224,6 +234,9 @@ class Core:
             self._finish(request, self._asked(request, waiting.expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
+        if self._turns:
+            self._turns.run(self.broker.clock.now_ms)
+            self._follow(now_ms)
 
     def handle(self, event: object, now_ms: int) -> None:
         """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
@@ -245,6 +258,10 @@ class Core:
         """When to call `expire` next: asked after every event, and of the parts only if it can be another one."""
         if not (self._deadline_moved or self.broker.deadline_moved):
             return self._deadline_ms
+        if self._turns:  # the next slice is due
+            self._deadline_moved = True
+            self._deadline_ms = self._now_ms
+            return self._now_ms
         self._deadline_moved = self.broker.deadline_moved = False
         ours = self._purgatory.next_deadline_ms()
         theirs = self.broker.next_deadline_ms(self._now_ms)
@@ -269,7 +286,7 @@ class Core:
     def _handle(self, request: Request, body: Answer) -> None:
         try:
             result = request.route.handle(body, request)
-        except Exception as error:  # the one place where a failure becomes a code
+        except Exception as error:  # here and in `_handled` a failure becomes a code
             result = self._refusal(request, body, error)
         if isinstance(result, IS_ANSWER):
             self._answer(request, result)
@@ -282,10 +299,12 @@ class Core:
             self._put(request, [])
         elif result is HANGUP:
             self._hang_up(request.channel, f"{request!r} failed, and there is no answer to say so")
+        elif result.__class__ is GeneratorType:
+            self._in_slices(request, self._handled(request, body, cast("InSlices", result)))
         else:
             self._park(request, cast("Waiting", result))
 
-    def _refusal(self, request: Request, body: Answer, error: Exception) -> Result:
+    def _refusal(self, request: Request, body: Answer | None, error: Exception) -> Result:
         if isinstance(error, KafkaError):
             log.debug("%r: %s", request, error)
             code, text = error.code, error.message
@@ -299,7 +318,7 @@ class Core:
             log.error("%r failed", request, exc_info=error)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
         request.has_errors = True
-        return request.route.refuse(body, code, text, request.version)
+        return HANGUP if body is None else request.route.refuse(body, code, text, request.version)
 
     def _park(self, request: Request, waiting: Waiting) -> None:
         """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet.
@@ -368,11 +387,90 @@ class Core:
         try:
             if request.version >= route.flexible_from:
                 start = skip_tags(held.frame, start)
+            if len(held.frame) > LARGE_REQUEST_BYTES:
+                self._in_slices(request, self._large(request, bytes(held.frame), start))
+                return
             body = route.read(held.frame, request.version, start)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{request.version}: {error}")
             return
         self._handle(request, body)
+
+    # -- in slices
+
+    def _is_long(self, request: Request, frame: memoryview, start: int) -> bool:
+        """Whether a request of many bytes is also one of many parts."""
+        if request.route.api != PRODUCE:
+            return True
+        return len(frame) > LARGE_PRODUCE_BYTES and names_over(MANY_PARTITIONS, frame, request.version, start)
+
+    def _in_slices(self, request: Request, steps: Steps) -> None:
+        """Do what a request wants in slices; its connection waits, other requests of it are not begun."""
+        channel = request.channel
+        if not request.late:
+            request.late = True
+            channel.pending.append(request)
+        if channel.held_by is None:
+            channel.held_by = request
+        self._deadline_moved = True
+        self._turns.begin((request.session.peer_host, request.is_large), _while_open(request, steps))
+
+    def _large(self, request: Request, frame: bytes | bytearray, start: int) -> Steps:
+        """Decode a large request, then handle it."""
+        channel, route, version = request.channel, request.route, request.version
+        request.is_large = True
+        channel.held_bytes += len(frame)
+        yield
+        try:
+            if route.api == PRODUCE and names_over(PARTITIONS_PER_PRODUCE, memoryview(frame), version, start):
+                raise DecodeError("", f"names over {PARTITIONS_PER_PRODUCE} partitions")
+            if route.flat is not None:
+                body: Answer = route.read(memoryview(frame), version, start)
+            else:
+                body = yield from route.request.decode_slices(frame, version, start, ELEMENTS_PER_REQUEST)
+        except DecodeError as error:
+            self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
+            return
+        channel.held_bytes -= len(frame)
+        request.now_ms = self._now_ms
+        yield from self._handled(request, body, None)
+
+    def _handled(self, request: Request, body: Answer | None, result: Result | None) -> Steps:
+        """Go through with a handler, and answer. result: what it gave back, if it has been called."""
+        count = 0
+        try:
+            if result is None and body is not None:
+                result = request.route.handle(body, request)
+            while result.__class__ is GeneratorType:
+                try:
+                    next(cast("InSlices", result))
+                except StopIteration as end:
+                    result = end.value
+                else:
+                    count += 1
+                    yield
+        except Exception as error:
+            result = self._refusal(request, body, error)
+        if (request.is_large or count > MANY_STEPS) and isinstance(result, Message):
+            if request.has_errors or request.route.api > FETCH:
+                self.broker.counters.note_errors(request.route.api, result)
+                yield
+            try:
+                buffers = yield from _encode_slices(request, result)
+            except EncodeError:
+                pass  # said below
+            else:
+                self._let_go(request)
+                self._put(request, buffers)
+                return
+        self._reply(request, cast("Result", result))
+
+    def _let_go(self, request: Request) -> None:
+        """A request that held back others of its connection has been carried out."""
+        channel = request.channel
+        if channel.held_by is request:
+            channel.held_by = None
+            self.dirty[channel] = None  # what it held back goes on, answer or not
 
     def _hang_up(self, channel: Channel, reason: str) -> None:
         """Nothing more is read or answered; what was answered before still leaves."""
@@ -421,7 +519,7 @@ class Core:
             self.broker.handle(fact, now_ms)
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
-        responses: list[tuple[Request, Answer | Signal]] = []
+        responses: list[tuple[Request, Answer | Signal | InSlices]] = []
 
         def ready(request: Request) -> bool:
             waiting = cast("Waiting", request.waiting)
@@ -440,9 +538,7 @@ class Core:
         """What a handler would have given back at once, had it not taken so long."""
         request.late = True
         channel = request.channel
-        if channel.held_by is request:
-            channel.held_by = None
-            self.dirty[channel] = None  # what it held back goes on, answer or not
+        self._let_go(request)
         if channel.closing:
             return
         if isinstance(result, IS_ANSWER):
@@ -452,7 +548,9 @@ class Core:
             self._put(request, [])
         elif result is HANGUP:
             self._hang_up(channel, f"{request!r} failed, and there is no answer to say so")
-        else:
+        elif result is FIRST:
+            channel.held_by = request
+        elif result is not LATER:
             self._park(request, cast("Waiting", result))
 
     def _asked(self, request: Request, ask: Callable[[int], AnswerOrNone], now_ms: int) -> AnswerOrNone | Signal:
@@ -465,13 +563,15 @@ class Core:
             log.error("%r failed while it waited", request, exc_info=error)
             return HANGUP
 
-    def _finish(self, request: Request, response: Answer | Signal) -> None:
+    def _finish(self, request: Request, response: Answer | Signal | InSlices) -> None:
         request.parked = None
         request.waiting = None
         request.late = True
         if isinstance(response, IS_ANSWER):
             self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
             self._answer(request, response)
+        elif isinstance(response, GeneratorType):
+            self._in_slices(request, self._handled(request, None, response))
         elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")
 
@@ -497,13 +597,30 @@ def _bytes_in(buffers: list[Piece]) -> int:
     return size
 
 
+def _while_open(request: Request, steps: Steps) -> Steps:
+    """The same, until nobody waits for the answer any more; records that came are appended all the same."""
+    channel = request.channel
+    for _ in steps:
+        if channel.closing and request.route.api != PRODUCE:
+            return
+        yield
+
+
+def _encode_slices(request: Request, response: Message) -> Generator[None, None, list[Piece]]:
+    pieces = yield from response.encode_slices(request.version)
+    return _with_header(request, pieces)
+
+
 def _encode(request: Request, response: Answer) -> list[Piece]:
     """The answer with its size and header in front; small answers are one buffer."""
+    flat = request.route.flat
+    if flat is not None:
+        return _with_header(request, flat.write_flat(cast("Flat", response), request.version))
+    return _with_header(request, cast(Message, response).encode_parts(request.version))
+
+
+def _with_header(request: Request, pieces: list[Piece]) -> list[Piece]:
     route = request.route
-    if route.flat is not None:
-        pieces = route.flat.write_flat(cast("Flat", response), request.version)
-    else:
-        pieces = cast(Message, response).encode_parts(request.version)
     tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
     size = _CORRELATION_BYTES + len(tags) + (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)))
     first = _SIZE_AND_CORRELATION.pack(size, request.correlation_id) + tags

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from protocol import _runtime
-from protocol._source import MANY, Source, packed, unpackers
+from protocol._source import MANY, TURN_MASK, Source, packed, unpackers
 from protocol.explain import explain_read
 from protocol.message import Message, Struct
 from protocol.primitives import read_uvarint, read_uvarint_rest, utf8
@@ -19,13 +19,16 @@ from protocol.schema import Field, FieldType, SchemaError, fields, fields_at, ha
 class ReaderSource(Source):
     """The text of a reader: `read(buffer, start) -> (message, end)`.
 
-    A strict one calls `forgiving()`, which its scope must have, for another reader once a string is no UTF-8.
+    A strict one calls `forgiving()`, which its scope must have, for another reader once a string is no UTF-8. A sliced
+    one is a generator `read(buffer, start, left)`: it yields now and then, and reads no more than `left` elements.
     """
 
-    def __init__(self, message: type[Message], version: int, *, strict: bool = True) -> None:
+    def __init__(self, message: type[Message], version: int, *, strict: bool = True, sliced: bool = False) -> None:
         super().__init__()
         self.version = version
-        self.strict = strict
+        self.strict = strict and not sliced
+        self.sliced = sliced
+        self.in_tags = False  # in a function of its own, where nothing can be yielded
         self.flexible = is_flexible(message, version)
         self.views = has_records(message, version)
         self.run: list[tuple[str, str]] = []  # (format, where to) of fixed-size reads not written yet
@@ -40,12 +43,14 @@ class ReaderSource(Source):
             "long_string_or_none": _runtime.long_string_or_none,
             "long_array": _runtime.long_array,
             "long_array_or_none": _runtime.long_array_or_none,
+            "long_count": _runtime.long_count,
             "compact_array": _runtime.compact_array,
             "compact_array_or_none": _runtime.compact_array_or_none,
             "unknown_tags": _runtime.unknown_tags,
             "explain": lambda buffer, start, error: explain_read(message, version, buffer, start, error),
         }
-        with self.block("def read(buffer, start):"):
+        self.scope |= {"TooMany": _runtime.TooMany, "explain_slices": _runtime.explain_slices}
+        with self.block("def read(buffer, start, left):" if sliced else "def read(buffer, start):"):
             self._body(message)
 
     def _body(self, message: type[Message]) -> None:
@@ -57,6 +62,8 @@ class ReaderSource(Source):
             with self.block("else:"):  # bytes are read faster than a view, and one copy now is cheaper than many
                 self.emit("b = bytes(memoryview(buffer)[start:]); pos = 0; base = start")
         self.emit("end = len(b)")
+        if self.sliced:
+            self.emit("turn = 0", "if 0: yield")
         with self.block("try:"):
             self.struct(message, "o")
             self.settle()
@@ -65,7 +72,9 @@ class ReaderSource(Source):
             with self.block("except UnicodeDecodeError:"):
                 self.emit("o, pos = forgiving()(b, start - base)")
         with self.block("except Exception as error:"):
-            self.emit("raise explain(b, start - base, error) from None")
+            # Of slices without another look: the patient codec takes many times as long, and would do so in one go.
+            why = "explain_slices(error)" if self.sliced else "explain(b, start - base, error)"
+            self.emit(f"raise {why} from None")
         self.emit("return o, pos + base")
 
     def struct(self, cls: type[Struct], target: str) -> None:
@@ -200,6 +209,7 @@ class ReaderSource(Source):
         with self.block(f"if {room} > end - pos:"):
             self.emit("raise Malformed")
         items = self.name("items")
+        self.count(count)
         self.emit(f"{place} = {items} = []")
         with self.block(f"for _ in range({count}):"):
             item = self.name("o")
@@ -209,6 +219,13 @@ class ReaderSource(Source):
                 self.value(element, item, nullable=False)
             self.settle()
             self.emit(f"{items}.append({item})")
+            if self.sliced and not self.in_tags:
+                self.emit(f"turn = (turn + 1) & {TURN_MASK}", "if not turn: yield")
+
+    def count(self, more: str) -> None:
+        """In a sliced reader: so many more elements are about to be read."""
+        if self.sliced and not self.in_tags:
+            self.emit(f"left -= {more}", "if left < 0: raise TooMany")
 
     def primitives(self, element: FieldType, place: str, nullable: bool) -> None:
         """An array of fixed-size primitives: one unpack for all; none for an empty one, as many are."""
@@ -225,6 +242,8 @@ class ReaderSource(Source):
         one = self.constant(packed(wire.format), "one_" + wire.name)
         helper = ("compact_array" if self.flexible else "long_array") + ("_or_none" if nullable else "")
         with self.block("else:"):
+            if self.sliced and not self.in_tags:
+                self.count(f"long_count(b, {self.at()}, {count})" if self.flexible else count)
             self.emit(f"{place}, pos = {helper}(b, {self.at()}, {count}, {one})")
         self.skew = 0
 
@@ -235,6 +254,7 @@ class ReaderSource(Source):
         if not any(field.tag is not None for field in fields(cls)):
             with self.block(f"if {count}:"):
                 self.emit(f"{target}.unknown_tags, pos = unknown_tags(b, pos, {count})")
+                self.count(f"len({target}.unknown_tags)")
             return
         function = self.tag_reader(cls)
         with self.block(f"if {count}:"):
@@ -244,10 +264,11 @@ class ReaderSource(Source):
         """A function that reads the tagged fields of `cls` into an instance; its name."""
         function = self.name("tags")
         outer_skew, self.skew = self.skew, 0
+        was_in_tags, self.in_tags = self.in_tags, True
         with self.function(f"def {function}(o, b, pos, end, count):"):
             with self.block("if count > 127:"):
                 self.emit("count, pos = rest(b, pos, count)")
-            self.emit("unknown = None")
+            self.emit(f"if count > {_runtime.MOST_UNKNOWN_TAGS}: raise Malformed", "unknown = None")
             with self.block("for _ in range(count):"):
                 self.emit("tag, pos = uvarint(b, pos)", "size, pos = uvarint(b, pos)", "stop = pos + size")
                 self.emit("if stop > end: raise Malformed")
@@ -257,7 +278,7 @@ class ReaderSource(Source):
                     self.emit("unknown[tag] = bytes(b[pos:stop])", "pos = stop")
                 self.emit("if pos != stop: raise Malformed")
             self.emit("o.unknown_tags = unknown", "return pos")
-        self.skew = outer_skew
+        self.skew, self.in_tags = outer_skew, was_in_tags
         return function
 
     def tag_branches(self, cls: type[Struct]) -> None:

@@ -9,13 +9,27 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
+from protocol.message import DecodeError
 from protocol.primitives import read_uvarint, read_uvarint_rest, utf8, uvarint
 
 MAX_STRING_BYTES = 0x7FFF
+MOST_UNKNOWN_TAGS = 10_000
+"""Of one struct. Kafka has a handful in all; two bytes each, a frame could hold millions."""
 
 
 class Malformed(Exception):  # noqa: N818 - nobody outside ever sees it
     """Something is wrong with the input; `explain.py` says what."""
+
+
+class TooMany(Exception):  # noqa: N818 - as above
+    """More elements than whoever asked wants to take."""
+
+
+def explain_slices(error: Exception) -> DecodeError:
+    """What stopped a sliced reader, without another look at the message: it may be large."""
+    if isinstance(error, TooMany):
+        return DecodeError("", "more elements than are taken in one request")
+    return DecodeError("", "ends early, or has a length or a value that it may not have")
 
 
 def long_string(buffer: Any, position: int, first: int) -> tuple[str, int]:
@@ -57,6 +71,11 @@ def long_array_or_none(buffer: Any, position: int, count: int, item: Struct) -> 
     return (None, position) if count < 0 else long_array(buffer, position, count, item)
 
 
+def long_count(buffer: Any, position: int, first: int) -> int:
+    """The compact count of an array, whose first byte is `first`: one more than it has elements."""
+    return read_uvarint_rest(buffer, position, first)[0] if first > 127 else first
+
+
 def compact_array(buffer: Any, position: int, first: int, item: Struct) -> tuple[list[Any], int]:
     """As `long_array`, of a compact count whose first byte is `first`."""
     if first > 127:
@@ -75,6 +94,8 @@ def unknown_tags(buffer: Any, position: int, count: int) -> tuple[dict[int, byte
     """The tagged fields of a struct that knows none; `count` is the first byte of their number."""
     if count > 127:
         count, position = read_uvarint_rest(buffer, position, count)
+    if count > MOST_UNKNOWN_TAGS:
+        raise Malformed
     end = len(buffer)
     found: dict[int, bytes] = {}
     for _ in range(count):  # the end of the buffer stops it long before a false count does

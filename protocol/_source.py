@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+TURN_MASK = 127  # a sliced reader or writer yields after one element more than this, some 100 us
 MANY = 33  # arrays of up to this many primitives use a ready-made Struct
 
 

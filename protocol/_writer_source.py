@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from protocol import _runtime
-from protocol._source import MANY, Source, packed, packers
+from protocol._source import MANY, TURN_MASK, Source, packed, packers
 from protocol.explain import explain_write
 from protocol.message import Message, Struct
 from protocol.primitives import ONE_BYTE, uvarint
@@ -17,11 +17,13 @@ from protocol.schema import Field, FieldType, fields, fields_at, has_records, is
 
 
 class WriterSource(Source):
-    """The text of a writer: `write(message) -> parts`."""
+    """The text of a writer: `write(message) -> parts`. A sliced one is a generator that yields now and then."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Message], version: int, *, sliced: bool = False) -> None:
         super().__init__()
         self.version = version
+        self.sliced = sliced
+        self.in_tags = False  # in a function of its own, where nothing can be yielded
         self.flexible = is_flexible(message, version)
         self.views = has_records(message, version)
         self.run: list[tuple[str, str]] = []  # (format, expression) of fixed-size values not written yet
@@ -41,6 +43,8 @@ class WriterSource(Source):
 
     def _body(self, message: type[Message]) -> None:
         self.emit("out = []; w = out.append")
+        if self.sliced:
+            self.emit("turn = 0", "if 0: yield")
         if self.views:
             self.emit("parts = []; part = parts.append")
         with self.block("try:"):
@@ -215,6 +219,8 @@ class WriterSource(Source):
             else:
                 self.value(element, item, nullable=False)
             self.flush()
+            if self.sliced and not self.in_tags:
+                self.emit(f"turn = (turn + 1) & {TURN_MASK}", "if not turn: yield")
 
     def primitives(self, element: FieldType, place: str, nullable: bool) -> None:
         """An array of fixed-size primitives: one pack for count and elements."""
@@ -271,6 +277,7 @@ class WriterSource(Source):
         """A function that returns the tag section of an instance of `cls`; its name."""
         function = self.name("tags")
         outer, self.run = self.run, []
+        was_in_tags, self.in_tags = self.in_tags, True
         with self.function(f"def {function}(o):"):
             self.open(cls, "o")
             unknown = self.unknown("o")
@@ -291,7 +298,7 @@ class WriterSource(Source):
                     self.flush()
                     self.emit(f"found[{field.tag}] = join(out)")
             self.emit("return tag_section(found)")
-        self.run = outer
+        self.run, self.in_tags = outer, was_in_tags
         return function
 
     def flush_length(self, size: str, helper: str, code: str) -> None:

@@ -49,6 +49,25 @@ def _compile_reader(
     return read
 
 
+def compile_sliced_reader(message: type[Message], version: int) -> Callable[[Any, int, int], Any]:
+    """The generator (buffer, start, elements at most) -> (message, end): it yields now and then, for large messages.
+
+    It says less about what is wrong: whoever sends much of it should not have it read twice. Raises: DecodeError.
+    """
+    if not message.versions[0] <= version <= message.versions[1]:
+        raise DecodeError("", _no_such_version(message, version))
+    read: Callable[[Any, int, int], Any] = _run(ReaderSource(message, version, sliced=True), "read", message, version)
+    return read
+
+
+def compile_sliced_writer(message: type[Message], version: int) -> Callable[[Any], Any]:
+    """The generator (message) -> parts, which yields now and then. Raises: EncodeError for an unknown version."""
+    if not message.versions[0] <= version <= message.versions[1]:
+        raise EncodeError("", _no_such_version(message, version))
+    write: Callable[[Any], Any] = _run(WriterSource(message, version, sliced=True), "write", message, version)
+    return write
+
+
 def compile_writer(message: type[Message], version: int) -> Callable[[Any], list[Any]]:
     """The function (message) -> parts for one version. Raises: EncodeError for an unknown version."""
     return _compile_writer(WriterSource, message, version)

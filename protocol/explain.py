@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from protocol._runtime import MAX_STRING_BYTES, size_of, tag_section
+from protocol._runtime import MAX_STRING_BYTES, MOST_UNKNOWN_TAGS, size_of, tag_section
 from protocol.message import DecodeError, EncodeError, Message, Struct
 from protocol.primitives import read_uvarint, utf8, uvarint
 from protocol.schema import Field, FieldType, fields, is_flexible, minimum_size
@@ -143,8 +143,11 @@ class _Reader:
         known = {field.tag: field for field in fields(cls) if field.tag is not None}
         known |= {field.tag: field for field in fields(cls) if field.tag is not None and field.present_at(self.version)}
         unknown: dict[int, bytes] = {}
-        for _ in range(self.uvarint(_below(path, "tags"))):
-            here = _below(path, "tags")
+        here = _below(path, "tags")
+        count = self.uvarint(here)
+        if count > MOST_UNKNOWN_TAGS:
+            raise DecodeError(here, f"{count} of them: at most {MOST_UNKNOWN_TAGS} are taken")
+        for _ in range(count):
             tag = self.uvarint(here)
             size = self.uvarint(here)
             if size > self.left():

@@ -33,6 +33,7 @@ _FIXED = Struct(">hhih")
 _WITHOUT_CLIENT_BYTES = 8
 _CORRELATION = Struct(">i")
 NO_TAGS = b"\x00"
+MOST_TAGS = 1_000  # there are none that count; two bytes each, a frame could have millions, passed over one by one
 
 
 class RequestHeader(NamedTuple):
@@ -82,6 +83,8 @@ def skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
         if frame[position] == 0:
             return position + 1
         count, position = read_uvarint(frame, position)
+        if count > MOST_TAGS:
+            raise DecodeError("header.tags", f"{count} of them: at most {MOST_TAGS} are taken")
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)

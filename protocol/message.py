@@ -19,10 +19,10 @@ positions in field order; type checkers are shown keywords only, since a new ver
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias, TypeVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from typing import ClassVar, Self
 
 T = TypeVar("T")
@@ -234,8 +234,8 @@ class Message(Struct):
         api: ClassVar[int | None]
         versions: ClassVar[tuple[int, int]]
         flexible: ClassVar[tuple[int, int]]
-        _readers: ClassVar[dict[int, Callable[[Any, int], tuple[Any, int]]]]
-        _writers: ClassVar[dict[int, Callable[[Any], list[Any]]]]
+        _readers: ClassVar[dict[int, Callable[..., Any]]]  # by version; the sliced one of a version v at ~v
+        _writers: ClassVar[dict[int, Callable[[Any], Any]]]  # likewise
         _flat_readers: ClassVar[dict[int, Callable[[Any, int], tuple[tuple[Any, ...], int]]]]
         _flat_writers: ClassVar[dict[int, Callable[[tuple[Any, ...]], list[Any]]]]
 
@@ -256,6 +256,32 @@ class Message(Struct):
 
             reader = cls._readers[version] = compile_reader(cls, version)
         return reader(buffer, start)
+
+    @classmethod
+    def decode_slices(
+        cls, buffer: bytes | bytearray | memoryview, version: int, start: int, most_elements: int
+    ) -> Generator[None, None, Self]:
+        """As `decode`, for large messages: it yields every 100 us or so, and goes on when it is asked to.
+
+        most_elements: of all arrays together, one more raises DecodeError before they take memory.
+        """
+        reader = cls._readers.get(~version)
+        if reader is None:
+            from protocol.codec import compile_sliced_reader  # the compiler imports this file
+
+            reader = cls._readers[~version] = compile_sliced_reader(cls, version)
+        message, _ = yield from reader(buffer, start, most_elements)
+        return cast("Self", message)
+
+    def encode_slices(self, version: int) -> Generator[None, None, list[Any]]:
+        """As `encode_parts`, for large messages: it yields every 100 us or so. Nothing in them may change meanwhile."""
+        writer = self._writers.get(~version)
+        if writer is None:
+            from protocol.codec import compile_sliced_writer  # the compiler imports this file
+
+            writer = self._writers[~version] = compile_sliced_writer(type(self), version)
+        parts: list[Any] = yield from writer(self)
+        return parts
 
     def encode(self, version: int) -> bytes:
         """The message as bytes. Raises: EncodeError, also where its records are not in memory."""

@@ -15,6 +15,7 @@ from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Touched
 from kbroker.core import Channel, Core
+from kbroker.timing import Turns
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
@@ -52,6 +53,7 @@ class Parts:
     def __init__(self) -> None:
         self.facts: deque[object] = deque()
         self.replicas = SimpleNamespace(touched=[])
+        self.turns = Turns()
         self.counters = Counters()
 
     def expire(self, now_ms: int) -> None:

@@ -3,6 +3,9 @@
 A handler is `handle(request, call) -> Result`. It asks the parts of `call.broker`, and gives back a response, or says
 that the answer comes later (a `Waiting`, or `LATER`), or that there is none (`SILENCE`, `HANGUP`). It never sees a
 socket, a frame or another connection's requests; `core.py` does.
+
+A handler over many items is a generator that yields after each of them and returns its result (`InSlices`): others get
+their turn in between, so it takes nothing for granted that it learnt before a yield. It has no clock.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Generator, Hashable, Sequence
 
     from kbroker.broker.broker import Broker
     from kbroker.broker.facts import Ticket
@@ -56,10 +59,10 @@ class Waiting(Protocol):
     def keys(self) -> Sequence[Hashable]:
         """What it watches: it is asked again whenever one of these is touched."""
 
-    def answer(self, now_ms: int) -> Answer | Signal | None:
+    def answer(self, now_ms: int) -> Answer | Signal | InSlices | None:
         """The response if it can leave now, else None. LATER: it comes as a `Reply`."""
 
-    def expired(self, now_ms: int) -> Answer | Signal:
+    def expired(self, now_ms: int) -> Answer | Signal | InSlices:
         """The response at the deadline, whatever the state is. LATER: it comes as a `Reply`."""
 
 
@@ -75,4 +78,5 @@ class Signal(Enum):
 LATER, FIRST, SILENCE, HANGUP = Signal
 Answer: TypeAlias = "Message | Flat"
 """A tuple where the route is flat (`routes.py`)."""
-Result: TypeAlias = "Answer | Waiting | Signal"
+InSlices: TypeAlias = "Generator[None, None, Answer | Waiting | Signal]"
+Result: TypeAlias = "Answer | Waiting | Signal | InSlices"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from kbroker.api.routes import Route
 from kbroker.config import (
@@ -59,7 +59,7 @@ from protocol.messages.configs import (
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices, Result
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.controller.admin import Change, Pending
     from protocol.message import Message
@@ -72,16 +72,17 @@ STORE_PATIENCE_MS = 30_000
 
 SOURCES_SINCE = 1  # DescribeConfigs: before, only whether a value is the default
 
+Answer = TypeVar("Answer", bound="Message | InSlices")
 Entity: TypeAlias = tuple[str, str]  # kind and name in the metadata store
 Resource: TypeAlias = AlterConfigsResource | IncrementalAlterConfigsResource
 
 
-class AwaitStore:
+class AwaitStore(Generic[Answer]):
     """A request that waits for the metadata store alone."""
 
     __slots__ = ("_answer_with", "_pending", "deadline_ms")
 
-    def __init__(self, pending: Pending[dict[Entity, object]], answer_with: Callable[[], Message], now_ms: int) -> None:
+    def __init__(self, pending: Pending[dict[Entity, object]], answer_with: Callable[[], Answer], now_ms: int) -> None:
         self._pending = pending
         self._answer_with = answer_with
         self.deadline_ms = now_ms + STORE_PATIENCE_MS
@@ -91,11 +92,11 @@ class AwaitStore:
         """The store's answer."""
         return [self._pending]
 
-    def answer(self, now_ms: int) -> Message | None:
+    def answer(self, now_ms: int) -> Answer | None:
         """Once the store has answered."""
         return self._answer_with() if self._pending.is_over else None
 
-    def expired(self, now_ms: int) -> Message:
+    def expired(self, now_ms: int) -> Answer:
         """Without it."""
         return self._answer_with()
 
@@ -118,16 +119,27 @@ def describe_configs(request: DescribeConfigsRequest, call: Call) -> Result:
     topics = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
     known = [("topics", name) for name in dict.fromkeys(topics) if name in plane.cache.topics]
     if not known:
-        return DescribeConfigsResponse(results=[_describe(each, request, call, {}) for each in request.resources])
+        return _describe_all(request, call, {})
     pending = plane.admin.read_configs(known)
 
-    def answer_with() -> DescribeConfigsResponse:
+    def answer_with() -> InSlices:
         found: Mapping[Entity, Mapping[str, str]] | KafkaError
         found = pending.error or pending.value or KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        return DescribeConfigsResponse(results=[_describe(each, request, call, found) for each in request.resources])
+        return _describe_all(request, call, found)
 
     waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
     return waiting.answer(call.now_ms) or waiting
+
+
+def _describe_all(
+    request: DescribeConfigsRequest, call: Call, overrides: Mapping[Entity, Mapping[str, str]] | KafkaError
+) -> InSlices:
+    """Each resource once, however often it is named."""
+    results = []
+    for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
+        results.append(_describe(resource, request, call, overrides))
+        yield
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

@@ -16,21 +16,23 @@ isolation level that does not exist for read uncommitted; Kafka fails at both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import GeneratorType
+from typing import TYPE_CHECKING, cast
 
 from kbroker.api.fetch_follower import FollowerReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader
 from kbroker.api.routes import Route
-from kbroker.config.limits import LONG_POLL_SHARE, LONG_POLL_STEP_MS
+from kbroker.config.limits import LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.call import Call, Result, Signal
+    from kbroker.api.call import Call, InSlices, Result, Signal, Waiting
     from kbroker.broker.fetch_sessions import FetchSession, Wanted
+    from protocol.message import Message
 
 BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15  # KIP-903
@@ -38,6 +40,21 @@ REPLICA_STATE_SINCE = 15  # KIP-903
 
 def fetch(request: FetchRequest, call: Call) -> Result:
     """Answer with what is there if that is enough, else wait for more."""
+    if request.session_id and call.broker.fetch_sessions.is_large(request.session_id):
+        return _in_a_slice(request, call)
+    return _fetch(request, call)
+
+
+def _in_a_slice(request: FetchRequest, call: Call) -> InSlices:
+    """What a session remembers may be more than its next fetch names."""
+    yield
+    result = _fetch(request, call)
+    if isinstance(result, GeneratorType):
+        result = yield from result
+    return cast("Message | Waiting | Signal", result)
+
+
+def _fetch(request: FetchRequest, call: Call) -> Result:
     broker = call.broker
     try:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
@@ -50,11 +67,21 @@ def fetch(request: FetchRequest, call: Call) -> Result:
         reader = _follower(request, call, session, wanted)
     else:
         reader = Reader(request, call, session, wanted)
+    if len(wanted) > MANY_PARTITIONS:
+        return _many(reader, call.now_ms, request.max_wait_ms)
     if request.max_wait_ms <= 0 or not wanted:
         now: Result = reader.response()
         return now
     response = reader.response_if_enough()
     return response or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+
+
+def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:
+    """The same, for a fetch of many partitions."""
+    yield
+    if max_wait_ms > 0 and not reader.may_answer():
+        return DelayedFetch(reader, _deadline_ms(now_ms, max_wait_ms))
+    return (yield from reader.response_in_slices())
 
 
 def _follower(
@@ -91,13 +118,18 @@ class DelayedFetch:
         self.deadline_ms = deadline_ms
         self.keys: Sequence[Hashable] = reader.partitions()
 
-    def answer(self, now_ms: int) -> FetchResponse | Signal | None:
+    def answer(self, now_ms: int) -> FetchResponse | Signal | InSlices | None:
         """The response once there is enough, or something to report."""
-        return self._reader.response_if_enough()
+        if len(self.keys) <= MANY_PARTITIONS:
+            return self._reader.response_if_enough()
+        return self._reader.response_in_slices() if self._reader.may_answer() else None
 
-    def expired(self, now_ms: int) -> FetchResponse | Signal:
+    def expired(self, now_ms: int) -> FetchResponse | Signal | InSlices:
         """The response at the deadline: whatever there is."""
-        response: FetchResponse | Signal = self._reader.response()
+        reader = self._reader
+        if len(self.keys) > MANY_PARTITIONS:
+            return reader.response_in_slices()
+        response: FetchResponse | Signal = reader.response()
         return response
 
 

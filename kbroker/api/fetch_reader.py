@@ -24,7 +24,7 @@ from protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call, Signal
+    from kbroker.api.call import Call, InSlices, Signal
     from kbroker.broker.fetch_sessions import FetchSession
     from kbroker.log.reads import Fetched
     from kbroker.replica import Partition
@@ -124,6 +124,25 @@ class Reader:
             answers.append((wanted, data, size))
         if self._cold and self._waits(answers, may_wait=may_wait):
             return None
+        return self._answer(answers)
+
+    def response_in_slices(self) -> InSlices:
+        """As `response`, for many partitions."""
+        left = self._max_bytes
+        regions_left = self._most_regions
+        whole_first = True
+        answers: list[tuple[Wanted, PartitionData, int]] = []
+        for wanted in self._wanted:
+            yield
+            data, size = self._read(wanted, min(left, wanted.max_bytes), whole_first)
+            if size:
+                whole_first = False
+                regions_left -= 1
+                left = max(left - size, 0) if regions_left else 0
+            answers.append((wanted, data, size))
+        return self._answer(answers)
+
+    def _answer(self, answers: list[tuple[Wanted, PartitionData, int]]) -> FetchResponse:
         session = self._session
         if session is None:
             return FetchResponse(responses=by_topic(answers))

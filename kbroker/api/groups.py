@@ -61,7 +61,7 @@ from protocol.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices, Result
     from kbroker.coordinator import Effect
     from kbroker.groups import Commit, TopicPartition
     from protocol.message import Message
@@ -76,7 +76,7 @@ TOPIC_IDS_SINCE = 10  # OffsetCommit, OffsetFetch
 # -- who coordinates
 
 
-def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+def find_coordinator(request: FindCoordinatorRequest, call: Call) -> Result:
     """The broker that leads the partition an id hashes to; the topic is made for the first one who asks."""
     if call.version < BATCHED_SINCE:
         found = _coordinator(request.key, request.key_type, call)
@@ -87,9 +87,16 @@ def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordin
             host=found.host,
             port=found.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[_coordinator(key, request.key_type, call) for key in request.coordinator_keys]
-    )
+    return _find_many(request, call)
+
+
+def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
+    """A key named twice is looked up, and answered, once."""
+    found = []
+    for key in dict.fromkeys(request.coordinator_keys):
+        found.append(_coordinator(key, request.key_type, call))
+        yield
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
@@ -174,9 +181,15 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:
         return fetch_from_store(request, call)
     if call.version < MANY_GROUPS_SINCE:
         return _fetch_one(request, call)
+    return _fetch_many(request, call)
+
+
+def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
+    """A group named twice is answered twice, as in Kafka: it may be with other partitions."""
     cache = call.broker.plane.cache
     answers = []
     for group in request.groups:
+        yield
         unknown: list[OffsetFetchResponseTopics] = []
         asked: list[TopicPartition] | None = None
         if group.topics is not None:
@@ -278,15 +291,15 @@ def offset_delete(request: OffsetDeleteRequest, call: Call) -> Result:
 # -- administration
 
 
-def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    """Groups in detail, each with its own error."""
-    groups = [call.broker.groups.describe_group(group_id, call.version) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in groups:
-            if not group.error_code:
-                group.authorized_operations = call.broker.permission.operations(
-                    call.session, ResourceType.GROUP, group.group_id
-                )
+def describe_groups(request: DescribeGroupsRequest, call: Call) -> InSlices:
+    """Groups in detail, each with its own error, and once, however often it is named."""
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        group = call.broker.groups.describe_group(group_id, call.version)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = call.broker.permission.operations(call.session, ResourceType.GROUP, group_id)
+        groups.append(group)
+        yield
     return DescribeGroupsResponse(groups=groups)
 
 

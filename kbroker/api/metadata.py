@@ -46,7 +46,7 @@ from protocol.messages.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices, Result
     from kbroker.controller.admin import Made, Pending
 
 AUTO_CREATE_WAIT_MS = 1000
@@ -107,7 +107,7 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
 class AwaitTopics:
     """A Metadata whose topics are being created."""
 
-    __slots__ = ("_call", "_creations", "_names", "_request", "deadline_ms")
+    __slots__ = ("_call", "_creations", "_names", "_open", "_request", "deadline_ms")
 
     def __init__(
         self, request: MetadataRequest, call: Call, names: list[str], creations: dict[str, Pending[Made]]
@@ -116,6 +116,7 @@ class AwaitTopics:
         self._call = call
         self._names = names
         self._creations = creations
+        self._open = list(reversed(creations.items()))
         self.deadline_ms = call.now_ms + AUTO_CREATE_WAIT_MS
 
     @property
@@ -123,11 +124,13 @@ class AwaitTopics:
         """The store's answers, and news of the topics."""
         return [*self._creations.values(), *(TopicKey(name) for name in self._creations)]
 
-    def answer(self, now_ms: int) -> MetadataResponse | None:
+    def answer(self, now_ms: int) -> InSlices | None:
         """Once every topic has leaders, or will not be there."""
-        for name, creation in self._creations.items():
+        while self._open:
+            name, creation = self._open[-1]
             if not creation.is_over or (_why_not(name, creation) is None and self._may_still_come(name)):
                 return None
+            self._open.pop()  # looked at once: there may be thousands, and each is a reason to look again
         return self.expired(now_ms)
 
     def _may_still_come(self, name: str) -> bool:
@@ -135,7 +138,7 @@ class AwaitTopics:
         plane = self._call.broker.plane
         return not _is_led(plane.cache.topics.get(name)) and not plane.controller.is_to_be_deleted(name)
 
-    def expired(self, now_ms: int) -> MetadataResponse:
+    def expired(self, now_ms: int) -> InSlices:
         """What is known now; a topic under way has no leader yet."""
         codes = {}
         for name, creation in self._creations.items():
@@ -160,18 +163,16 @@ def _answer(
     names: Iterable[str],
     unknown_ids: Iterable[bytes],
     missing: Mapping[str, ErrorCode] | None = None,
-) -> MetadataResponse:
+) -> InSlices:
     """missing: why topics that were to be created are not there."""
     plane = call.broker.plane
     era = 0 if call.version == 0 else 1 if call.version < LISTENER_NOT_FOUND_SINCE else 2
-    topics = [
-        _topic(plane.cache, name, call.session.listener, era)
-        if name in plane.cache.topics
-        else _missing_topic(name, missing or {})
-        for name in names
-    ]
-    if request.include_topic_authorized_operations:
-        topics = [_with_operations(topic, call) for topic in topics]
+    topics = []
+    for name in list(names):
+        yield
+        known = name in plane.cache.topics
+        topic = _topic(plane.cache, name, call.session.listener, era) if known else _missing_topic(name, missing or {})
+        topics.append(_with_operations(topic, call) if request.include_topic_authorized_operations else topic)
     asks_for_cluster = request.include_cluster_authorized_operations and call.version in CLUSTER_OPERATIONS
     return MetadataResponse(
         brokers=_brokers(plane.cache, call.session.listener),

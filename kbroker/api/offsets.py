@@ -43,7 +43,7 @@ from protocol.messages.offsets import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices
     from kbroker.broker.jobs import Job
     from kbroker.log.log import Log
     from kbroker.log.times import Found
@@ -66,7 +66,7 @@ SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
+def list_offsets(request: ListOffsetsRequest, call: Call) -> InSlices:
     """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read."""
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     isolation = FetchIsolation.of(request.isolation_level) if request.replica_id == CONSUMER else LOG_END
@@ -75,6 +75,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> Result:
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
+            yield
             key = (topic.name, asked.partition_index)
             try:
                 if named[key] > 1:
@@ -241,16 +242,16 @@ class DelayedListOffsets:
             search.refuse(error.code)
 
 
-def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> InSlices:
     """Where a leader epoch ended, so that a client or follower finds where its log and ours part (KIP-101, KIP-320)."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_end_of_epoch(call, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        ends = []
+        for asked in topic.partitions:
+            ends.append(_end_of_epoch(call, topic.topic, asked))
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _end_of_epoch(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -263,12 +264,13 @@ def _end_of_epoch(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Ep
     return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=end.epoch, end_offset=end.end_offset)
 
 
-def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+def delete_records(request: DeleteRecordsRequest, call: Call) -> InSlices:
     """Move log start offsets up; with one replica that is done at once, with more it will wait for the followers."""
     topics = []
     for topic in request.topics:
         results = []
         for asked in topic.partitions:
+            yield
             try:
                 low = _delete_before(call, topic.name, asked.partition_index, asked.offset)
                 code = ErrorCode.NONE

@@ -19,20 +19,20 @@ from protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Call
+    from kbroker.api.call import Call, InSlices
     from kbroker.log.producers import ProducerEntry
 
 
-def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    """The producers of each partition asked about."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_partition(topic.name, index, call) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ],
-    )
+def describe_producers(request: DescribeProducersRequest, call: Call) -> InSlices:
+    """The producers of each partition asked about; once, however often it is named."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in dict.fromkeys(topic.partition_indexes):
+            partitions.append(_partition(topic.name, index, call))
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _partition(topic: str, index: int, call: Call) -> PartitionResponse:

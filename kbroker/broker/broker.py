@@ -15,6 +15,7 @@ from kbroker.broker.jobs import Errand
 from kbroker.broker.permission import Permission
 from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
+from kbroker.timing import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -42,7 +43,8 @@ class Broker:
 
     facts: told, and not yet taken by the core. strict: a failure that nobody foresaw is raised instead of answered;
     simulations and tests want that. fetch_regions: of how many partitions the records go into one answer; each may hold
-    a file open until it has left. deadline_moved: since the core last asked for `next_deadline_ms`.
+    a file open until it has left. deadline_moved: since the core last asked for `next_deadline_ms`. turns: what is done
+    in slices, the core runs them.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Broker:
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs
+        self.turns = Turns()
         self._log_care = log_care
         self.replica_moves = ReplicaMoves(logs, replicas, clock, self.give)
         self._coordinators = {each.topic: each for each in coordinators}

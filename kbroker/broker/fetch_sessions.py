@@ -5,7 +5,8 @@ Owns the sessions of all clients and the rule of who loses theirs when there are
 
 A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
 slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
-no error: it goes on with full requests. A session that loses its last partition is closed.
+no error: it goes on with full requests. A session that loses its last partition is closed. There is also a limit on
+their partitions together: beyond it the session of the most partitions goes, and its client begins anew.
 
 Unlike Kafka: sessions in use are not pushed out by those of more partitions; a partition whose topic was deleted is
 UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now; and partitions that had records in
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_IN_FETCH_SESSIONS, PARTITIONS_PER_FETCH
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
@@ -140,34 +142,61 @@ class FetchSessions:
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self.partitions = 0  # of all of them
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def is_large(self, session_id: int) -> bool:
+        """Whether there is such a session, and a fetch in it takes long."""
+        session = self._sessions.get(session_id)
+        return session is not None and len(session.partitions) > MANY_PARTITIONS
 
     def begin(
         self, request: FetchRequest, version: int, now_ms: int, topic_name: TopicName
     ) -> tuple[FetchSession | None, Sequence[Wanted]]:
         """The session of a fetch, None without one, and everything the fetch wants.
 
-        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR,
+        INVALID_REQUEST.
         """
         uses_ids = version >= TOPIC_IDS_SINCE
         if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
             session = self._continue(request, now_ms, uses_ids=uses_ids)
+            before = len(session.partitions)
             session.change(request, topic_name)
+            self.partitions += len(session.partitions) - before
             if not session.partitions:
                 del self._sessions[session.id]
                 return None, ()
-            return session, list(session.partitions.values())
-        if request.session_id != NO_SESSION:
-            self._sessions.pop(request.session_id, None)
+            if len(session.partitions) > PARTITIONS_PER_FETCH:
+                self._forget(session)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            wanted = list(session.partitions.values())
+            return session if self._keep_within_limit(session) else None, wanted
+        if request.session_id in self._sessions:
+            self._forget(self._sessions[request.session_id])
         partitions = _all_of(request, topic_name, uses_ids=uses_ids)
+        if len(partitions) > PARTITIONS_PER_FETCH:
+            text = f"{len(partitions)} partitions: at most {PARTITIONS_PER_FETCH} are fetched at once"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         wanted = list(partitions.values())
         if request.session_epoch == FINAL_EPOCH or not wanted or not self._make_room(now_ms):
             return None, wanted
         session = FetchSession(self._new_id(), partitions, now_ms, uses_ids=uses_ids)
         self._sessions[session.id] = session
-        return session, wanted
+        self.partitions += len(partitions)
+        return session if self._keep_within_limit(session) else None, wanted
+
+    def _keep_within_limit(self, newest: FetchSession) -> bool:
+        """Forget the largest sessions while all together remember too much; whether this one is still there."""
+        while self.partitions > PARTITIONS_IN_FETCH_SESSIONS:
+            self._forget(max(self._sessions.values(), key=lambda session: len(session.partitions)))
+        return newest.id in self._sessions
+
+    def _forget(self, session: FetchSession) -> None:
+        del self._sessions[session.id]
+        self.partitions -= len(session.partitions)
 
     def _continue(self, request: FetchRequest, now_ms: int, *, uses_ids: bool) -> FetchSession:
         session = self._sessions.get(request.session_id)
@@ -188,7 +217,7 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < EVICT_AFTER_MS:
             return False
-        del self._sessions[oldest.id]
+        self._forget(oldest)
         return True
 
     def _new_id(self) -> int:

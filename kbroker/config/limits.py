@@ -68,10 +68,11 @@ MEMBER_NAME_LENGTH = 1_000
 # thousands of members and fetches of tens of thousands of partitions stay well below.
 REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 
-# Named by one Produce, topics counted too; looked at where it is larger than a request of 1 MB, which a client's
-# max.request.size is as shipped. Without records, a partition is 8 bytes there, and some 500 once decoded and answered.
+# Named by one Produce, topics counted too. Without records, a partition is 8 bytes there, and some 500 once decoded and
+# answered. Looked at, a microsecond a partition, in a request of this size: in a smaller one there are some 16,000 at
+# most, and they are decoded in some ten milliseconds.
 PARTITIONS_PER_PRODUCE = 100_000
-LARGE_PRODUCE_BYTES = 1024 * 1024 + 4096
+LARGE_PRODUCE_BYTES = 128 * 1024
 
 # Made by one CreateTopics or CreatePartitions; topics made by one Metadata. Each costs a folder, open files and writes
 # to the metadata store; a count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same
@@ -102,3 +103,19 @@ CONVERTED_BYTES_PER_PARTITION = 32 << 10
 
 # How long until a marker that could not be written is tried again. In Kafka the sender looks at its queue as often.
 MARKER_RETRY_MS = 100
+
+# Of a request other than Produce: from here on it is decoded in slices, between those of others. Decoding this much
+# takes some ten milliseconds at worst, and clients' requests are rarely larger.
+LARGE_REQUEST_BYTES = 16 * 1024
+
+# In all arrays of such a request. Decoded, an element takes some 100 to 500 bytes, and as much again in the answer; a
+# frame of 8 MB could have four million. A consumer of 20,000 partitions, or an admin client that asks about them, has a
+# tenth of this.
+ELEMENTS_PER_REQUEST = 200_000
+
+# Partitions in one Produce or Fetch, from which on it is handled in slices: each takes some 30 us.
+MANY_PARTITIONS = 500
+
+# In one Fetch, those that its session remembers counted. One takes 5 us to look at, 300 bytes to remember.
+PARTITIONS_PER_FETCH = 50_000
+PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients

@@ -1,7 +1,8 @@
-"""Waiting without a clock: timers that come back when due, and operations parked until a key moves."""
+"""Waiting without a clock: timers that come back when due, operations parked until a key moves, and work in slices."""
 
 from kbroker.timing.keyed import KeyedTimers
 from kbroker.timing.purgatory import Parked, Purgatory, Touched
+from kbroker.timing.turns import Steps, Turns
 from kbroker.timing.wheel import Timer, TimingWheel
 
-__all__ = ["KeyedTimers", "Parked", "Purgatory", "Timer", "TimingWheel", "Touched"]
+__all__ = ["KeyedTimers", "Parked", "Purgatory", "Steps", "Timer", "TimingWheel", "Touched", "Turns"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator
+from types import GeneratorType
 from typing import Any
 
 from kbroker.api.call import LATER, Call
@@ -145,6 +146,16 @@ class OneCall(Call):
         return self
 
 
+def through(result: Any) -> Any:
+    """What a handler gives back in the end, if it is one that goes on in slices."""
+    while isinstance(result, GeneratorType):
+        try:
+            next(result)
+        except StopIteration as end:
+            result = end.value
+    return result
+
+
 class Cluster:
     """Brokers by id. Requests to handlers by `ask`."""
 
@@ -221,7 +232,7 @@ class Cluster:
         call.broker, call.session, call.version = node, Session(listener, "client", 1), version  # type: ignore[assignment]
         call.client_id, call.now_ms, call.has_errors = "test", self.clock.now_ms(), False
         try:
-            result = route.handle(request, call)
+            result = through(route.handle(request, call))
         except KafkaError as error:
             result = route.refuse(request, error.code, error.message, version)
         if result is LATER:
@@ -234,19 +245,19 @@ class Cluster:
     def _wait(self, node: Node, waiting: Any, *, settle: bool) -> Message:
         """Look again only when one of its keys was touched, as core does."""
         if not settle:
-            expired: Message = waiting.expired(waiting.deadline_ms)
+            expired: Message = through(waiting.expired(waiting.deadline_ms))
             return expired
         node.touched.clear()
         for _ in range(100):
             self.settle()
             touched, node.touched[:] = list(node.touched), []
             if any(key in touched for key in waiting.keys):
-                answer: Message | None = waiting.answer(self.clock.now_ms())
+                answer: Message | None = through(waiting.answer(self.clock.now_ms()))
                 if answer is not None:
                     return answer
             elif not touched:
                 break
-        late: Message = waiting.expired(waiting.deadline_ms)
+        late: Message = through(waiting.expired(waiting.deadline_ms))
         return late
 
     # -- looking

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from protocol.codec import reader_source, writer_source
 from protocol.explain import PATIENCE, read_slowly, write_slowly
 from protocol.message import DecodeError, EncodeError, Message
+from protocol.messages.control import StopReplicaRequest, StopReplicaTopicV1
+from protocol.messages.groups import FindCoordinatorRequest
 from tests.protocol import toys
 from tests.protocol.values import messages
 
@@ -263,7 +266,8 @@ def test_tag_that_is_known_cannot_be_given_as_unknown() -> None:
         (b"\1\1\2\1\1", "flag: tag 1 says 2 bytes, its value takes 1"),
         (b"\1\4\1\2t", "text: tag 4 says 1 bytes, its value takes 2"),
         (b"\1\x08\5abc", "tags: tag 8 of 5 bytes, and 3 are left"),
-        (b"\xff\xff\xff\xff\x0f", "tags: ends inside a varint"),
+        (b"\xff\xff\xff\xff\x0f", "tags: 4294967295 of them: at most 10000 are taken"),
+        (b"\1\xff", "tags: ends inside a varint"),
         (b"\xff\xff\xff\xff\x1f", "tags: varint of more than 32 bits"),
     ],
 )
@@ -337,3 +341,57 @@ def test_records_that_are_no_buffers_are_refused(records: Any) -> None:
 def test_neighbouring_fixed_fields_are_read_and_written_in_one_call() -> None:
     assert "unpack_tbhHiIqd16sB(b, pos)" in reader_source(toys.Everything, 3)
     assert "pack_tbhHiIqd16sB(" in writer_source(toys.Everything, 3)
+
+
+# ---- in slices
+
+
+def slices(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What a generator returns, and how often it yielded."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS, ids=lambda value: getattr(value, "__name__", value))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_a_message_is_the_same_in_slices(cls: type[Message], version: int, data: st.DataObject) -> None:
+    value = data.draw(messages(cls, version))
+    encoded = value.encode(version)
+    assert slices(cls.decode_slices(encoded, version, 0, 10_000))[0] == value
+    assert b"".join(slices(value.encode_slices(version))[0]) == encoded
+
+
+def many_strings(count: int) -> bytes:
+    return FindCoordinatorRequest(key_type=0, coordinator_keys=["k"] * count).encode(4)
+
+
+def test_a_large_message_is_read_and_written_in_many_slices() -> None:
+    request, reads = slices(FindCoordinatorRequest.decode_slices(many_strings(1280), 4, 0, 1280))
+    assert (reads, slices(request.encode_slices(4))[1]) == (10, 10)
+
+
+def test_one_element_more_than_is_taken_is_refused() -> None:
+    with pytest.raises(DecodeError, match="more elements than are taken"):
+        slices(FindCoordinatorRequest.decode_slices(many_strings(1281), 4, 0, 1280))
+
+
+def test_numbers_count_as_elements_in_slices() -> None:
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        topics=[StopReplicaTopicV1(name="t", partition_indexes=list(range(1000)))],
+    ).encode(2)
+    with pytest.raises(DecodeError, match="more elements than are taken"):
+        slices(StopReplicaRequest.decode_slices(request, 2, 0, 1000))
+    assert slices(StopReplicaRequest.decode_slices(request, 2, 0, 1010))[0].topics[0].partition_indexes[-1] == 999
+
+
+def test_a_cut_message_is_refused_in_slices() -> None:
+    with pytest.raises(DecodeError, match="ends early"):
+        slices(FindCoordinatorRequest.decode_slices(many_strings(1280)[:-300], 4, 0, 1280))
