@@ -25,6 +25,15 @@ from protocol.message import Message
 START_S = 30.0
 
 
+CONTROL_LISTENER = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+    "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+    "control_plane_listener_name": "CONTROL",
+    "inter_broker_listener_name": "PLAINTEXT",
+}
+"""Settings for a broker that hears controllers, on a listener of their own: else one that is alone hears none."""
+
+
 class BrokerProcess:
     """`kbroker start` on a free port. folder: for its data and what it says (`log`)."""
 

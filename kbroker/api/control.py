@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 def control(request: ControlRequest, call: Call) -> Result:
     """Obey the controller, at once or when it is this request's turn. Raises: KafkaError for what none would say."""
+    call.broker.permission.require_control_listener(call.session)
     _check(request)
     answer = call.broker.plane.control_requests.take(request, call.version, call.ticket)
     if answer is None or answer.error_code == ErrorCode.NONE:

@@ -10,6 +10,7 @@ Unlike Kafka, what a client does with topics, groups and transactional ids is no
 
 from __future__ import annotations
 
+import logging
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +18,9 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.broker.session import Session
+
+
+log = logging.getLogger("kbroker.requests")
 
 
 class Operation(IntEnum):
@@ -71,12 +75,23 @@ class Authorizer(Protocol):
 
 
 class Permission:
-    """A broker's answers to who may do what. authorizer: None allows everything."""
+    """A broker's answers to who may do what. authorizer: None allows everything.
 
-    __slots__ = ("authorizer",)
+    control_listener: where controllers are heard, and nowhere else; empty if that is no listener of its own.
+    """
 
-    def __init__(self, authorizer: Authorizer | None = None) -> None:
+    __slots__ = ("authorizer", "control_listener")
+
+    def __init__(self, authorizer: Authorizer | None = None, control_listener: str = "") -> None:
         self.authorizer = authorizer
+        self.control_listener = control_listener
+
+    def require_control_listener(self, session: Session) -> None:
+        """Raises: KafkaError CLUSTER_AUTHORIZATION_FAILED if a controller may not speak on the session's listener."""
+        if self.control_listener and session.listener != self.control_listener:
+            text = f"{session!r}: controllers are heard on listener {self.control_listener} only"
+            log.warning("refused: %s", text)
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether a session may do this."""
@@ -93,9 +108,9 @@ class Permission:
         if self.authorizer is None or any(self.allows(session, each, resource, name) for each in operations):
             return
         wanted = " or ".join(each.name for each in operations)
-        raise KafkaError(
-            DENIED[resource], f"{session.principal} at {session!r} may not {wanted} {resource.name} {name}"
-        )
+        text = f"{session.principal} at {session!r} may not {wanted} {resource.name} {name}"
+        log.warning("refused: %s", text)
+        raise KafkaError(DENIED[resource], text)
 
     def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Everything that a session may do to a resource: a bit for each operation's number."""

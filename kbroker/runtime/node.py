@@ -23,7 +23,9 @@ from typing import NamedTuple, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
+from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged, FactQueue, Leave
+from kbroker.broker.permission import Permission
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.core import Core
@@ -385,6 +387,12 @@ class Node:
             endpoints=self.endpoints,
             fetch_regions=host.shares.fetch_regions,
         )
+        control_listener = self.listeners.control_plane or ""
+        alone = isinstance(self._store, EmbeddedStore)
+        broker.permission = Permission(
+            BrokersOnly(broker.plane, addresses_of, broker.give, alone=alone, control_listener=control_listener),
+            control_listener,
+        )
         self.core = host.make_core(broker, clock.now_ms())
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
         self._receive = deliver
@@ -420,6 +428,12 @@ def _full(path: str) -> str:
     except UnicodeEncodeError:  # the locale's encoding has no such character
         pass
     raise StartupError(f"log.dirs: {path!r} is no name for a directory here")
+
+
+def addresses_of(host: str) -> set[str]:
+    """What a name stands for, as connections show it. Raises: OSError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return {str(address[0]) for *_, address in found}
 
 
 def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:

@@ -18,7 +18,7 @@ from protocol.messages.topics import (
 from tests.e2e import control_exchanges, transaction_exchanges  # noqa: F401 - they add their exchanges
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
-from tests.processes import BrokerProcess
+from tests.processes import CONTROL_LISTENER, BrokerProcess
 
 load()
 SERVED = [(api, version) for api, route in sorted(ROUTES.items()) for version in range(route.first, route.last + 1)]
@@ -27,8 +27,8 @@ SERVED = [(api, version) for api, route in sorted(ROUTES.items()) for version in
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     settings = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "3"}
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), **settings) as broker:
-        yield World(broker.port)
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **settings, **CONTROL_LISTENER) as broker:
+        yield World(broker.port, control_port=broker.ports["CONTROL"])
         assert "Traceback" not in broker.log
 
 

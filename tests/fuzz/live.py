@@ -36,7 +36,7 @@ from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
 from tests.fuzz.healthy import HealthyClient
 from tests.fuzz.mutations import mutate
-from tests.processes import BrokerProcess
+from tests.processes import CONTROL_LISTENER, BrokerProcess
 
 CONTROL_APIS = (4, 5, 6)
 PRODUCE, CREATE_TOPICS, CREATE_PARTITIONS = 0, 19, 37
@@ -73,19 +73,20 @@ class Report:
         )
 
 
-def seeds(port: int, apis: tuple[int, ...]) -> dict[int, list[bytes]]:
+def seeds(broker: BrokerProcess, apis: tuple[int, ...]) -> dict[int, list[bytes]]:
     """Real frames by API, those of each version among them, from the exchanges played on a broker."""
     load()
-    here = World(port)
+    here = World(broker.port, control_port=broker.ports["CONTROL"])
     for api in apis:
         for version in range(ROUTES[api].first, ROUTES[api].last + 1):
             EXCHANGES[api](here, version)
     found: dict[int, list[bytes]] = {api: [] for api in apis}
-    for frame in here.client.sent:
+    for frame in here.client.sent + here.broker.sent:
         api = struct.unpack_from(">h", frame)[0]
         if api in found:
             found[api].append(frame)
     here.client.close()
+    here.broker.close()
     return found
 
 
@@ -126,8 +127,10 @@ def asks_for_much(frame: bytes) -> bool:
 class Campaign:
     """Damaged frames into one broker."""
 
-    def __init__(self, broker: BrokerProcess, frames: dict[int, list[bytes]], seed: int) -> None:
+    def __init__(self, broker: BrokerProcess, frames: dict[int, list[bytes]], seed: int, port: int = 0) -> None:
+        """port: if not the broker's first."""
         self.report = Report()
+        self._port = port or broker.port
         self._broker = broker
         self._frames = frames
         self._apis = list(frames)
@@ -183,7 +186,7 @@ class Campaign:
             data += struct.pack(">i", bad_size) + b"?"
         received = bytearray()
         try:
-            with socket.create_connection(("127.0.0.1", self._broker.port), timeout=HANG_S) as client:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=HANG_S) as client:
                 client.sendall(data)
                 client.shutdown(socket.SHUT_WR)
                 while more := client.recv(1 << 16):
@@ -239,8 +242,8 @@ def _count_frames(data: bytearray) -> int:
 def fuzz_clients_apis(folder: Path, cases: int | None, seed: int, told: Callable[[Report], None]) -> Report:
     """All that clients send, beside a client that behaves."""
     load()
-    with BrokerProcess(folder, **SETTINGS) as broker:
-        frames = seeds(broker.port, tuple(api for api in sorted(ROUTES) if api not in CONTROL_APIS))
+    with BrokerProcess(folder, **SETTINGS, **CONTROL_LISTENER) as broker:
+        frames = seeds(broker, tuple(api for api in sorted(ROUTES) if api not in CONTROL_APIS))
         with HealthyClient(broker.port) as healthy:
             report = Campaign(broker, frames, seed).run(cases, told)
         report.findings += healthy.complaints
@@ -253,8 +256,9 @@ def fuzz_clients_apis(folder: Path, cases: int | None, seed: int, told: Callable
 def fuzz_control_apis(folder: Path, cases: int | None, seed: int, told: Callable[[Report], None]) -> Report:
     """All that a controller sends."""
     load()
-    with BrokerProcess(folder, **SETTINGS) as broker:
-        return Campaign(broker, seeds(broker.port, CONTROL_APIS), seed).run(cases, told)
+    with BrokerProcess(folder, **SETTINGS, **CONTROL_LISTENER) as broker:
+        port = broker.ports["CONTROL"]
+        return Campaign(broker, seeds(broker, CONTROL_APIS), seed, port).run(cases, told)
 
 
 SETTINGS = {

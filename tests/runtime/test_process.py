@@ -18,9 +18,10 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from protocol.messages.control import StopReplicaRequest
 from protocol.messages.handshake import ApiVersionsRequest
 from tests.e2e.world import World
-from tests.processes import BrokerProcess, Client
+from tests.processes import CONTROL_LISTENER, BrokerProcess, Client
 
 pytestmark = pytest.mark.slow
 
@@ -59,15 +60,27 @@ def test_a_second_broker_on_the_same_port_says_so_in_one_line(tmp_path: Path) ->
 
 
 def test_the_control_planes_listener_is_served_beside_the_clients(tmp_path: Path) -> None:
-    settings = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
-        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
-        "control_plane_listener_name": "CONTROL",
-        "inter_broker_listener_name": "PLAINTEXT",
-    }
-    with BrokerProcess(tmp_path, **settings) as broker:
+    with BrokerProcess(tmp_path, **CONTROL_LISTENER) as broker:
         answers = [Client(port).ask(ApiVersionsRequest(), 0).error_code for port in broker.ports.values()]
         assert (list(broker.ports), answers) == (["PLAINTEXT", "CONTROL"], [0, 0])
+
+
+def stopped(port: int) -> int:
+    """The error code of a StopReplica without partitions."""
+    request = StopReplicaRequest(controller_id=1, controller_epoch=1)
+    code: int = Client(port).ask(request, 3).error_code
+    return code
+
+
+def test_controllers_are_heard_on_their_listener_alone(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **CONTROL_LISTENER) as broker:
+        codes = [stopped(broker.ports[name]) for name in ("PLAINTEXT", "CONTROL")]
+        assert codes == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NONE]
+
+
+def test_a_broker_that_is_alone_hears_no_controller(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert stopped(broker.port) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_an_oversized_frame_is_one_line_and_a_closed_connection(tmp_path: Path) -> None:

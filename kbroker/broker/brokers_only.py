@@ -1,0 +1,126 @@
+"""Who counts as another broker: may tell this one what it leads, and ask what only brokers ask (CLUSTER_ACTION).
+
+The authorizer of a broker without access rules. Whoever comes in by the listener of `control.plane.listener.name` is a
+broker: that listener is there for them alone. Otherwise the address decides: it has to be one of a registered broker; a
+broker that is alone, its metadata being in its own file, has no other brokers. Everything else is allowed to everybody.
+Principals and rules will take the place of the addresses.
+
+Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
+once an address was refused: a broker that has just come may be the controller. A broker may be advertised by a name,
+which a job looks up; until its end, and until the first image has come, any address might be a broker's, and passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from kbroker.broker.permission import Operation, ResourceType
+from kbroker.metadata.store import BROKER_IDS, broker_path, decode_broker
+from kbroker.ports import Children, Get
+
+if TYPE_CHECKING:
+    from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.jobs import Job, Owner
+    from kbroker.broker.session import Session
+    from kbroker.metadata.steps import Procedure
+
+log = logging.getLogger("kbroker.control")
+
+LookUp = Callable[[str], Iterable[str]]
+"""The addresses of a host, as text; it may take long. Raises: OSError."""
+
+
+class HostLookup:
+    """A job: what addresses a host has. They are none if it has no such name."""
+
+    def __init__(self, host: str, look_up: LookUp) -> None:
+        self.host = host
+        self.addresses: frozenset[str] = frozenset()
+        self._look_up = look_up
+
+    def run(self) -> None:
+        """On any thread."""
+        try:
+            self.addresses = frozenset(self._look_up(self.host))
+        except OSError as error:
+            log.warning("the address of broker host %s is not known: %s", self.host, error)
+
+
+class BrokersOnly:
+    """Decides by where a session comes from. alone: there are no other brokers. control_listener: may be empty."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        look_up: LookUp,
+        give: Callable[[Job, Owner], None],
+        *,
+        alone: bool,
+        control_listener: str,
+    ) -> None:
+        self.control_listener = control_listener
+        self._plane = plane
+        self._registered: frozenset[str] = frozenset()  # hosts that the store named when it was asked last
+        self._asking = False
+        self._look_up = look_up
+        self._give = give
+        self._alone = alone
+        self._addresses: dict[str, frozenset[str] | None] = {}  # by host; None: being looked up
+
+    def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """Whether a session may do this."""
+        if operation is not Operation.CLUSTER_ACTION or resource is not ResourceType.CLUSTER:
+            return True
+        if self.control_listener and session.listener == self.control_listener:
+            return True
+        return not self._alone and self._is_broker(session.peer_host)
+
+    def _is_broker(self, address: str) -> bool:
+        hosts = {each.host for broker in self._plane.cache.brokers.values() for each in broker.endpoints}
+        if not hosts or address in hosts or address in self._registered:
+            return True
+        hosts |= self._registered
+        names = [host for host in hosts if not _is_address(host)]
+        for name in names:
+            if name not in self._addresses:
+                self._addresses[name] = None
+                self._give(HostLookup(name, self._look_up), self)
+        known = [self._addresses[name] for name in names]
+        if None in known or any(address in found for found in known if found is not None):
+            return True
+        if not self._asking:
+            self._asking = True
+            self._plane.run(registered_hosts(), self._learn, lambda error: self._learn(self._registered))
+        return False
+
+    def _learn(self, hosts: frozenset[str]) -> None:
+        self._asking = False
+        self._registered = hosts
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """A host has been looked up. One without an address is looked up again when it is asked for."""
+        assert isinstance(job, HostLookup), job
+        if job.addresses:
+            self._addresses[job.host] = job.addresses
+        else:
+            del self._addresses[job.host]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def registered_hosts() -> Procedure[frozenset[str]]:
+    """The hosts of all brokers that are registered now."""
+    (listed,) = yield [Children(BROKER_IDS)]
+    ids = [int(name) for name in listed.names]
+    found = yield [Get(broker_path(each)) for each in ids]
+    brokers = [decode_broker(each, got.data, got.stat) for each, got in zip(ids, found, strict=True) if got.stat]
+    return frozenset(endpoint.host for broker in brokers for endpoint in broker.endpoints)

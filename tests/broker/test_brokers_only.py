@@ -1,0 +1,98 @@
+"""Who counts as another broker: by the control plane's listener, else by address; nobody where there is no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kbroker.broker.brokers_only import BrokersOnly
+from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
+from kbroker.broker.session import Session
+from kbroker.metadata.store import BrokerInfo, Endpoint
+from protocol.errors import ErrorCode, KafkaError
+
+NAMES = {"two.example": ["192.0.2.2"]}
+
+
+class Place:
+    """A broker's control plane and its pool, of which nothing happens by itself."""
+
+    def __init__(self, *hosts: str, alone: bool = False, control_listener: str = "") -> None:
+        brokers = {at: BrokerInfo(at, (Endpoint("PLAINTEXT", 0, host, 1),), None) for at, host in enumerate(hosts)}
+        self.jobs: list[Any] = []
+        self.asked: list[Callable[[frozenset[str]], None]] = []
+        plane = SimpleNamespace(cache=SimpleNamespace(brokers=brokers), run=self._run)
+        self.only = BrokersOnly(
+            cast(Any, plane), self._look_up, self._give, alone=alone, control_listener=control_listener
+        )
+
+    def _run(self, procedure: Any, done: Callable[[frozenset[str]], None], failed: Any) -> None:
+        self.asked.append(done)
+
+    def _give(self, job: Any, owner: Any) -> None:
+        self.jobs.append(job)
+
+    def _look_up(self, host: str) -> list[str]:
+        if host not in NAMES:
+            raise OSError("no such host")
+        return NAMES[host]
+
+    def look_up(self) -> None:
+        for job in self.jobs:
+            job.run()
+            self.only.finished(job, None, 0)
+        self.jobs.clear()
+
+    def hears(self, address: str, listener: str = "PLAINTEXT") -> bool:
+        session = Session(listener, address, 5000)
+        return self.only.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def test_a_broker_that_is_alone_has_no_other() -> None:
+    assert not Place("192.0.2.1", alone=True).hears("192.0.2.1")
+
+
+def test_whoever_comes_by_the_control_planes_listener_is_a_broker() -> None:
+    place = Place("192.0.2.1", alone=True, control_listener="CONTROL")
+    assert (place.hears("192.0.2.9", "CONTROL"), place.hears("192.0.2.9")) == (True, False)
+
+
+def test_registered_addresses_are_brokers() -> None:
+    place = Place("192.0.2.1", "192.0.2.2")
+    assert [place.hears(each) for each in ("192.0.2.1", "192.0.2.2", "192.0.2.3")] == [True, True, False]
+
+
+def test_before_the_first_image_any_address_may_be_a_broker() -> None:
+    assert Place().hears("192.0.2.3")
+
+
+def test_a_name_is_looked_up_and_meanwhile_any_address_may_have_it() -> None:
+    place = Place("192.0.2.1", "two.example")
+    before = place.hears("192.0.2.3")
+    place.look_up()
+    assert (before, place.hears("192.0.2.3"), place.hears("192.0.2.2")) == (True, False, True)
+
+
+def test_a_broker_that_has_just_come_is_found_in_the_store() -> None:
+    place = Place("192.0.2.1")
+    refused = place.hears("192.0.2.3")
+    place.hears("192.0.2.3")
+    (learn,) = place.asked
+    learn(frozenset({"192.0.2.1", "192.0.2.3"}))
+    assert (refused, place.hears("192.0.2.3")) == (False, True)
+
+
+def test_what_clients_do_is_allowed_to_everybody() -> None:
+    only = Place("192.0.2.1", alone=True).only
+    assert only.allows(Session("PLAINTEXT", "192.0.2.9", 1), Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def test_controllers_have_to_use_their_listener() -> None:
+    permission = Permission(None, "CONTROL")
+    permission.require_control_listener(Session("CONTROL", "192.0.2.1", 1))
+    with pytest.raises(KafkaError) as caught:
+        permission.require_control_listener(Session("PLAINTEXT", "192.0.2.1", 1))
+    assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
