@@ -35,6 +35,7 @@ from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
     ELEMENTS_PER_REQUEST,
+    FEW_PARKED,
     LARGE_PRODUCE_BYTES,
     LARGE_REQUEST_BYTES,
     MANY_PARTITIONS,
@@ -323,11 +324,14 @@ class Core:
     def _park(self, request: Request, waiting: Waiting) -> None:
         """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet.
 
-        Where too many wait already, its time is up at once: a fetch gets what there is.
+        Where too many wait already, and earlier if its connection has many, its time is up at once.
         """
         if not request.late:
             request.channel.pending.append(request)
-        if len(self._purgatory) >= PARKED_OPERATIONS:
+        parked = len(self._purgatory)
+        if parked >= PARKED_OPERATIONS or (
+            parked >= PARKED_OPERATIONS // 2 and len(request.channel.pending) > FEW_PARKED
+        ):
             self._finish(request, waiting.expired(self._now_ms))
             return
         request.waiting = waiting

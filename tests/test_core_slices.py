@@ -11,7 +11,7 @@ from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsRes
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.requests import VERSIONS, produce
+from tests.requests import VERSIONS, fetch, produce
 from tests.world import Client, World
 
 
@@ -133,3 +133,15 @@ def test_the_largest_fetch_session_goes_when_all_remember_too_much(
     _, newest = fetched(world, client, many(10))
     codes = [fetched(world, client, many(0, 0, each, 1))[0] for each in (small, large, newest)]
     assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0]
+
+
+def test_a_connection_with_many_parked_requests_is_answered_early_before_others_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.core.PARKED_OPERATIONS", 20)
+    greedy, modest = world.client(), world.client()
+    for _ in range(15):
+        greedy.send(fetch(max_wait_ms=60_000), 12)
+    polls = [modest.send(fetch(max_wait_ms=60_000), 12) for _ in range(2)]
+    world.create("another")
+    assert ({*polls} & modest.look().keys(), len(world.core._purgatory)) == (set(), 12)

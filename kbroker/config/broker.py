@@ -138,8 +138,8 @@ class BrokerConfig(Settings):
     )
     queued_max_request_bytes: Long = setting(
         -1,
-        unused=ONE_BY_ONE,
-        doc="Bytes of requests waiting for a thread before sockets are left unread; -1 for no such bound.",
+        doc="Bytes held for clients together: unfinished and waiting requests, unread answers. Beyond it whoever holds"
+        " most is hung up on. -1: 256 MB, or two requests of socket.request.max.bytes if that is more.",
     )
     request_timeout_ms: Int = setting(30_000, doc="How long a request to another broker may take.")
 

@@ -14,9 +14,14 @@ ANSWER_BYTES_PER_CONNECTION = 16 * 1024 * 1024
 # Turns of one connection before the others get theirs: a fast sender must not starve a hundred slow ones.
 REQUESTS_PER_LOOP_TURN = 16
 
-# Memory of frames that come in parts, over all connections: each may be of socket.request.max.bytes, and a thousand
-# clients that send all but the last byte must not take a thousand times that. At least one such frame fits.
-GATHERED_BYTES = 1024 * 1024 * 1024
+# Memory for clients over all connections, where queued.max.request.bytes does not say: frames that come in parts or are
+# held back, requests that are not begun, answers that are not read. Each connection has limits of its own, and a
+# thousand connections must not take a thousand times those. Two of the largest frames fit. Beyond it the connection
+# that holds most, of the address that holds most, is hung up on.
+HELD_BYTES = 256 * 1024 * 1024
+
+# Parked, a request is about so large.
+PARKED_BYTES = 1024
 
 # An answer that waits for the fsync of flush.messages may do so for this long on top of its request's own timeout: in
 # Kafka that one begins when the fsync has ended, however long it takes. A disk slower than this is as good as gone.
@@ -46,7 +51,9 @@ DESCRIPTOR_RETRY_MS = 1_000
 NAMED_RECORDS = 10_000
 
 # Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
+# Once half of them are, a connection that has a few already gets its answers early: the rest is for those with one.
 PARKED_OPERATIONS = 200_000
+FEW_PARKED = 4
 
 # Member ids handed out (MEMBER_ID_REQUIRED) and not used yet, per group: each lives a session timeout, so a client that
 # asks and never comes back, in a loop, would fill memory. Kafka has no bound here.

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from kbroker.config.limits import REQUESTS_PER_LOOP_TURN
+from kbroker.config.limits import PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
 from protocol.frames import FrameDecoder, FrameError
 
@@ -44,6 +44,8 @@ log = logging.getLogger("kbroker.server")
 MOST_BUFFERS = 512  # in one sendmsg; the kernel takes 1,024
 REGION_BYTES = 1 << 20  # sent, and looked up in the page cache, at a time
 REGIONS_PER_TURN = 8  # then the other connections get their turn, however fast this one is read
+
+NOTICED_BYTES = 64 << 10  # held in a channel: from here on the server is told of more
 
 MSG_MORE = socket.MSG_MORE
 
@@ -177,6 +179,8 @@ class Connection:
             self.flush()
         elif channel.out:
             self.flush()
+        if channel.held_bytes > NOTICED_BYTES:
+            server.grew(sum(map(len, frames)))
         if self._backlog:
             self._pace()
 
@@ -188,6 +192,7 @@ class Connection:
             else:
                 self._decoder.release()
             self._backlog.appendleft(frame)
+        self._server.grew(sum(map(len, frames)))
 
     def _pace(self) -> None:
         """When to go on with what is held back, and whether to read meanwhile."""
@@ -224,6 +229,13 @@ class Connection:
         self.in_lane = True
         self._view = view
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is in use for this client."""
+        channel = self.channel
+        held = self._decoder.held_bytes + sum(map(len, self._backlog)) + len(channel.pending) * PARKED_BYTES
+        return held + channel.unsent_bytes + channel.held_bytes
+
     def release_buffer(self) -> int:
         """Give back the memory of the last frame gathered; returns the bytes still held, of a frame in the making."""
         self._decoder.release()
@@ -236,6 +248,8 @@ class Connection:
         channel = self.channel
         out = channel.out
         if self._waits or len(out) != 1 or type(out[0]) is not bytes:
+            if self._waits:
+                self._server.grew(sum(len(piece) for piece in out if type(piece) is not Region))
             self._take(channel)
             if not self._waits:
                 self._write_queue()
@@ -349,6 +363,7 @@ class Connection:
         if not self._waits:
             self._waits = WAITS_SOCKET
             self._server.loop.add_writer(self.fd, self._on_writable)
+            self._server.grew(self.channel.unsent_bytes)
 
     def _on_writable(self) -> None:
         self.last_heard_ms = self._server.clock.now_ms()

@@ -455,6 +455,7 @@ def _limits(config: BrokerConfig, shares: Shares) -> Limits:
         max_connections_per_ip_overrides=_counts_by_address(config.max_connections_per_ip_overrides),
         idle_ms=config.connections_max_idle_ms,
         send_buffer_bytes=config.socket_send_buffer_bytes,
+        held_bytes=config.queued_max_request_bytes,
         most_sockets=shares.sockets,
     )
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kbroker.broker.facts import JobDone
-from kbroker.config.limits import GATHERED_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
+from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
 from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ QUIET_MS = 5_000  # after so long a connection gives back the buffer its last la
 SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth later
 LONGEST_SWEEP_S = 5.0
 PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
+LEAST_ROOM = 16  # this part of the limit on memory may be exceeded before it is looked at again
 NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
@@ -50,6 +51,7 @@ class Limits(NamedTuple):
     max_connections_per_ip_overrides: dict[str, int]
     idle_ms: int  # connections.max.idle.ms; < 0: never
     send_buffer_bytes: int  # socket.send.buffer.bytes; -1: the system's own
+    held_bytes: int = -1  # queued.max.request.bytes; -1: as much as limits.py says
     most_sockets: int = 1 << 20  # no setting: how many descriptors there are for clients
 
 
@@ -69,6 +71,10 @@ def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes
     if receive_buffer_bytes > 0:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     return listening
+
+
+def _most_held(limits: Limits) -> int:
+    return limits.held_bytes if limits.held_bytes > 0 else max(HELD_BYTES, 2 * limits.max_frame_bytes)
 
 
 class Server:
@@ -94,7 +100,10 @@ class Server:
         self._by_ip: Counter[str] = Counter()
         self._gathered: dict[Connection, int] = {}  # who holds how many bytes of frames that came in parts
         self._gathered_bytes = 0
-        self._most_gathered_bytes = max(GATHERED_BYTES, limits.max_frame_bytes)
+        # The account of memory: what all held when it was added up may grow by `_room_bytes`, then it is done again.
+        self._most_held_bytes = _most_held(limits)
+        self._room_bytes = self._most_held_bytes
+        self._grown_bytes = 0
         self._settling = False
         self._closed = False
         self.accepted = self.refused = 0  # connections
@@ -118,6 +127,8 @@ class Server:
     def limit(self, limits: Limits) -> None:
         """Other limits count from now on; nobody who is in is sent away for them. Frames keep the size they had."""
         self._limits = limits
+        self._most_held_bytes = _most_held(limits)
+        self._room_bytes = 0
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer anew."""
@@ -265,18 +276,38 @@ class Server:
     # -- memory and idleness
 
     def gathered(self, connection: Connection, size: int) -> None:
-        """A connection now holds `size` bytes for frames that come in parts; too much over all, and it is closed."""
-        self._gathered_bytes += size - self._gathered.get(connection, 0)
+        """A connection now holds `size` bytes for frames that come in parts."""
+        grown = size - self._gathered.get(connection, 0)
+        self._gathered_bytes += grown
         self._gathered[connection] = size
-        if self._gathered_bytes <= self._most_gathered_bytes:
-            return
-        for other in list(self._gathered):
-            if other is not connection:
-                self._release(other)
-        if self._gathered_bytes > self._most_gathered_bytes:
-            connection.close(
-                f"{self._gathered_bytes} bytes of unfinished requests: at most {self._most_gathered_bytes} are kept"
-            )
+        if grown > 0:
+            self.grew(grown)
+
+    def grew(self, size: int) -> None:
+        """So many more bytes are held for clients, at most: whether it is too much is looked at now and then."""
+        self._grown_bytes += size
+        if self._grown_bytes > self._room_bytes:
+            self._audit()
+
+    def _audit(self) -> None:
+        """Add up what is held for everybody; hang up on whoever holds most while it is too much."""
+        for connection in list(self._gathered):
+            self._release(connection)
+        held = {connection: connection.held_bytes for connection in self._connections.values()}
+        total, most = sum(held.values()), self._most_held_bytes
+        if total > most:
+            by_address: Counter[str] = Counter()
+            for connection, size in held.items():
+                by_address[connection.peer_host] += size
+            while total > most:
+                address, _ = by_address.most_common(1)[0]
+                heaviest = max((each for each in held if each.peer_host == address), key=held.__getitem__)
+                size = held.pop(heaviest)
+                by_address[address] -= size
+                total -= size
+                heaviest.close(f"{size} bytes are held for it, more than for others: at most {most} are for all")
+        self._grown_bytes = 0
+        self._room_bytes = max(most - total, most // LEAST_ROOM)
 
     def _release(self, connection: Connection) -> None:
         held = connection.release_buffer()

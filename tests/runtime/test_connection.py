@@ -330,12 +330,29 @@ def test_a_frame_in_the_making_is_kept_while_its_client_is_quiet(here: Loopback)
     assert here.answers(client, 1) == [frame[4:]]
 
 
-def test_unfinished_frames_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.runtime.server.GATHERED_BYTES", 3_000_000)
-    with running(LIMITS) as here:
+def test_unfinished_frames_are_bounded_over_all_connections() -> None:
+    with running(LIMITS._replace(held_bytes=3_000_000)) as here:
         clients = [here.connect() for _ in range(6)]
         for client in clients:
             here.send_bytes(client, struct.pack(">i", 1 << 20) + bytes(800_000))
             here.turn(20)
-        assert here.server._gathered_bytes <= 3_000_000
-        assert len(here.core.gone) == 4
+        assert sum(each.held_bytes for each in here.server._connections.values()) <= 3_000_000 * 17 // 16
+        assert len(here.core.gone) >= 3
+
+
+def test_who_holds_most_goes_and_not_the_next_to_come() -> None:
+    with running(LIMITS._replace(held_bytes=1_000_000)) as here:
+        hoarder, other = here.connect(), here.connect()
+        here.send_bytes(hoarder, struct.pack(">i", 1 << 20) + bytes(900_000))
+        here.turn(20)
+        here.send(other, b"e" + bytes(400_000))
+        answered = len(here.answers(other, 1)[0])
+        assert (answered, len(here.core.gone)) == (400_001, 1)
+
+
+def test_answers_that_are_not_read_count() -> None:
+    with running(LIMITS._replace(held_bytes=3_000_000)) as here:
+        for _ in range(8):
+            here.send(here.connect(receive_buffer_bytes=4096), b"e" + bytes(900_000))
+            here.turn(20)
+        assert sum(each.held_bytes for each in here.server._connections.values()) <= 3_000_000 * 17 // 16
