@@ -149,7 +149,7 @@ def test_a_parked_session_fetch_names_only_what_has_news(world: World, client: C
 def test_a_parked_session_fetch_is_empty_at_its_deadline(world: World, client: Client) -> None:
     session = begin(client)
     number = client.send(fetch(session=(session, 1), indices=(), max_wait_ms=1000), 12)
-    world.advance(1021)
+    world.advance(1101)
     assert client.look()[number].responses == []
 
 
