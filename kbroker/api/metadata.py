@@ -93,15 +93,19 @@ def _refuse_ids(request: MetadataRequest, version: int) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} asks for topics by name, not by id")
 
 
-def _create(request: MetadataRequest, call: Call, names: list[str], missing: list[str]) -> Result:
+def _create(request: MetadataRequest, call: Call, names: list[str], missing: list[str]) -> InSlices:
     """Start the creation of missing topics, and answer when their leaders are known."""
     plane = call.broker.plane
     legal = [name for name in missing if topic_name_fault(name) is None]
     if len(legal) > NEW_PARTITIONS_PER_REQUEST:
-        return _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION))
-    creations = {name: plane.admin.auto_create(topic_on_demand(name, plane.configs.broker)) for name in legal}
+        return (yield from _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION)))
+    creations = {}
+    for name in legal:
+        creations[name] = plane.admin.auto_create(topic_on_demand(name, plane.configs.broker))
+        yield
     waiting = AwaitTopics(request, call, names, creations)
-    return waiting.answer(call.now_ms) or waiting
+    answer = waiting.answer(call.now_ms)
+    return waiting if answer is None else (yield from answer)
 
 
 class AwaitTopics:

@@ -30,6 +30,7 @@ from contextlib import suppress
 log = logging.getLogger("kbroker.loop")
 
 READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
+SOON_PER_TURN = 8  # calls, each of them a step of the broker: answers of the metadata store come by the thousand
 LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
 MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
@@ -107,7 +108,8 @@ class Loop:
                 self.failed(error)
         if time.monotonic() >= self._earliest_s:
             self._fire_timers()
-        for _ in range(len(self._soon)):  # what these add is for the next turn: sockets are asked in between
+        # What these add is for the next turn, and so is what would take long: sockets are asked in between.
+        for _ in range(min(len(self._soon), SOON_PER_TURN)):
             self._call(self._soon.popleft())
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:

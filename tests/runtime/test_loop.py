@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import pytest
 
-from kbroker.runtime.loop import MOST_MISSES, Loop
+from kbroker.runtime.loop import MOST_MISSES, SOON_PER_TURN, Loop
 
 
 @pytest.fixture
@@ -276,3 +276,13 @@ def test_one_processor_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nobody_looks_while_a_socket_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _turns(monkeypatch, [20] * 10, full_sockets=1).looks == 0
+
+
+def test_sockets_are_asked_between_many_calls(loop: Loop) -> None:
+    called: list[int] = []
+    for number in range(2 * SOON_PER_TURN):
+        loop.call_soon(lambda number=number: called.append(number))  # type: ignore[misc]
+    loop.turn()
+    first = len(called)
+    loop.turn()
+    assert (first, called) == (SOON_PER_TURN, list(range(2 * SOON_PER_TURN)))
