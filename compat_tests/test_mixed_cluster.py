@@ -240,3 +240,56 @@ def test_control_passes_to_the_other_kind_and_back(mixed: Mixed, how: str, topic
         eventually(lambda gone=gone: not list(mixed.folder.glob(f"broker{gone}/data*/{topic}-on-{gone}-0")))  # type: ignore[misc]
         assert mixed.read(name, 1, 100, at=gone) == sent
         assert mixed.seen(gone).controller_id == kept
+
+
+@pytest.mark.quick
+def test_a_leader_of_either_kind_and_its_follower_have_the_same_bytes(mixed: Mixed, topic: str) -> None:
+    mixed.make(topic, [1, 2], [2, 1])
+    sent = mixed.produce(topic, 2, 2000)
+    assert mixed.read(topic, 2, 2000) == sent
+    for index in range(2):
+        assert len(mixed.log(topic, index, 1)) > 1000
+        eventually(lambda index=index: mixed.log(topic, index, 1) == mixed.log(topic, index, 2))  # type: ignore[misc]
+    assert [in_sync for _, _, in_sync in mixed.partitions(topic)] == [{1, 2}, {1, 2}]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("source", [1, 2])
+def test_a_partition_moves_to_the_other_kind_and_back(mixed: Mixed, source: int, topic: str) -> None:
+    target = 3 - source
+    mixed.make(topic, [source])
+    sent = mixed.produce(topic, 1, 500)
+    for place in (target, source):
+        plan = mixed.folder / f"{topic}-{place}.json"
+        plan.write_text(
+            f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0,"replicas":[{place}],"log_dirs":["any"]}}]}}'
+        )
+        command = ["reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan)]
+        mixed.tool(*command, "--execute", at=1)
+        for number in mixed.brokers:
+            eventually(
+                lambda place=place, number=number: mixed.partitions(topic, number) == [(place, (place,), {place})]
+            )
+        mixed.tool(*command, "--verify", at=1)
+        sent += mixed.produce(topic, 1, 100, first=len(sent))
+        assert mixed.read(topic, 1, len(sent)) == sent
+        eventually(lambda place=place: not mixed.log(topic, 0, 3 - place))  # type: ignore[misc]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("stopped", [2, 1])
+def test_one_kind_leads_on_while_the_other_is_stopped_and_hands_back(mixed: Mixed, stopped: int, topic: str) -> None:
+    """Stopped is the other broker, then the controller: control passes, and comes back with the next test's stop."""
+    kept = 3 - stopped
+    mixed.make(topic, [1, 2], [2, 1])
+    sent = mixed.produce(topic, 2, 200)
+    mixed.brokers[stopped].stop()
+    eventually(lambda: [leader for leader, _, _ in mixed.partitions(topic, kept)] == [kept, kept])
+    sent += mixed.produce(topic, 2, 200, first=200)
+    mixed.make(f"{topic}-new", [kept], at=kept)
+    mixed.brokers[stopped].start()
+    eventually(lambda: [set(isr) for _, _, isr in mixed.partitions(topic, kept)] == [{1, 2}, {1, 2}])
+    mixed.tool("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions", at=kept)
+    eventually(lambda: [leader for leader, _, _ in mixed.partitions(topic, stopped)] == [1, 2])
+    sent += mixed.produce(topic, 2, 200, first=400)
+    assert mixed.read(topic, 2, 600, at=stopped) == sent

@@ -26,7 +26,7 @@ from protocol.messages.fetch import FetchResponse, PartitionData
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call, InSlices
+    from kbroker.api.call import Call, InSlices, Signal
     from kbroker.broker.fetch_sessions import Wanted
     from kbroker.broker.jobs import Job
     from kbroker.ports import Region
@@ -90,7 +90,8 @@ class OldReader(Reader):
     def response_in_slices(self) -> InSlices:
         """Read in one go: clients of many partitions are not of this age."""
         yield
-        return self.response()
+        response: FetchResponse | Signal = self.response()
+        return response
 
     def _find(self, wanted: Wanted) -> Partition:
         partition = super()._find(wanted)
