@@ -36,12 +36,14 @@ def test_many_worlds_hold() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("machines", "power_loss"), [(1, True), (3, False)])
 def test_a_crash_at_any_write_leaves_all_or_nothing(machines: int, *, power_loss: bool) -> None:
+    crashes = 0
     for calls in range(1, 25):
         lived = ExactlyOnce(calls, machines, ["power"] if power_loss else [])
         lived.faults.kinds.clear()  # of faults there is this one alone
         for machine in lived.machines:
             lived.world.after(8_000, lambda machine=machine, n=calls: machine.kill_in_calls(n, power_loss=power_loss))
-        assert lived.run(12_000).boots > machines
+        crashes += lived.run(12_000).boots - machines
+    assert crashes > 24  # a machine of several may not write so often before it is over
 
 
 def live_until_broken() -> None:
