@@ -2,7 +2,8 @@
 
 A copy is filled as a follower's log is: a job reads some records of the present log, the loop appends them; as many at
 once as there are log directories. With the last record there, `log/moves.py` changes the copies over. A move that a
-stop or a crash has interrupted goes on when the broker knows again that it has the partition.
+stop or a crash has interrupted goes on when the broker knows again that it has the partition. Where the present log is
+cut below what was copied, the copy begins anew.
 
 Source: ReplicaManager.alterReplicaLogDirs and ReplicaAlterLogDirsThread of Apache Kafka 3.9, by behaviour.
 Unlike Kafka, moves are not throttled (`replica.alter.log.dirs.io.max.bytes.per.second`).

@@ -55,6 +55,7 @@ class Log(LogReads):
         "_truncations",
         "cleaned_to",
         "config",
+        "cuts_under_way",
         "epochs",
         "flush_wanted",
         "folder",
@@ -102,6 +103,7 @@ class Log(LogReads):
         self.names_changed = names_changed
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
+        self.cuts_under_way = 0  # that are not durable yet: nothing is to be appended
         self._opened_end = -1 if names_changed else log_end_offset  # -1: there is something to save
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment

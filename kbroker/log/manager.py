@@ -332,10 +332,13 @@ class LogManager:
                 self._write_checkpoint(directory, LOG_START_OFFSETS)
         if removed is not None:
             self._delete_later(directory, removed, now_ms)
+        partition = TopicPartition(topic, index)
         if sync is not None:
-            self._jobs.append(Truncate(directory, TopicPartition(topic, index), log, sync, directory.names))
-        else:
-            self._tell(LogTruncated(TopicPartition(topic, index), log))
+            log.cuts_under_way += 1
+            self._jobs.append(Truncate(directory, partition, log, sync, directory.names))
+            self.moves.source_was_cut(partition, offset, now_ms, wall_ms)
+        elif not log.cuts_under_way:
+            self._tell(LogTruncated(partition, log))
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Waits for the disk, unless it says that already. Raises OSError."""
@@ -474,7 +477,9 @@ class LogManager:
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
         elif isinstance(job, Truncate):
-            self._tell(LogTruncated(job.partition, job.log))
+            job.log.cuts_under_way -= 1
+            if not job.log.cuts_under_way:
+                self._tell(LogTruncated(job.partition, job.log))
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:

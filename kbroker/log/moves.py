@@ -201,6 +201,18 @@ class Moves:
         if removed is not None:
             manager._delete_later(target, removed, now_ms)
 
+    def source_was_cut(self, partition: TopicPartition, offset: int, now_ms: int, wall_ms: int) -> None:
+        """The present log was cut back to `offset`: a copy that has more begins anew.
+
+        At once, before the log grows again: after a crash nothing would tell that the copy has what was cut.
+        """
+        future = self._manager._futures.get(partition)
+        if future is not None and future.log_end_offset > offset:
+            try:
+                self.begin_again(partition, now_ms, wall_ms)
+            except KafkaError as error:  # its directory is offline, and the move over, or the move tries again
+                self._manager._notice(f"{future.folder.path}: cannot be emptied: {error}")
+
     def drop(self, partition: TopicPartition, now_ms: int) -> None:
         """Call a move off: the copy goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
         manager = self._manager
@@ -226,10 +238,13 @@ class Moves:
             self._manager._flush(partition, log)
 
     def may_swap(self, partition: TopicPartition) -> bool:
-        """Whether all that is durable in the present log is in the copy, and no flush of either is under way."""
+        """Whether all that is durable in the present log is in the copy, and no flush or cut is under way.
+
+        Who waits for a cut to be durable waits for it in this log.
+        """
         future, source = self._manager._futures[partition], self._manager._logs[partition]
         flushing = source._flushing is not None or future._flushing is not None
-        return not flushing and future.recovery_point >= source.recovery_point
+        return not flushing and not source.cuts_under_way and future.recovery_point >= source.recovery_point
 
     def swap(self, partition: TopicPartition, now_ms: int) -> EndJob:
         """Put the copy in the present log's place; both end at the same offset. Raises KafkaError KAFKA_STORAGE_ERROR.

@@ -84,7 +84,7 @@ class Following:
         self.due_ms = 0
         self.look = 0
         self.leader_end = 0
-        self.is_cut = False
+        self.is_cut = partition.log is not None and partition.log.cuts_under_way > 0  # since an older epoch
         self.held: bytes | None = None
 
     def __repr__(self) -> str:

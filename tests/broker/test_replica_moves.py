@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker.broker.facts import JobDone
+from kbroker.log.background import Truncate
+from kbroker.log.log import Log
+from kbroker.log.producers import Origin
 from kbroker.sim.disk import PowerLoss
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
@@ -17,6 +21,7 @@ from protocol.messages.logdirs import (
     DescribeLogDirsRequest,
 )
 from protocol.messages.topics import DeleteTopicsRequest
+from tests.log.worlds import batch
 from tests.requests import produce, produced
 from tests.world import World
 
@@ -306,3 +311,64 @@ def test_nothing_is_lost_wherever_a_move_is_interrupted(seed: int, power_loss: b
     while crash_while_moving(at, seed, power_loss=power_loss):
         at += STRIDE
     assert at > 50
+
+
+def cut(world: World, offset: int) -> None:
+    """As a follower's log is that went astray."""
+    world.logs.truncate("t", 0, offset, now_ms=world.clock.now_ms(), wall_ms=world.clock.wall_ms())
+
+
+def with_all_copied(**settings: str) -> tuple[World, str, Log]:
+    """A replica of six records on its way, where to, and the copy, that has them all."""
+    world = two_directories(**settings)
+    world.create("t")
+    written(world, *(b"old%d" % each for each in range(6)))
+    _, other = home_and_other(world)
+    assert move(world, other) is ErrorCode.NONE
+    future = world.logs.moves.future("t", 0)
+    assert future is not None
+    while future.log_end_offset < 6:
+        run_jobs_but(Truncate, world)
+    return world, other, future
+
+
+def run_jobs_but(kind: type, world: World) -> None:
+    """What the disk is to do now, but for jobs that hang."""
+    for errand in world.broker.take_jobs():
+        if not isinstance(errand.job, kind):
+            errand.run()
+            world.core.handle(JobDone(errand, None), world.clock.now_ms())
+    world.clock.advance(20)
+    world.core.expire(world.clock.now_ms())
+
+
+def test_what_was_cut_is_not_in_a_copy_though_a_crash_comes_before_it_is_gone_on_with() -> None:
+    world, other, _ = with_all_copied()
+    cut(world, 2)
+    log = world.partition("t").log
+    assert log is not None
+    for _ in range(6):
+        log.append_as_leader(memoryview(bytearray(batch(fill=b"n"))), 0, world.clock.wall_ms(), Origin.CLIENT)
+    expected = read(world)
+    world.disk.restart(power_loss=False)
+    world.start()
+    until(world, has_moved(world, other))
+    assert read(world) == expected
+
+
+def test_a_cut_above_what_was_copied_leaves_the_copy_as_it_is() -> None:
+    world, _, future = with_all_copied()
+    log = world.partition("t").log
+    assert log is not None
+    for _ in range(2):
+        log.append_as_leader(memoryview(bytearray(batch())), 0, world.clock.wall_ms(), Origin.CLIENT)
+    cut(world, 7)
+    assert future.log_end_offset == 6
+
+
+def test_a_copy_takes_no_place_before_a_cut_is_durable() -> None:
+    world, other, _ = with_all_copied()
+    cut(world, 2)
+    for _ in range(50):
+        run_jobs_but(Truncate, world)
+    assert not has_moved(world, other)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.broker.facts import JobDone
 from kbroker.log.facts import LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
@@ -269,6 +270,32 @@ def test_a_log_that_diverges_is_cut_and_nothing_is_asked_until_that_is_durable()
     before = follower.asked()
     follower.disk_works()
     assert (before, follower.bounds, follower.asked()) == ({}, (0, 0, 2), {0: (2, 0)})
+
+
+def test_a_follower_in_a_new_epoch_asks_for_nothing_before_its_cut_of_the_old_one_is_durable() -> None:
+    follower = with_records(0, 0, 1)
+    follower.ask()
+    follower.answer(diverging(0, 2))
+    follower.follow(epoch=2)
+    before = follower.asked()
+    follower.disk_works()
+    assert (before, follower.asked()) == ({}, {0: (2, 0)})
+
+
+def test_the_second_of_two_cuts_is_waited_for() -> None:
+    follower = with_records(0, 0, 1)
+    follower.ask()
+    follower.answer(diverging(0, 2))
+    first = follower.world.broker.take_jobs()
+    follower.world.replicas.truncate(follower.partition(), 1)
+    told: list[LogTruncated] = []
+    follower.world.broker.on(LogTruncated, lambda fact, now_ms: told.append(fact))
+    for errand in first:
+        errand.run()
+        follower.world.core.handle(JobDone(errand, None), 0)
+    before = len(told)
+    follower.world.settle()
+    assert (before, len(told)) == (0, 1)
 
 
 @pytest.mark.parametrize(
