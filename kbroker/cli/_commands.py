@@ -27,6 +27,7 @@ COMMANDS = {
     "dump-log": ("kbroker.cli.dump_log:dump_log", "Show what is in the files of a log directory."),
     "metadata": ("kbroker.cli.metadata:metadata", "Check the metadata of a broker, or make it anew."),
     "verify-log": ("kbroker.cli.verify_log:verify_log", "Check every file of a log directory."),
+    "log": ("kbroker.cli.log:log", "Say what compaction would save in a partition."),
     "pipeline": ("kbroker.cli.pipeline:pipeline", "Archive, replay, mirror, audit and profile topics on Spark."),
 }
 """Name, where the command is, and what the overview says of it."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import click
 
 from kbroker.cli import complain, said_by_system
-from kbroker.log.names import LOCK
+from kbroker.cli._files import is_locked, progress_bar
 from kbroker.log.tools.verify import Finding, Progress, verify
 from kbroker.runtime.files import SystemDisk
 
@@ -37,10 +34,10 @@ def verify_log(directories: tuple[str, ...], shallow: bool, quiet: bool, form: s
         if not os.path.isdir(path):
             what = "is not a directory" if os.path.exists(path) else "there is no such directory"
             return complain(f"{path}: {what}")
-        if _is_locked(disk, path):
+        if is_locked(disk, path):
             complain(f"{path}: is in use by a broker: what it is writing may look broken")
     counts = dict.fromkeys(("fault", "note", "unreadable"), 0)
-    with _progress() as show:
+    with progress_bar("verifying") as show:
         try:
             for item in verify(disk, paths, deep=not shallow):
                 if isinstance(item, Progress):
@@ -69,33 +66,3 @@ def _summary(counts: dict[str, int]) -> str:
 
 def _json(finding: Finding) -> str:
     return json.dumps({"level": finding.level, "file": finding.path, "where": finding.where, "text": finding.text})
-
-
-def _is_locked(disk: SystemDisk, path: str) -> bool:
-    """Whether a broker uses the directory; a lock file that is not there is not made."""
-    lock = f"{path}/{LOCK}"
-    if not os.path.exists(lock):
-        return False
-    try:
-        disk.lock(lock).release()
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar on a terminal's standard error, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("verifying", total=None)
-        yield lambda progress: bar.update(task, completed=progress.bytes_done, total=progress.bytes_total)
