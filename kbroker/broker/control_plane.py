@@ -175,6 +175,7 @@ class ControlPlane:
 
     def _session_expired(self, fact: SessionExpired, now_ms: int) -> None:
         log.warning("the session with the metadata store is over; a new one follows")
+        self._taken = None  # nobody knows whether it still is: the next session looks, and waits anew
         self.control_requests.broker_epoch = -1
         self.controller.session_ended()
 

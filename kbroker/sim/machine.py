@@ -128,8 +128,11 @@ class Machine:
 
     def stop(self) -> None:
         """Ask for a clean stop, as SIGTERM does: it ends once no job is on the disk."""
+        self._end("is asked to stop")
+
+    def _end(self, why: str) -> None:
         if self.core is not None and not self._stopping:
-            self.world.note(f"{self} is asked to stop")
+            self.world.note(f"{self} {why}")
             self._stopping = True
             self._maybe_stop()
 
@@ -248,6 +251,8 @@ class Machine:
         try:
             what(*arguments)
             self._follow()
+            if self.broker.plane.fatal:
+                self._end(f"ends by itself: {self.broker.plane.fatal}")
         except PowerLoss:
             self._die()
 

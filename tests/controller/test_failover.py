@@ -12,7 +12,7 @@ from kbroker.metadata.store import (
     encode_state,
     state_path,
 )
-from kbroker.ports import Create, SetData
+from kbroker.ports import Create, SessionExpired, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
     LeaderAndIsrPartitionError,
@@ -114,6 +114,34 @@ def test_a_broker_id_that_a_former_life_left_behind_is_registered_once_its_sessi
     cluster.ensemble.end_session(former.store.session)
     cluster.settle()
     assert twin.plane.ready
+    cluster.clock.advance(3_600_000)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert not twin.plane.fatal
+
+
+def test_each_session_waits_anew_for_the_end_of_a_former_life() -> None:
+    cluster = Cluster(1)
+    twin = Node(cluster, 1, {"zookeeper.session.timeout.ms": "6000"}, None)
+    while twin.turn():
+        pass
+    cluster.clock.advance(11_000)
+    twin.store.expire()
+    while twin.turn():
+        pass
+    cluster.clock.advance(11_999)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert not twin.plane.fatal
+    cluster.clock.advance(1)
+    twin.plane.expire(cluster.clock.now_ms())
+    assert twin.plane.fatal.startswith("broker.id 1 is taken")
+
+
+def test_a_broker_without_a_session_does_not_give_up_its_id() -> None:
+    cluster = Cluster(1)
+    twin = Node(cluster, 1, {"zookeeper.session.timeout.ms": "6000"}, None)
+    while twin.turn():
+        pass
+    twin.heed(SessionExpired())
     cluster.clock.advance(3_600_000)
     twin.plane.expire(cluster.clock.now_ms())
     assert not twin.plane.fatal
