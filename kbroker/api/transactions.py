@@ -30,6 +30,7 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
     DescribedTransactionState,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -79,13 +80,18 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Res
     if unknown:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(unknown))
     if not partitions:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_names(request.v3_and_below_topics))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     return _run(call, call.broker.transactions.add_partitions(name, producer, partitions, _caller(call), call.now_ms))
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxnTopicResult]:
+    """The answer to topics without partitions: nothing to add, as in Kafka, which names them."""
+    return [AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[]) for topic in topics]
 
 
 def _unknown(partitions: list[TopicPartition], call: Call) -> dict[TopicPartition, ErrorCode]:
@@ -124,7 +130,7 @@ def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnRe
     if not codes and each.verify_only:
         codes = {where: transactions.verify(each.transactional_id, producer, where) for where in partitions}
     if codes or not partitions:
-        part.topic_results = topic_results(codes)
+        part.topic_results = topic_results(codes) if codes or each.verify_only else _names(each.topics)
         whole = joint.part().answered(None)
         if whole is not None:
             call.broker.tell(whole)

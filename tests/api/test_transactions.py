@@ -482,6 +482,33 @@ def ask_for_many(world: World, producer: Producer, *, verify: bool) -> list[Erro
     return [ErrorCode(part.partition_error_code) for part in answer.topic_results[0].results_by_partition]
 
 
+def test_topics_without_partitions_are_named_in_the_answer(world: World, producer: Producer) -> None:
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[]), AddPartitionsToTxnTopic(name="u", partitions=[])]
+    of_client = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=topics,
+    )
+    answer = world.client().ask(of_client, 3).results_by_topic_v3_and_below
+    assert [(each.name, each.results_by_partition) for each in answer] == [("t", []), ("u", [])]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_brokers_are_told_of_topics_without_partitions_unless_they_only_ask(
+    world: World, producer: Producer, *, verify: bool
+) -> None:
+    each = AddPartitionsToTxnTransaction(
+        transactional_id=NAME,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        verify_only=verify,
+        topics=[AddPartitionsToTxnTopic(name="t", partitions=[])],
+    )
+    (answer,) = world.client().ask(AddPartitionsToTxnRequest(transactions=[each]), 4).results_by_transaction
+    assert [part.name for part in answer.topic_results] == ([] if verify else ["t"])
+
+
 def test_brokers_ask_whether_partitions_take_part(world: World, producer: Producer) -> None:
     producer.add(0)
     assert ask_for_many(world, producer, verify=True) == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
