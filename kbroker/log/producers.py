@@ -9,6 +9,10 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
 - While a producer has an open transaction, all it writes must be transactional. Whether it may begin one here is the
   question of whoever appends (KIP-890).
 
+Unlike Kafka: the sequence of a batch that its transaction's coordinator refused is not remembered. Where the producer
+is unknown its next batch, transactional or not, may start anywhere, too; Kafka keeps the lowest sequence that was to be
+verified, and answers a higher one OUT_OF_ORDER_SEQUENCE_NUMBER.
+
     .snapshot   0  2  version, 1
                 2  4  CRC-32C of everything behind it
                 6  4  number of entries
