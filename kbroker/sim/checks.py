@@ -232,6 +232,10 @@ class Checks:
         """Whether nothing was lost of a partition since a moment: neither power where it is, nor its topic."""
         return moment[0] >= self.promise(where).lost_at and self.catalogue.is_same(where[0], moment[1])
 
+    def may_be_outdated(self, machine: Machine, where: Where) -> bool:
+        """Whether a machine may have answered as a leader without knowing that it is none any more."""
+        return False
+
     def is_same_topic(self, moment: Moment, topic: str) -> bool:
         """Whether neither power was lost anywhere since a moment, nor a topic of this name has ended."""
         return moment[0] == self.losses and self.catalogue.is_same(topic, moment[1])

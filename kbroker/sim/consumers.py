@@ -133,7 +133,7 @@ class Reader(Router):
         for topic in answer.responses:
             for part in topic.partitions:
                 where = (topic.topic or names.get(topic.topic_id, "?"), part.partition_index)
-                got |= self._take(session, where, part, moment, lost)
+                got |= self._take(session, leader, where, part, moment, lost)
         if not got:
             self._turn += 1
         if lost:
@@ -141,7 +141,13 @@ class Reader(Router):
         return got
 
     def _take(
-        self, session: FetchSession, where: Where, part: PartitionData, moment: Moment, lost: list[Where]
+        self,
+        session: FetchSession,
+        leader: Machine,
+        where: Where,
+        part: PartitionData,
+        moment: Moment,
+        lost: list[Where],
     ) -> bool:
         """One partition's part of an answer."""
         position = self.positions.get(where)
@@ -151,7 +157,8 @@ class Reader(Router):
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             promise = self.checks.promise(where)
             self.note(f"{where[0]}-{where[1]}: {position} is out of range")
-            if self._must_know(where, moment) and position >= promise.may_start:
+            knows = self._must_know(where, moment) and not self.checks.may_be_outdated(leader, where)
+            if knows and position >= promise.may_start:
                 raise self.world.broken(f"{self}: {promise} does not know {position}")
             lost.append(where)
             return False

@@ -50,6 +50,9 @@ class ReplicatedChecks(Checks):
         super().__init__(world)
         self._machines: list[Machine] = []
         self._leaders: dict[tuple[Where, int], Machine] = {}
+        self._newest: dict[
+            Where, tuple[int, Machine]
+        ] = {}  # by partition: its newest leader epoch, and who leads in it
         self._bounds: dict[tuple[Machine, Where], tuple[Log, int]] = {}
 
     def watch(self, machine: Machine) -> None:
@@ -66,10 +69,19 @@ class ReplicatedChecks(Checks):
             for where, partition in core.broker.replicas.partitions.items():
                 if partition.is_leader:
                     leader = self._leaders.setdefault((where, partition.leader_epoch), machine)
+                    if partition.leader_epoch > self._newest.get(where, (-1, machine))[0]:
+                        self._newest[where] = (partition.leader_epoch, machine)
                     if leader is not machine:
                         raise self.world.broken(f"{machine} and {leader} lead {partition!r}")
                 if partition.log is not None:
                     self._look_at_log(machine, where, partition.log)
+
+    def may_be_outdated(self, machine: Machine, where: Where) -> bool:
+        """Whether another machine leads, or led, in a newer epoch: a leader cut off from the others answers as before.
+
+        Clients that name the leader epoch they know are told (KIP-320); these do not.
+        """
+        return self._newest.get(where, (-1, machine))[1] is not machine
 
     def _look_at_log(self, machine: Machine, where: Where, log: Log) -> None:
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset

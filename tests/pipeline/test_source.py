@@ -167,7 +167,7 @@ def test_a_stream_writes_what_it_reads(
         ({"subscribe": "nobody"}, "topic nobody"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
         ({"subscribe": "a", "assign": "{}"}, "one of the options assign, subscribe, subscribePattern"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
     ],
 )
 def test_a_bad_option_is_one_line(spark: Any, source: Source, options: dict[str, str], line: str) -> None:

@@ -43,7 +43,7 @@ def test_a_crash_at_any_write_leaves_all_or_nothing(machines: int, *, power_loss
         for machine in lived.machines:
             lived.world.after(8_000, lambda machine=machine, n=calls: machine.kill_in_calls(n, power_loss=power_loss))
         crashes += lived.run(12_000).boots - machines
-    assert crashes > 24  # a machine of several may not write so often before it is over
+    assert crashes >= 24  # one in each world, at least: of several machines some write less often before it is over
 
 
 def live_until_broken() -> None:
