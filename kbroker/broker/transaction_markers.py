@@ -4,7 +4,8 @@ Two customers. WriteTxnMarkers of another broker's coordinator (`api/transaction
 the high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
 their marker at once, the leaders of the others are sent WriteTxnMarkers, on a line of their own (`Peers`). What fails
 for now (no leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has
-no other end. A partition that is gone needs no marker. When all have theirs, the coordinator is told.
+no other end. A partition that is gone needs no marker: one that the image of the cluster does not have for ten seconds,
+for after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told.
 
 Source: TransactionMarkerChannelManager and its completion handler of Apache Kafka 3.9, by behaviour.
 """
@@ -16,9 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.config.limits import MARKER_RETRY_MS
+from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
 from kbroker.log import Origin
-from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
@@ -59,13 +60,18 @@ class _Sending:
     left: the partitions without a committed marker; under_way: those of them that have one which is not committed.
     """
 
-    __slots__ = ("is_given_up", "left", "markers", "under_way")
+    __slots__ = ("_unknown_since", "is_given_up", "left", "markers", "under_way")
 
     def __init__(self, markers: WriteMarkers) -> None:
+        self._unknown_since: dict[TopicPartition, int] = {}
         self.markers = markers
         self.left = set(markers.transaction.partitions)
         self.under_way: set[TopicPartition] = set()
         self.is_given_up = False
+
+    def is_unknown_since(self, where: TopicPartition, now_ms: int) -> int:
+        """When it was first found that the image of the cluster does not have a partition."""
+        return self._unknown_since.setdefault(where, now_ms)
 
 
 class _Asked(NamedTuple):
@@ -120,7 +126,7 @@ class TransactionMarkers:
         elsewhere: dict[int, list[TopicPartition]] = {}
         for where in sorted(sending.left - sending.under_way):
             state = self._cache.partition(*where)
-            if state is None and TRANSACTION_STATE in self._cache.topics:
+            if state is None and sending.is_unknown_since(where, now_ms) <= now_ms - DELETED_IF_UNKNOWN_MS:
                 sending.left.discard(where)  # the partition has been deleted
             elif state is None or state.leader < 0:
                 again = True  # without a leader, or nothing has been heard of the cluster yet

@@ -111,6 +111,10 @@ CONVERTED_BYTES_PER_PARTITION = 32 << 10
 # How long until a marker that could not be written is tried again. In Kafka the sender looks at its queue as often.
 MARKER_RETRY_MS = 100
 
+# When a partition counts as deleted that waits for a marker. An image of the cluster is whole long before; a marker
+# left out by mistake would let a later transaction of the producer show what this one has taken back.
+DELETED_IF_UNKNOWN_MS = 10_000
+
 # Of a request other than Produce: from here on it is decoded in slices, between those of others. Decoding this much
 # takes some ten milliseconds at worst, and clients' requests are rarely larger.
 LARGE_REQUEST_BYTES = 16 * 1024

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.limits import DELETED_IF_UNKNOWN_MS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -525,6 +526,7 @@ def test_transaction_whose_topic_is_deleted_ends(world: World, producer: Produce
     world.client().send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
     world.advance(1000)
     assert producer.end() is ErrorCode.NONE
+    world.advance(DELETED_IF_UNKNOWN_MS + 1000)
     assert state(world).transaction_state == "CompleteCommit"
 
 

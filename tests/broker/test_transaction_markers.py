@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.broker.transaction_markers import TransactionMarkers
-from kbroker.config.limits import MARKER_RETRY_MS
+from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
 from kbroker.metadata.cache import TopicImage
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.txn import Transaction, WriteMarkers
@@ -130,15 +130,16 @@ def test_partition_without_a_leader_waits_for_one(stage: Stage) -> None:
     assert (before, len(stage.peers.sent)) == (0, 1)
 
 
-def test_partition_that_is_gone_needs_no_marker(stage: Stage) -> None:
+def test_partition_that_is_gone_for_long_needs_no_marker(stage: Stage) -> None:
     stage.send(("gone", 0))
+    stage.markers.expire(DELETED_IF_UNKNOWN_MS)
     assert stage.done == ["pay"]
 
 
-def test_nothing_counts_as_gone_before_anything_was_heard_of_the_cluster(stage: Stage) -> None:
-    del stage.world.broker.plane.cache.topics["__transaction_state"]
+def test_partition_that_the_image_does_not_have_yet_is_waited_for(stage: Stage) -> None:
     stage.send(("gone", 0))
-    assert (stage.done, stage.markers.next_deadline_ms(0)) == ([], MARKER_RETRY_MS)
+    stage.markers.expire(DELETED_IF_UNKNOWN_MS - 1)
+    assert stage.done == []
 
 
 def test_marker_counts_when_the_high_watermark_has_passed_it(stage: Stage) -> None:
