@@ -17,7 +17,7 @@ from tests.processes import Client
 
 pytestmark = pytest.mark.slow
 
-THOUSAND = int(os.environ.get("KBROKER_STARTS", "1000"))
+STARTS = int(os.environ.get("KBROKER_STARTS", "100"))  # 1000 takes five minutes
 
 
 def run(pytester: pytest.Pytester, source: str, *arguments: str, ini: str = "") -> pytest.RunResult:
@@ -331,7 +331,7 @@ def test_eight_workers_at_once_have_brokers_of_their_own(pytester: pytest.Pytest
 
 
 @pytest.mark.timeout(900)
-def test_a_thousand_brokers_start_as_processes_and_are_gone() -> None:
+def test_many_brokers_start_as_processes_and_are_gone() -> None:
     """Eight at a time, each answers a request; none is left behind."""
 
     def start(number: int) -> int:
@@ -346,4 +346,4 @@ def test_a_thousand_brokers_start_as_processes_and_are_gone() -> None:
         return number
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(1 for _ in pool.map(start, range(THOUSAND))) == THOUSAND
+        assert sum(1 for _ in pool.map(start, range(STARTS))) == STARTS
