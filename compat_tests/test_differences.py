@@ -8,6 +8,7 @@ and is in no story.
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests.apache import zookeeper_cluster
 from compat_tests.brokers import broker_of
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
@@ -533,3 +535,14 @@ def sync(group: str, generation: int, member: str, instance: str | None, assignm
     return SyncGroupRequest(
         group_id=group, generation_id=generation, member_id=member, group_instance_id=instance, assignments=brought
     )
+
+
+@pytest.mark.parametrize("api", [55, 74], ids=["DescribeQuorum", "ListConfigResources"])
+def test_what_only_a_metadata_quorum_answers_ends_the_connection(api: int, tmp_path: Path) -> None:
+    """Judged by Apache's broker on ZooKeeper, as ours is; its sibling of a metadata quorum answers them."""
+    frame = struct.pack(">ihhih", 11, api, 0, 1, -1) + b"\0"
+    with zookeeper_cluster(tmp_path / "apache") as (apaches,), broker_of("kbroker", tmp_path / "ours", {}) as ours:
+        for port in (apaches.port, ours.port):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(frame)
+                assert connection.recv(1) == b"", f"port {port} answered"
