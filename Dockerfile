@@ -3,6 +3,7 @@
 # mounted over /etc/kbroker/server.properties. Arguments go to `kbroker start`.
 # A folder of the host in place of the volume has to belong to user 1000. There is no HEALTHCHECK: settings choose names
 # and ports of listeners, so whoever runs the container knows which one to try.
+# The official image's Python is optimised (profile and link time), a tenth faster than one that is not.
 
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev

@@ -30,6 +30,7 @@ from benchmarks.harness.report import Outcome, as_json, as_markdown, as_svg, as_
 from benchmarks.harness.rows import FULL, QUICK
 from benchmarks.harness.runner import Runner
 from compat_tests import apache
+from kbroker.runtime.interpreter import describe_interpreter
 from protocol.records import walker_kind
 
 DISK_BYTES = 14_000_000_000  # what a full run may have on the disk at a time, with room
@@ -110,7 +111,7 @@ def describe_machine(scale: str) -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "memory": f"{memory_gb:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": describe_interpreter(),
         "walker": walker_kind(),
         "apache": RELEASE,
         "java": java[0] if java else "",

@@ -173,6 +173,7 @@ def _bars() -> Show:
 
 def _summary(node: Node, seconds: float) -> str:
     """Where it is, and the first thing to try: nothing wider than it has to be."""
+    from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import may_colour
 
     bound = [f"{each.name}://{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound]
@@ -181,6 +182,7 @@ def _summary(node: Node, seconds: float) -> str:
     rows += [("listening on", each) for each in bound]
     rows += [("clients use", each) for each in told if each not in bound]
     rows += [("data in", path) for path in node.paths]
+    rows.append(("runs on", describe_interpreter()))
     if node.metrics_port:
         host = node.config.kbroker_metrics_listener.rpartition(":")[0]
         rows.append(("metrics at", f"http://{host or '*'}:{node.metrics_port}/metrics, and /health"))
@@ -200,6 +202,7 @@ def _summary(node: Node, seconds: float) -> str:
 
 def _summary_line(node: Node, seconds: float) -> str:
     """The same for machines: one JSON object."""
+    from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import json_line
 
     fields: dict[str, object] = {
@@ -211,6 +214,7 @@ def _summary_line(node: Node, seconds: float) -> str:
         "listeners": {each.name: f"{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound},
         "advertised": {each.listener: f"{each.host}:{each.port}" for each in node.endpoints},
         "log_dirs": list(node.paths),
+        "python": describe_interpreter(),
         "metrics_port": node.metrics_port or None,
         "seconds": round(seconds, 3),
     }

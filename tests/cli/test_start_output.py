@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from kbroker.runtime.interpreter import describe_interpreter
 from tests.processes import BrokerProcess
 
 
@@ -21,6 +22,7 @@ def test_the_banner_fits_80_columns_and_says_where_to_begin(tmp_path: Path) -> N
     said = broker.says + broker.rest.splitlines()
     assert max(len(line) for line in said if "data in" not in line) <= 80
     assert f"    kafka-python producer -b 127.0.0.1:{port} -t quickstart" in said
+    assert f"  runs on      {describe_interpreter()}" in said
 
 
 def test_an_address_that_clients_use_is_told_where_it_is_another_one(tmp_path: Path) -> None:
@@ -41,6 +43,7 @@ def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
     assert rest == ""
     assert banner["message"].endswith("is ready")
     assert banner["listeners"]["PLAINTEXT"].startswith("127.0.0.1:")
+    assert banner["python"] == describe_interpreter()
     lines = [json.loads(line) for line in log.splitlines()]
     assert lines[0]["message"].startswith("no.such.key: unknown key")
 
