@@ -94,6 +94,7 @@ def _families(core: Core, server: Server) -> Iterator[Family]:
     yield from _replicas(broker)
     yield from _controller(broker)
     yield from _logs(broker)
+    yield from _cleaner(broker)
     yield from _groups(broker)
     yield from _transactions(broker)
 
@@ -258,6 +259,39 @@ def _logs(broker: Broker) -> Iterator[Family]:
     ):
         samples = (Sample(value_of(log), labels) for labels, log in logs)
         yield Family(f"kafka_log_log_{name}", "gauge", text, samples)
+
+
+def _cleaner(broker: Broker) -> Iterator[Family]:
+    cleaner = broker.logs.cleaner
+    figures = cleaner.figures
+    since_ms = max(0, broker.clock.wall_ms() - figures.swept_ms) if figures.swept_ms else 0
+    for name, text, value in (
+        (
+            "logcleaner_cleaner_recopy_percent",
+            "Of the last compaction: bytes left of 100 bytes.",
+            100 * figures.recopied,
+        ),
+        ("logcleaner_max_buffer_utilization_percent", "Of the last: memory its keys took.", 100 * figures.map_share),
+        ("logcleaner_max_clean_time_secs", "Of the last: how long it took.", figures.took_ms / 1000),
+        ("logcleaner_max_compaction_delay_secs", "Beyond max.compaction.lag.ms.", figures.overdue_ms / 1000),
+        ("logcleanermanager_max_dirty_percent", "Of the dirtiest log.", 100 * figures.dirtiest_ratio),
+        ("logcleanermanager_time_since_last_run_ms", "Since all logs were looked at; 0: not yet.", since_ms),
+    ):
+        yield _one(f"kafka_log_{name}", "gauge", text, value)
+    uncleanable = cleaner.uncleanable_bytes()
+    paths = [(each.path, uncleanable.get(each.path, [])) for each in broker.logs.directories]
+    yield Family(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "gauge",
+        "Partitions that cannot be compacted, until the next start.",
+        [Sample(len(found), (("logDirectory", path),)) for path, found in paths],
+    )
+    yield Family(
+        "kafka_log_logcleanermanager_uncleanable_bytes",
+        "gauge",
+        "Dirty bytes of these.",
+        [Sample(sum(found), (("logDirectory", path),)) for path, found in paths],
+    )
 
 
 # ---- coordinators

@@ -12,6 +12,7 @@ from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.facts import LogCleaned
 from protocol.records import Record, legacy
 from protocol.records.batch import DELETE_HORIZON
+from protocol.records.cleaning import SLOT_BYTES
 from tests.log.cleaning import COMPACTED, DAY, QUICK, Compacted, check_against
 from tests.log.managers import notices, run_jobs, text, told
 from tests.log.worlds import NOW, batch
@@ -452,6 +453,7 @@ def test_a_log_with_a_changed_bit_is_said_once_and_left_alone() -> None:
     assert notice.startswith("t-0: is not compacted any more, until the next start: /a/t-0/00000000000000000000.log: ")
     assert "position 0: checksum" in notice
     assert world.manager.cleaner.uncleanable == [("t", 0)]
+    assert world.manager.cleaner.uncleanable_bytes() == {"/a": [sum(each.size for each in world.log.segments[:-1])]}
     world.disk.flip_bit("/a/t-0/00000000000000000000.log", 8 * 70)
     assert world.log.segments[0].file.read(0, 1 << 20) == before
     assert not [name for name in world.names() if "cleaned" in name]
@@ -509,6 +511,30 @@ def test_what_was_done_is_told() -> None:
     [fact] = told(world.manager, LogCleaned)
     assert (fact.cleaned_to, fact.bytes_before, fact.records) == (36, before, 3)
     assert fact.bytes_after == world.log.size
+
+
+def test_the_figures_are_of_the_last_compaction() -> None:
+    world = filled(Compacted())
+    world.roll()
+    before = sum(segment.size for segment in world.log.segments)
+    world.compact()
+    figures = world.manager.cleaner.figures
+    assert (figures.read_bytes, figures.written_bytes) == (before, world.log.size)
+    assert figures.recopied == world.log.size / before
+    assert figures.map_share == 3 * SLOT_BYTES / QUICK.cleaner.map_bytes
+    assert figures.took_ms > 0
+
+
+def test_the_figures_of_a_sweep_tell_of_the_dirtiest_log_and_of_the_most_overdue() -> None:
+    world = filled(Compacted(config=COMPACTED._replace(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=DAY)))
+    world.roll()
+    world.compact(3)
+    figures = world.manager.cleaner.figures
+    assert (figures.dirtiest_ratio, figures.overdue_ms, figures.swept_ms) == (1.0, 0, NOW)
+    world.wall_ms = NOW + 2 + DAY + 5000  # 2: the largest timestamp of the first batch
+    world.now_ms += 10
+    world.manager.due(world.now_ms, world.wall_ms)
+    assert (figures.overdue_ms, figures.swept_ms) == (5000, world.wall_ms)
 
 
 def test_a_clean_stop_leaves_no_half_of_a_compaction() -> None:

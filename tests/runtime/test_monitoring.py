@@ -134,6 +134,22 @@ def test_lag_is_told_by_group_and_partition(world: World) -> None:
     assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsstable"] == 1
 
 
+def test_the_cleaner_is_told(world: World) -> None:
+    figures = world.broker.logs.cleaner.figures
+    figures.read_bytes, figures.written_bytes, figures.map_share, figures.took_ms = 400, 100, 0.5, 2500
+    figures.dirtiest_ratio, figures.overdue_ms, figures.swept_ms = 0.75, 60_000, world.clock.wall_ms() - 300
+    found = told(world)
+    stem = "kafka_log_logcleaner"
+    assert found[f"{stem}_cleaner_recopy_percent"] == 25
+    assert found[f"{stem}_max_buffer_utilization_percent"] == 50
+    assert found[f"{stem}_max_clean_time_secs"] == 2.5
+    assert found[f"{stem}_max_compaction_delay_secs"] == 60
+    assert found[f"{stem}manager_max_dirty_percent"] == 75
+    assert found[f"{stem}manager_time_since_last_run_ms"] == 300
+    assert found[f'{stem}manager_uncleanable_partitions_count{{logDirectory="/a"}}'] == 0
+    assert found[f'{stem}manager_uncleanable_bytes{{logDirectory="/a"}}'] == 0
+
+
 def test_a_name_with_quotes_stays_one_label(world: World) -> None:
     client = world.client()
     client.ask(FindCoordinatorRequest(key=GROUP), 3)

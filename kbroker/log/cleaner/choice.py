@@ -22,18 +22,19 @@ class Dirt(NamedTuple):
     """What there is to compact in a log.
 
     first_dirty, end_offset: keys are noted of this stretch; what lies before it is compacted again with them. ratio:
-    the dirty part of the bytes below end_offset. is_overdue: max.compaction.lag.ms says that it is time.
+    the dirty part of the bytes below end_offset. overdue_ms: by how much the oldest dirty segment is older than
+    max.compaction.lag.ms.
     """
 
     first_dirty: int
     end_offset: int
     dirty_bytes: int
     ratio: float
-    is_overdue: bool
+    overdue_ms: int
 
     def is_due(self, least_ratio: float) -> bool:
         """Whether it is worth the work. least_ratio: min.cleanable.dirty.ratio."""
-        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > least_ratio)
+        return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > least_ratio)
 
 
 def dirt_of(log: Log, durable_to: int, wall_ms: int) -> Dirt | None:
@@ -68,16 +69,17 @@ def dirt_of(log: Log, durable_to: int, wall_ms: int) -> Dirt | None:
     if not dirty_bytes:
         return None
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
-    return Dirt(first_dirty, end_offset, dirty_bytes, ratio, _is_overdue(log, first_dirty, count, wall_ms))
+    return Dirt(first_dirty, end_offset, dirty_bytes, ratio, _overdue_ms(log, first_dirty, count, wall_ms))
 
 
-def _is_overdue(log: Log, first_dirty: int, count: int, wall_ms: int) -> bool:
-    """Whether the first record of a dirty segment is older than max.compaction.lag.ms."""
+def _overdue_ms(log: Log, first_dirty: int, count: int, wall_ms: int) -> int:
+    """By how much the first record of a dirty segment is older than max.compaction.lag.ms; 0 if none is."""
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms >= NEVER:
-        return False
+        return 0
     dirty = (each for at, each in enumerate(log.segments[:count]) if log.segments[at + 1].base_offset > first_dirty)
-    return any(0 < segment.first_timestamp < wall_ms - lag_ms for segment in dirty if segment.size)
+    born = (segment.first_timestamp for segment in dirty if segment.size)
+    return max((wall_ms - lag_ms - each for each in born if 0 < each < wall_ms - lag_ms), default=0)
 
 
 def groups_of(segments: Sequence[Segment], end_offset: int, *, most_bytes: int, most_index: int) -> list[list[Segment]]:

@@ -17,11 +17,13 @@ Source: Kafka documentation, "Log Compaction".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.log.cleaner.choice import Dirt, dirt_of, groups_of
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
+from kbroker.log.cleaner.figures import CleanerFigures
 from kbroker.log.cleaner.swap import put_in_place
 from kbroker.log.config import NEVER
 from kbroker.log.errors import lacks_descriptors
@@ -142,7 +144,7 @@ class _Cleaning:
 
 
 class Cleaner:
-    """Compacts the logs of a broker. due_ms: when to call `due` next."""
+    """Compacts the logs of a broker. due_ms: when to call `due` next. figures: what there is to tell of it."""
 
     def __init__(
         self, keeper: Keeper, disk: Disk, random: Random, config: CleanerConfig, tell: Callable[[object], None]
@@ -159,6 +161,8 @@ class Cleaner:
         self._is_held_up = False  # by a recovery point that is not on the disk yet
         self._busy_until_ms = 0
         self._wall_ms = 0
+        self._seen = (0.0, 0)  # by the sweep under way: the highest ratio, and by how much a log is overdue
+        self.figures = CleanerFigures()
         self.due_ms = 0
 
     def reconfigure(self, config: CleanerConfig) -> None:
@@ -172,6 +176,17 @@ class Cleaner:
         """The partitions that are left alone, because of what is in them."""
         logs = self._keeper.logs
         return [partition for partition, log in self._uncleanable.items() if logs.get(partition) is log]
+
+    def uncleanable_bytes(self) -> dict[str, list[int]]:
+        """By log directory: for each partition that is left alone, the dirty bytes before its active segment."""
+        found: dict[str, list[int]] = {}
+        for partition in self.uncleanable:
+            log = self._uncleanable[partition]
+            dirty = sum(
+                each.size for each, following in pairwise(log.segments) if following.base_offset > log.cleaned_to
+            )
+            found.setdefault(self._keeper.directory_of(log.folder.path).path, []).append(dirty)
+        return found
 
     # ---- choosing
 
@@ -189,6 +204,7 @@ class Cleaner:
         logs = self._keeper.logs
         if self._sweep is None:
             self._sweep, self._best, self._is_held_up = iter(list(logs)), None, False
+            self._seen = (0.0, 0)
         for _ in range(_SWEEP):
             found = next(self._sweep, None)
             if found is None:
@@ -199,6 +215,8 @@ class Cleaner:
                 self._look_at(found, log, wall_ms)
         self.due_ms = now_ms
         if self._sweep is None:
+            self.figures.swept_ms = wall_ms
+            self.figures.dirtiest_ratio, self.figures.overdue_ms = self._seen
             self.due_ms = now_ms + max(1, self._config.backoff_ms)
             if self._best is not None:
                 self._start(self._best[1], now_ms, wall_ms)
@@ -221,6 +239,8 @@ class Cleaner:
         except OSError as error:
             self._keeper.fail(directory, error)
             return
+        if dirt is not None:
+            self._seen = (max(self._seen[0], dirt.ratio), max(self._seen[1], dirt.overdue_ms))
         if dirt is None or not dirt.is_due(log.config.min_cleanable_dirty_ratio):
             return
         if self._best is None or dirt.ratio > self._best[0]:
@@ -310,6 +330,7 @@ class Cleaner:
             return
         log, end_offset = cleaning.log, compaction.end_offset
         segments = [each for each in cleaning.groups[0] if each.base_offset < end_offset]
+        cleaning.bytes_before = sum(cleaning.sizes[id(each)] for each in segments)  # less if the keys did not fit
         if not segments:
             cleaning.groups = []
             self._conclude(cleaning, now_ms)
@@ -385,6 +406,9 @@ class Cleaner:
         log.cleaned_to = min(compaction.end_offset, log.log_end_offset)
         self._keeper.checkpoint(cleaning.directory, CLEANER_OFFSETS)
         took_ms, after = now_ms - cleaning.began_ms, compaction.written_bytes
+        figures = self.figures
+        figures.took_ms, figures.map_share = took_ms, compaction.map_share
+        figures.read_bytes, figures.written_bytes = cleaning.bytes_before, after
         self._end(cleaning.partition, cleaning)
         self.due_ms = min(self.due_ms, now_ms)  # there may be more
         before = cleaning.bytes_before

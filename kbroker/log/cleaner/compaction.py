@@ -23,7 +23,15 @@ from kbroker.ports import Disk, File
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
 from protocol.records.batch import CONTROL, DELETE_HORIZON, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
-from protocol.records.cleaning import OffsetMap, Scratch, kept_of_batch, kept_of_messages, note_batch, note_messages
+from protocol.records.cleaning import (
+    SLOT_BYTES,
+    OffsetMap,
+    Scratch,
+    kept_of_batch,
+    kept_of_messages,
+    note_batch,
+    note_messages,
+)
 
 _PIECE_BYTES = 4 << 20  # of a segment, read in one piece of work: some 30 ms
 
@@ -292,6 +300,11 @@ class Compaction:
     def _uncleanable(self, source: Source, position: int, error: RecordError | KafkaError) -> UncleanableError:
         reason = error.reason if isinstance(error, RecordError) else error.message
         return UncleanableError(f"{self._log_path(source)}: position {position}: {reason}")
+
+    @property
+    def map_share(self) -> float:
+        """Which part of the memory for keys is taken: of Plan.map_bytes."""
+        return 0.0 if self._offsets is None else self._offsets.used * SLOT_BYTES / self._plan.map_bytes
 
     def close(self) -> list[str]:
         """Give memory and descriptors back; the files of a segment that was not finished."""
