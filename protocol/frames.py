@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 SIZE_BYTES = 4
 _SIZE = Struct(">i")
-_FIRST_ROOM = 1 << 20  # a peer that announces a larger frame gets memory as it delivers, not before
+_ROOM = 1 << 20  # a peer that announces a larger frame gets memory as it delivers, and no faster than this
+NO_LIMIT = 1 << 62  # on frames
+
+
+_NOTHING = memoryview(b"")
 
 
 class FrameError(ValueError):
@@ -32,9 +36,12 @@ class FrameError(ValueError):
 
 
 class FrameDecoder:
-    """One direction of one connection. max_bytes: the largest frame taken, without its size field."""
+    """One direction of one connection. max_bytes: the largest frame taken, without its size field.
 
-    __slots__ = ("_body", "_filled", "_head", "_max_bytes", "_size", "_spare")
+    rest: what the last `feed` did not look at, for it was to find so many frames at most; empty if there is nothing.
+    """
+
+    __slots__ = ("_body", "_filled", "_head", "_max_bytes", "_size", "_spare", "rest")
 
     def __init__(self, max_bytes: int) -> None:
         assert max_bytes >= 0, max_bytes
@@ -44,6 +51,7 @@ class FrameDecoder:
         self._spare: bytearray | None = None  # the buffer of the last frame gathered
         self._filled = 0  # bytes of it that are there
         self._size = 0  # bytes it will have
+        self.rest = _NOTHING
 
     @property
     def midway(self) -> bool:
@@ -56,12 +64,14 @@ class FrameDecoder:
         buffer = self._spare if self._body is None else self._body
         return 0 if buffer is None else len(buffer)
 
-    def feed(self, data: memoryview) -> Sequence[memoryview]:
+    def feed(self, data: memoryview, most: int = NO_LIMIT) -> Sequence[memoryview]:
         """The frames that are whole now: views, good until the next `feed`, `filled` or write to `data`'s buffer.
 
-        data: whatever came, in order, unless it went into `room`. Raises: FrameError.
+        data: whatever came, in order, unless it went into `room`. most: frames at once; what is behind them is in
+        `rest`, to be fed before anything else. Raises: FrameError.
         """
         frames: list[memoryview] = []
+        self.rest = _NOTHING
         position, end = 0, len(data)
         if self._body is not None:
             position = self._gather(data, frames)
@@ -73,23 +83,29 @@ class FrameDecoder:
             size, self._head = self._checked(_SIZE.unpack(self._head)[0]), b""
             position = self._take(data, taken, size, frames)
         try:
-            while end - position >= SIZE_BYTES:
+            while end - position >= SIZE_BYTES and len(frames) < most:
                 size = self._checked(_SIZE.unpack_from(data, position)[0])
                 position = self._take(data, position + SIZE_BYTES, size, frames)
         except FrameError as error:
             error.frames = frames
             raise
         if position < end:
-            self._head = bytes(data[position:])
+            if len(frames) < most:
+                self._head = bytes(data[position:])
+            else:
+                self.rest = data[position:]
         return frames
 
     def room(self) -> memoryview | None:
-        """Where the rest of the frame being gathered belongs; None between frames. Receive into it, then `filled`."""
+        """Where more of the frame being gathered belongs; None between frames. Receive into it, then `filled`.
+
+        It is let go of before the next call: the buffer grows where it lies.
+        """
         if self._body is None:
             return None
         if self._filled == len(self._body):
-            self._grow(self._filled * 2)
-        return memoryview(self._body)[self._filled : self._size]
+            self._grow(self._filled + _ROOM)
+        return memoryview(self._body)[self._filled : min(self._size, self._filled + _ROOM)]
 
     def filled(self, count: int) -> Sequence[memoryview]:
         """`count` bytes were received into `room`: the frame, if that was its end."""
@@ -117,7 +133,7 @@ class FrameDecoder:
             return position + size
         self._size = size
         self._filled = len(data) - position
-        wanted = min(size, max(_FIRST_ROOM, 2 * self._filled))
+        wanted = min(size, max(_ROOM, 2 * self._filled))
         spare = self._spare
         if spare is None or len(spare) < wanted or (frames and frames[0].obj is spare):
             self._body = bytearray(wanted)  # the last frame's buffer is too small, or is still to be looked at
@@ -140,11 +156,9 @@ class FrameDecoder:
         return taken
 
     def _grow(self, least: int) -> None:
+        """Have room for so many bytes, or for the frame. A large buffer is made longer by moving pages, not bytes."""
         assert self._body is not None
-        size = min(self._size, max(least, 2 * len(self._body)))
-        grown = bytearray(size)
-        grown[: self._filled] = memoryview(self._body)[: self._filled]
-        self._body = grown
+        self._body += bytes(min(self._size, least) - len(self._body))
 
     def _finish(self) -> memoryview:
         assert self._body is not None

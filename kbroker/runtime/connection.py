@@ -6,8 +6,9 @@ nothing about Kafka: frames go to the core's channel, and what the channel has i
 Reading. A readable socket is read into one buffer that all connections of a loop share. A frame that arrived whole is
 handled right there; the part of one that did not is moved into a buffer of the connection's own, and the rest is
 received behind it. So an idle connection owns no buffer, and a large frame is copied only as far as its first part.
-One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs; what else came with them, or
-came while the channel had enough in flight, is held back, and nothing more is received until it is handled.
+One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs; what else came with them is
+kept as it came, and looked at when its turn comes. What came while the channel had enough in flight is held back. Nothing
+more is received until all of it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.config.limits import PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
-from protocol.frames import FrameDecoder, FrameError
+from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 
 if TYPE_CHECKING:
     from kbroker.core import Channel
@@ -49,6 +50,8 @@ NOTICED_BYTES = 64 << 10  # held in a channel: from here on the server is told o
 
 MSG_MORE = socket.MSG_MORE
 
+NOTHING = memoryview(b"")
+
 IDLE, WAITS_SOCKET, WAITS_DISK = range(3)  # what the queue of a connection waits for
 
 
@@ -65,6 +68,7 @@ class Connection:
         "_queue",
         "_reading",
         "_region_ready",
+        "_rest",
         "_server",
         "_socket",
         "_turn_due",
@@ -93,6 +97,7 @@ class Connection:
         self._decoder = FrameDecoder(server.max_frame_bytes)
         self._queue: deque[Buffer | Region] = deque()  # taken from the channel, not yet taken by the kernel
         self._backlog: deque[memoryview] = deque()  # frames received and held back, in memory of their own
+        self._rest = NOTHING  # received behind them and not looked at yet, in memory of its own
         self._reading = True
         self._turn_due = False  # the loop will call `_turn`
         self._waits = IDLE
@@ -108,7 +113,7 @@ class Connection:
 
     def receive(self) -> None:
         """The same, but for what it caused on other connections."""
-        if self._backlog or self.closed:
+        if self._backlog or self._rest or self.closed:
             return  # first what is held back; its turn is due, or answers have to leave
         frames = self._received()
         if frames:
@@ -131,14 +136,28 @@ class Connection:
             return ()
         server.bytes_in += size
         self.last_heard_ms = server.clock.now_ms()
-        try:
-            frames = decoder.feed(self._view[:size]) if room is None else decoder.filled(size)
-        except FrameError as error:
-            self._handle(error.frames, self.last_heard_ms, is_last=True)
-            self.close(str(error))
-            return ()
+        if room is None:
+            frames = self._frames_of(self._view[:size], self.last_heard_ms)
+        else:
+            frames = decoder.filled(size)
         if room is not None or decoder.midway:
             server.gathered(self, decoder.held_bytes)
+        return frames
+
+    def _frames_of(self, data: memoryview, now_ms: int) -> Sequence[memoryview]:
+        """As many frames as are the connection's turn (all, if it is a controller's); what is behind them is kept."""
+        decoder = self._decoder
+        try:
+            frames = decoder.feed(data, NO_LIMIT if self.in_lane else REQUESTS_PER_LOOP_TURN)
+        except FrameError as error:
+            self._handle(error.frames, now_ms, is_last=True)
+            self.close(str(error))
+            return ()
+        if decoder.rest:
+            self._rest = decoder.rest
+            if data.obj is self._view.obj:
+                self._rest = memoryview(bytearray(decoder.rest))
+                self._server.grew(len(self._rest))
         return frames
 
     def _end_of_input(self) -> None:
@@ -174,15 +193,20 @@ class Connection:
         if channel.session.is_controller and not self.in_lane:
             server.prefer(self)
         if channel.closing:
-            self._backlog.clear()
+            self._forget()
             self._stop_reading()
             self.flush()
         elif channel.out:
             self.flush()
         if channel.held_bytes > NOTICED_BYTES:
             server.grew(sum(map(len, frames)))
-        if self._backlog:
+        if self._backlog or self._rest:
             self._pace()
+
+    def _forget(self) -> None:
+        """What is held back is not handled any more."""
+        self._backlog.clear()
+        self._rest = NOTHING
 
     def _hold(self, frames: Sequence[memoryview]) -> None:
         """Keep frames for later: copied if they are in the shared buffer, else in the buffer they were gathered in."""
@@ -198,7 +222,7 @@ class Connection:
         """When to go on with what is held back, and whether to read meanwhile."""
         if self.closed:
             return
-        if not self._backlog:
+        if not self._backlog and not self._rest:
             if not self._reading and not self.channel.closing:
                 self._reading = True
                 self._server.loop.add_reader(self.fd, self.on_readable)
@@ -213,9 +237,17 @@ class Connection:
         self._turn_due = False
         if self.closed:
             return
-        count = min(REQUESTS_PER_LOOP_TURN, len(self._backlog))
         # Not `last_heard_ms`: deadlines count from when a request is looked at, and it may have been held for long.
-        self._handle([self._backlog.popleft() for _ in range(count)], self._server.clock.now_ms())
+        now_ms = self._server.clock.now_ms()
+        if self._backlog:
+            count = min(REQUESTS_PER_LOOP_TURN, len(self._backlog))
+            frames: Sequence[memoryview] = [self._backlog.popleft() for _ in range(count)]
+        else:
+            rest, self._rest = self._rest, NOTHING
+            frames = self._frames_of(rest, now_ms)
+            if self._decoder.midway:
+                self._server.gathered(self, self._decoder.held_bytes)
+        self._handle(frames, now_ms)
         self._pace()
         self._server.settle()
 
@@ -233,8 +265,8 @@ class Connection:
     def held_bytes(self) -> int:
         """Memory that is in use for this client."""
         channel = self.channel
-        held = self._decoder.held_bytes + sum(map(len, self._backlog)) + len(channel.pending) * PARKED_BYTES
-        return held + channel.unsent_bytes + channel.held_bytes
+        held = self._decoder.held_bytes + sum(map(len, self._backlog)) + len(self._rest)
+        return held + len(channel.pending) * PARKED_BYTES + channel.unsent_bytes + channel.held_bytes
 
     def release_buffer(self) -> int:
         """Give back the memory of the last frame gathered; returns the bytes still held, of a frame in the making."""
@@ -380,7 +412,7 @@ class Connection:
                 self.close(channel.closing)
         elif self.ended:
             self.close("")
-        elif self._backlog or not self._reading:
+        elif self._backlog or self._rest or not self._reading:
             self._pace()
 
     def close(self, reason: str) -> None:
@@ -392,6 +424,6 @@ class Connection:
         loop.remove_reader(self.fd)
         loop.remove_writer(self.fd)
         self._queue.clear()
-        self._backlog.clear()
+        self._forget()
         self._socket.close()
         self._server.gone(self, reason)

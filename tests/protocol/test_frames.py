@@ -94,3 +94,39 @@ def test_a_frame_just_gathered_is_not_overwritten_by_the_next_beginning() -> Non
     decoder.feed(memoryview(stream[:6]))
     assert [bytes(frame) for frame in decoder.feed(memoryview(stream[6:16]))] == [b"first!"]
     assert [bytes(frame) for frame in decoder.feed(memoryview(stream[16:]))] == [b"second"]
+
+
+def test_what_is_behind_so_many_frames_is_left_for_later() -> None:
+    stream, decoder = memoryview(framed(*[b"a"] * 10, b"b")[:-1]), FrameDecoder(100)
+    found = []
+    while stream:
+        frames = decoder.feed(stream, 4)
+        found.append(len(frames))
+        stream = decoder.rest
+    assert (found, decoder.midway) == ([4, 4, 2], True)
+
+
+@given(bodies, st.lists(st.integers(1, 50), max_size=60), st.integers(1, 5))
+def test_a_limit_on_frames_makes_no_difference(frames: list[bytes], cuts: list[int], most: int) -> None:
+    stream, decoder, at, found = framed(*frames), FrameDecoder(1000), 0, []
+    for cut in [*cuts, len(stream)]:
+        rest = memoryview(stream)[at : at + cut]
+        at += cut
+        while rest:
+            found += [bytes(frame) for frame in decoder.feed(rest, most)]
+            rest = decoder.rest
+    assert found == frames
+
+
+def test_a_large_frame_grows_by_a_little_at_a_time_and_is_not_copied() -> None:
+    decoder, most = FrameDecoder(100 << 20), 0
+    decoder.feed(memoryview((50 << 20).to_bytes(4, "big") + b"x"))
+    tracemalloc.start()
+    while (room := decoder.room()) is not None:
+        size, held = len(room), decoder.held_bytes
+        del room
+        most = max(most, size, tracemalloc.get_traced_memory()[1] - held)
+        tracemalloc.reset_peak()
+        decoder.filled(size)
+    tracemalloc.stop()
+    assert most <= (2 << 20) + (50 << 20) // 8  # which a bytearray has in reserve, untouched

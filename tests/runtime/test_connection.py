@@ -12,6 +12,7 @@ import pytest
 
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
+    PARKED_BYTES,
     REQUESTS_IN_FLIGHT_PER_CONNECTION,
     REQUESTS_PER_LOOP_TURN,
 )
@@ -208,6 +209,16 @@ def test_one_connection_has_only_so_many_requests_handled_in_a_turn(here: Loopba
     here.send(other, b"emine")
     here.until(lambda: b"emine" in here.core.seen)
     assert here.core.seen.index(b"emine") <= 2 * REQUESTS_PER_LOOP_TURN
+
+
+def test_what_is_pipelined_is_kept_as_it_came(here: Loopback) -> None:
+    client = here.connect()
+    sent = 10_000
+    here.send(client, *[b"p"] * sent)
+    here.until(lambda: len(here.core.seen) == REQUESTS_IN_FLIGHT_PER_CONNECTION)
+    (connection,) = here.server._connections.values()
+    assert len(connection._backlog) <= REQUESTS_PER_LOOP_TURN
+    assert connection.held_bytes <= sent * len(framed(b"p")) + REQUESTS_IN_FLIGHT_PER_CONNECTION * PARKED_BYTES
 
 
 # -- answers out
