@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config.limits import PARTITIONS_PER_FETCH
+from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import SLICE_STEPS
 from protocol.errors import ErrorCode
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.requests import VERSIONS, fetch, produce
 from tests.world import Client, World
 
@@ -133,6 +135,55 @@ def test_the_largest_fetch_session_goes_when_all_remember_too_much(
     _, newest = fetched(world, client, many(10))
     codes = [fetched(world, client, many(0, 0, each, 1))[0] for each in (small, large, newest)]
     assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0]
+
+
+def wide(count: int) -> CreateTopicsRequest:
+    topic = CreatableTopic(name="wide", num_partitions=count, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+
+
+def most_at_once(world: World, done: list[object], number: int, client: Client) -> int:
+    """The most that a single event has added to `done` until the answer was there."""
+    most = 0
+    while number not in client.look():
+        before = len(done)
+        if world.broker.turns:
+            world.core.expire(world.clock.now_ms())
+        else:
+            world.step()
+        most = max(most, len(done) - before)
+    return most
+
+
+def test_a_topic_of_many_partitions_is_made_and_deleted_in_slices(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    written: list[object] = []
+    deleted: list[object] = []
+    get_or_create, apply, delete = world.logs.get_or_create, world.ensemble.tree.apply, world.logs.delete
+    monkeypatch.setattr(world.logs, "get_or_create", lambda *a, **b: opened.append(a) or get_or_create(*a, **b))
+    monkeypatch.setattr(world.ensemble.tree, "apply", lambda *a: written.append(a) or apply(*a))
+    monkeypatch.setattr(world.logs, "delete", lambda *a, **b: deleted.append(a) or delete(*a, **b))
+    client = world.client()
+    made = client.start(wide(2_000), 5)
+    most_opened = most_at_once(world, opened, made, client)
+    gone = client.start(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 5)
+    most_deleted = most_at_once(world, deleted, gone, client)
+    assert client.answers[made].topics[0].error_code == client.answers[gone].responses[0].error_code == 0
+    assert (len(opened), most_opened <= SLICE_STEPS) == (2_000, True)
+    assert (len(deleted), most_deleted <= SLICE_STEPS) == (2_000, True)
+    world.settle()
+
+
+def test_the_store_is_told_of_many_partitions_a_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    submit = world._store.submit
+    monkeypatch.setattr(world._store, "submit", lambda steps, token: sizes.append(len(steps)) or submit(steps, token))
+    client = world.client()
+    client.send(wide(2_000), 5)
+    world.advance(0)
+    assert (client.look() != {}, max(sizes) <= 2 * STEP_PARTITIONS + 1) == (True, True)
 
 
 def test_a_connection_with_many_parked_requests_is_answered_early_before_others_are(

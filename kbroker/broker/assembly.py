@@ -30,6 +30,7 @@ from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig, one_after_another
 from kbroker.log.manager import open_logs
 from kbroker.replica import ReplicaManager
+from kbroker.timing import Turns
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
@@ -96,7 +97,8 @@ def assemble(
     _, clock, random = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
-    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, tell, cluster_id)
+    turns = Turns()
+    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, turns, tell, cluster_id)
     groups = group_coordinator(config, replicas, clock, random, tell)
     markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener)
     transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
@@ -116,6 +118,7 @@ def assemble(
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,
+        turns,
         strict=strict,
         fetch_regions=fetch_regions,
     )

@@ -15,7 +15,6 @@ from kbroker.broker.jobs import Errand
 from kbroker.broker.permission import Permission
 from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
-from kbroker.timing import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Turns
     from kbroker.txn import TransactionCoordinator
 
 
@@ -62,6 +62,7 @@ class Broker:
         fetch_sessions: FetchSessions,
         clock: Clock,
         random: Random,
+        turns: Turns,
         *,
         strict: bool,
         fetch_regions: int,
@@ -85,7 +86,7 @@ class Broker:
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs
-        self.turns = Turns()
+        self.turns = turns
         self._log_care = log_care
         self.replica_moves = ReplicaMoves(logs, replicas, clock, self.give)
         self._coordinators = {each.topic: each for each in coordinators}

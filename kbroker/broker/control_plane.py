@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock, MetadataStore, Peers, Random
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Turns
 
 log = logging.getLogger("kbroker.cluster")
 
@@ -93,6 +94,7 @@ class ControlPlane:
         random: Random,
         endpoints: tuple[Endpoint, ...],
         peers: Peers,
+        turns: Turns,
         tell: Tell,
         cluster_id: str | None = None,
     ) -> None:
@@ -117,7 +119,7 @@ class ControlPlane:
         listener = self.listener = inter_broker_listener(configs, endpoints)
         self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener, tell)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
-        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps, tell)
+        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps, turns, tell)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
         self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, tell)
 

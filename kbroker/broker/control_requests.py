@@ -6,7 +6,8 @@ whoever they come from. A request of an older controller is refused as a whole w
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
 Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
-topics that are new here waits in the queue until their settings are read, and those behind it wait with it. A
+topics that are new here waits in the queue until their settings are read, and those behind it wait with it. One of many
+replicas is obeyed in slices, between which others have their turn. A
 LeaderAndIsr with the type FULL, which belongs to a migration to KRaft, is treated like any other.
 """
 
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
@@ -25,6 +27,7 @@ from kbroker.metadata.steps import Procedure, Steps
 from kbroker.metadata.store import config_path, decode_config
 from kbroker.ports import Get
 from kbroker.replica.partition import LeaderState
+from kbroker.timing import Steps as Slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
@@ -44,6 +47,7 @@ from protocol.messages.control import (
 if TYPE_CHECKING:
     from kbroker.broker.facts import Tell, Ticket
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Turns
 
 log = logging.getLogger("kbroker.control")
 
@@ -53,6 +57,7 @@ ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | Update
 NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
 EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
 IDS_IN_ANSWERS_SINCE = 5  # LeaderAndIsr
+REPLICAS_AT_ONCE = 100  # each may make a folder and files, and take some 100 us
 
 
 class OwnRequest(NamedTuple):
@@ -75,6 +80,7 @@ class ControlRequestQueue:
         cache: MetadataCache,
         configs: Configs,
         steps: Steps,
+        turns: Turns,
         tell: Tell,
     ) -> None:
         self.broker_epoch = NOT_CHECKED
@@ -84,15 +90,18 @@ class ControlRequestQueue:
         self._cache = cache
         self._configs = configs
         self._steps = steps
+        self._turns = turns
         self._tell = tell
+        self._is_obeying = False  # one that is not in the queue any more, in slices
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
 
     def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
         """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
-        if not self._queue and not self._unknown_topics(request):
+        is_next = not self._queue and not self._is_obeying
+        if is_next and not _is_long(request) and not self._unknown_topics(request):
             return self._obey(request, version)
         self._queue.append((request, version, ticket))
-        if len(self._queue) == 1:
+        if is_next:
             self._prepare()
         return None
 
@@ -107,14 +116,26 @@ class ControlRequestQueue:
 
     def _prepare(self) -> None:
         """Work the queue off, up to a request that needs settings first."""
-        while self._queue:
+        while self._queue and not self._is_obeying:
             request, version, ticket = self._queue[0]
             unknown = self._unknown_topics(request)
             if unknown:
                 self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
                 return
             self._queue.popleft()
-            self._reply(ticket, self._obey(request, version))
+            if _is_long(request):
+                self._is_obeying = True
+                self._turns.begin(self, self._obey_in_slices(request, version, ticket))
+            else:
+                self._reply(ticket, self._obey(request, version))
+
+    def _obey_in_slices(self, request: ControlRequest, version: int, ticket: Ticket) -> Slices:
+        try:
+            response = yield from self._obeyed(request, version)
+            self._reply(ticket, response)
+        finally:
+            self._is_obeying = False
+        self._prepare()
 
     def _read_settings(self, topics: list[str]) -> Procedure[None]:
         outcomes = yield [Get(config_path("topics", topic)) for topic in topics]
@@ -144,6 +165,16 @@ class ControlRequestQueue:
         return ErrorCode.NONE
 
     def _obey(self, request: ControlRequest, version: int) -> ControlResponse:
+        """All of it at once."""
+        slices = self._obeyed(request, version)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                response: ControlResponse = end.value
+                return response
+
+    def _obeyed(self, request: ControlRequest, version: int) -> Generator[None, None, ControlResponse]:
         code = self._refusal(request)
         if code is not ErrorCode.NONE:
             log.warning(
@@ -159,16 +190,18 @@ class ControlRequestQueue:
             return refuse(request, code, version)
         self.controller_epoch = request.controller_epoch
         if isinstance(request, LeaderAndIsrRequest):
-            return self._leader_and_isr(request, version)
+            return (yield from self._leader_and_isr(request, version))
         if isinstance(request, StopReplicaRequest):
-            return self._stop_replica(request)
+            return (yield from self._stop_replica(request))
         return self._update_metadata(request)
 
-    def _leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        outcomes = [
-            (topic, topic_id, state.partition_index, self._become(topic, topic_id, state))
-            for topic, topic_id, state in leader_states(request)
-        ]
+    def _leader_and_isr(
+        self, request: LeaderAndIsrRequest, version: int
+    ) -> Generator[None, None, LeaderAndIsrResponse]:
+        outcomes = []
+        for topic, topic_id, state in leader_states(request):
+            outcomes.append((topic, topic_id, state.partition_index, self._become(topic, topic_id, state)))
+            yield
         return _leader_and_isr_response(outcomes, version)
 
     def _become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
@@ -203,13 +236,12 @@ class ControlRequestQueue:
             return error.code
         return ErrorCode.NONE
 
-    def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic, partition_index=state.partition_index, error_code=self._stop(topic, state)
-            )
-            for topic, state in _stop_states(request)
-        ]
+    def _stop_replica(self, request: StopReplicaRequest) -> Generator[None, None, StopReplicaResponse]:
+        errors = []
+        for topic, state in _stop_states(request):
+            code, index = self._stop(topic, state), state.partition_index
+            errors.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
+            yield
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
@@ -238,6 +270,16 @@ class ControlRequestQueue:
             self._tell(PartitionsDeleted(deleted))
         self._tell(TopicsUpdated(topics_of(request)))
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _is_long(request: ControlRequest) -> bool:
+    """Whether to obey takes longer than others should wait."""
+    parts: Iterator[object] = iter(())
+    if isinstance(request, LeaderAndIsrRequest):
+        parts = leader_states(request)
+    elif isinstance(request, StopReplicaRequest):
+        parts = _stop_states(request)
+    return any(True for _ in islice(parts, REPLICAS_AT_ONCE, None))
 
 
 def leader_states(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, LeaderAndIsrPartitionState]]:

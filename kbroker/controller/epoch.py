@@ -6,16 +6,21 @@ their first argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 from kbroker.controller.context import Context
 from kbroker.controller.outbox import Batch, Outbox
 from kbroker.metadata.configs import Configs
+from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import CONTROLLER_EPOCH
-from kbroker.ports import Check, Create, Delete, Multi, Outcome, SetData, StoreFault
+from kbroker.ports import Check, Create, Delete, Get, Multi, Outcome, SetData, StoreFault
 
 Write: TypeAlias = Create | SetData | Delete
+T = TypeVar("T")
+
+STEP_PARTITIONS = 100
+"""Partitions dealt with between two answers of the store: meanwhile nobody else has his turn, for some milliseconds."""
 
 
 class ControllerMovedError(Exception):
@@ -48,9 +53,25 @@ class ControllerEpoch:
         """A new batch of requests to brokers."""
         return Batch(self.broker_id, self.listener, self.context, self.outbox)
 
+    def send(self, batch: Batch) -> Procedure[None]:
+        """Put what a batch holds in line, with pauses. Raises: ControllerMovedError."""
+        for _ in batch.slices(STEP_PARTITIONS):
+            yield from self.pause()
+
+    def pause(self) -> Procedure[None]:
+        """Let others have their turn, by a look at whether this epoch lasts. Raises: ControllerMovedError."""
+        (found,) = yield [Get(CONTROLLER_EPOCH)]
+        if found.stat is None or found.stat.version != self.context.epoch_version:
+            raise ControllerMovedError(f"{CONTROLLER_EPOCH} has changed")
+
     def fenced(self, *writes: Write) -> Multi:
         """Writes that are done only while this epoch lasts."""
         return Multi((Check(CONTROLLER_EPOCH, self.context.epoch_version), *writes))
+
+
+def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The same in order, as many at a time as make a step."""
+    return (items[start : start + STEP_PARTITIONS] for start in range(0, len(items), STEP_PARTITIONS))
 
 
 def stat_of(outcome: Outcome, part: int = 1) -> int:

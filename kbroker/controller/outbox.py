@@ -9,7 +9,7 @@ others' by `broker/control_sender.py`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from kbroker.controller.context import Context, TopicPartition
@@ -163,13 +163,23 @@ class Batch:
 
     def send(self) -> None:
         """Put it all in line: who leads, then what clients are told, then what is to stop."""
+        for _ in self.slices():
+            pass
+
+    def slices(self, size: int = 1) -> Iterator[None]:
+        """The same, with a break after `size` partitions: a topic is told of whole, however many it has."""
         for broker, states in sorted(self._leader_and_isr.items()):
             if broker in self._context.brokers:
                 self._outbox.put(broker, self._leader_and_isr_request(broker, states))
         if self._update_to:
-            topics, brokers = self._update_topics(), self._live_brokers()
+            topics: dict[str, UpdateMetadataTopicState] = {}
+            for count, partition in enumerate(self._updates, 1):
+                self._add_update(topics, partition)
+                if count % size == 0 and count < len(self._updates):
+                    yield
+            updates, brokers = list(topics.values()), self._live_brokers()
             for broker in sorted(self._update_to & self._context.brokers.keys()):
-                self._outbox.put(broker, self._update_request(broker, topics, brokers))
+                self._outbox.put(broker, self._update_request(broker, updates, brokers))
         for broker, stops in sorted(self._stops.items()):
             if broker in self._context.brokers:
                 self._outbox.put(broker, self._stop_request(broker, stops))
@@ -196,31 +206,28 @@ class Batch:
         node = self._context.brokers[broker].endpoint(self._listener)
         return node and LeaderAndIsrLiveLeader(broker_id=broker, host_name=node.host, port=node.port)
 
-    def _update_topics(self) -> list[UpdateMetadataTopicState]:
-        topics: dict[str, UpdateMetadataTopicState] = {}
-        for partition in self._updates:
-            topic, index = partition
-            state = self._context.leaders.get(partition)
-            if state is None and topic not in self._context.deleting:
-                continue
-            state = state or LeaderIsr(NO_LEADER, NO_EPOCH, ())
-            is_deleting = topic in self._context.deleting
-            if topic not in topics:
-                topic_id = self._context.topic_id(topic)
-                topics[topic] = UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
-            topics[topic].partition_states.append(
-                UpdateMetadataPartitionState(
-                    partition_index=index,
-                    controller_epoch=state.controller_epoch,
-                    leader=LEADER_DURING_DELETE if is_deleting else state.leader,
-                    leader_epoch=EPOCH_DURING_DELETE if is_deleting else state.leader_epoch,
-                    isr=list(state.isr),
-                    zk_version=state.version,
-                    replicas=list(self._context.replicas(partition)),
-                    offline_replicas=self._context.offline_replicas(partition),
-                )
+    def _add_update(self, topics: dict[str, UpdateMetadataTopicState], partition: TopicPartition) -> None:
+        topic, index = partition
+        state = self._context.leaders.get(partition)
+        if state is None and topic not in self._context.deleting:
+            return
+        state = state or LeaderIsr(NO_LEADER, NO_EPOCH, ())
+        is_deleting = topic in self._context.deleting
+        if topic not in topics:
+            topic_id = self._context.topic_id(topic)
+            topics[topic] = UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
+        topics[topic].partition_states.append(
+            UpdateMetadataPartitionState(
+                partition_index=index,
+                controller_epoch=state.controller_epoch,
+                leader=LEADER_DURING_DELETE if is_deleting else state.leader,
+                leader_epoch=EPOCH_DURING_DELETE if is_deleting else state.leader_epoch,
+                isr=list(state.isr),
+                zk_version=state.version,
+                replicas=list(self._context.replicas(partition)),
+                offline_replicas=self._context.offline_replicas(partition),
             )
-        return list(topics.values())
+        )
 
     def _live_brokers(self) -> list[UpdateMetadataBroker]:
         return [

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
-from kbroker.controller.epoch import ControllerEpoch, check_fence, done
+from kbroker.controller.epoch import ControllerEpoch, check_fence, done, pieces
 from kbroker.controller.machine import Replica, bring_online, elect_offline, transition_partitions, transition_replicas
 from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
@@ -93,12 +93,13 @@ def partitions_changed(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
 def _create(epoch: ControllerEpoch, partitions: Sequence[TopicPartition]) -> Procedure[None]:
     """New partitions: replicas, then leaders."""
     batch = epoch.batch()
-    replicas = [(partition, broker) for partition in partitions for broker in epoch.context.replicas(partition)]
-    transition_partitions(epoch, partitions, PartitionState.NEW)
-    yield from transition_replicas(epoch, batch, replicas, ReplicaState.NEW)
-    yield from bring_online(epoch, batch, partitions, elect_offline(epoch, set()))
-    yield from transition_replicas(epoch, batch, replicas, ReplicaState.ONLINE)
-    batch.send()
+    for some in pieces(partitions):
+        replicas = [(partition, broker) for partition in some for broker in epoch.context.replicas(partition)]
+        transition_partitions(epoch, some, PartitionState.NEW)
+        yield from transition_replicas(epoch, batch, replicas, ReplicaState.NEW)
+        yield from bring_online(epoch, batch, some, elect_offline(epoch, set()))
+        yield from transition_replicas(epoch, batch, replicas, ReplicaState.ONLINE)
+    yield from epoch.send(batch)
 
 
 # -- going
@@ -145,25 +146,30 @@ def _start(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     context.deleting.add(topic)
     batch = epoch.batch()
     batch.update_metadata(context.brokers, context.partitions_of(topic))
-    batch.send()
+    yield from epoch.send(batch)
     replicas = [
         replica
         for replica in context.replicas_of_topic(topic)
         if context.replica_state(*replica) is not ReplicaState.DELETION_DONE
     ]
     dead = [each for each in replicas if not context.is_replica_live(each[1], each[0], stopping=True)]
-    batch = epoch.batch()
-    yield from transition_replicas(epoch, batch, replicas, ReplicaState.OFFLINE)
-    batch.send()
-    batch = epoch.batch()
-    yield from transition_replicas(epoch, batch, dead, ReplicaState.DELETION_IMPOSSIBLE)
-    yield from transition_replicas(
-        epoch, batch, [each for each in replicas if each not in set(dead)], ReplicaState.DELETION_STARTED
-    )
-    batch.send()
+    yield from _transition(epoch, replicas, ReplicaState.OFFLINE)
+    yield from _transition(epoch, dead, ReplicaState.DELETION_IMPOSSIBLE)
+    gone = set(dead)
+    yield from _transition(epoch, [each for each in replicas if each not in gone], ReplicaState.DELETION_STARTED)
     if dead:
         log.info("the deletion of %s has to wait for broker %d", topic, dead[0][1])
         _hold(epoch, [topic])
+
+
+def _transition(epoch: ControllerEpoch, replicas: Sequence[Replica], target: ReplicaState) -> Procedure[None]:
+    """Bring replicas into a state, and tell the brokers, some at a time."""
+    for some in pieces(replicas):
+        batch = epoch.batch()
+        yield from transition_replicas(epoch, batch, some, target)
+        yield from epoch.send(batch)
+        if len(some) < len(replicas):
+            yield from epoch.pause()
 
 
 def _hold(epoch: ControllerEpoch, topics: Iterable[str]) -> None:
@@ -216,8 +222,8 @@ def _finish(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     paths = [state_path(*partition) for partition in partitions]
     paths += [partition_path(*partition) for partition in partitions]
     paths += [partitions_path(topic), topic_path(topic), config_path("topics", topic), delete_topic_path(topic)]
-    answers = yield [epoch.fenced(Delete(path)) for path in paths]
-    check_fence(answers)
+    for some in pieces(paths):
+        check_fence((yield [epoch.fenced(Delete(path)) for path in some]))
     transition_partitions(epoch, partitions, PartitionState.OFFLINE)
     transition_partitions(epoch, partitions, PartitionState.NON_EXISTENT)
     epoch.context.remove_topic(topic)

@@ -7,7 +7,7 @@ Reading. A readable socket is read into one buffer that all connections of a loo
 handled right there; the part of one that did not is moved into a buffer of the connection's own, and the rest is
 received behind it. So an idle connection owns no buffer, and a large frame is copied only as far as its first part.
 One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs; what else came with them is
-kept as it came, and looked at when its turn comes. What came while the channel had enough in flight is held back. Nothing
+kept as it came until its turn comes. What came while the channel had enough in flight is held back. Nothing
 more is received until all of it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with

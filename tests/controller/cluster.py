@@ -26,6 +26,7 @@ from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.store import Ensemble, SimSession
+from kbroker.timing import Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from tests.peers import Nobody
@@ -93,6 +94,7 @@ class Node:
         self.touched: list[Hashable] = []
         self.told: list[object] = []  # what is none of the control plane's business
         self.peers = Nobody()
+        self.turns = Turns()
         self.permission = Permission()
         self.plane = ControlPlane(
             broker_id,
@@ -103,6 +105,7 @@ class Node:
             self.random,
             (Endpoint("PLAINTEXT", 0, f"host{broker_id}", 9092), Endpoint("INSIDE", 0, f"inside{broker_id}", 9093)),
             self.peers,
+            self.turns,
             self.tell,
         )
         self._handlers = self.plane.handlers
@@ -111,7 +114,8 @@ class Node:
 
     def turn(self) -> bool:
         """Heed one event of the store, and every fact; whether there was anything."""
-        busy = bool(self.events or self.facts)
+        busy = bool(self.events or self.facts or self.turns)
+        self.turns.run(self.clock.now_ms)
         if self.events:
             self.facts.append(self.events.popleft())
         while self.facts:
