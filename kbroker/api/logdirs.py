@@ -64,11 +64,11 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
 
 def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:
     """Have replicas move; each answer says whether it has begun. Named twice, the last directory counts."""
-    wished = {
+    asked = {
         (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
     }
     codes: dict[tuple[str, int], ErrorCode] = {}
-    for (topic_name, index), path in wished.items():
+    for (topic_name, index), path in asked.items():
         codes[topic_name, index] = ErrorCode.NONE
         try:
             call.broker.replica_moves.alter(topic_name, index, path, call.now_ms)

@@ -62,7 +62,7 @@ class ControlledShutdown:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """The wish to stop, and what the controller says to it, if it is another broker."""
+        """That this broker is about to stop, and what the controller says to it, if it is another broker."""
         return {Leave: self._begin, PeerAnswer: self._answered, PeerFault: self._failed}
 
     def expire(self, now_ms: int) -> None:

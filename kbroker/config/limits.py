@@ -86,7 +86,7 @@ LARGE_PRODUCE_BYTES = 128 * 1024
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 
-# Wishes of AlterReplicaLogDirs for partitions that are not here (yet): the oldest is forgotten.
+# Preferred log directories, by AlterReplicaLogDirs, of partitions that are not here (yet): the oldest is forgotten.
 REMEMBERED_DIRECTORIES = 10_000
 
 # Read of a log, and appended to its copy in another log directory, in one step; the loop is held up by the append.

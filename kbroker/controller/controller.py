@@ -220,8 +220,8 @@ class Controller:
                 response = yield from in_sync.alter_partition(epoch, request, version)
                 answer(response)
                 yield from reassignment.complete(epoch, in_sync.granted(epoch.context, response))
-            case Reassign(wishes, tell):
-                tell((yield from reassignment.asked(epoch, wishes)))
+            case Reassign(targets, tell):
+                tell((yield from reassignment.asked(epoch, targets)))
             case ReassignmentsChanged():
                 yield from reassignment.requests_changed(epoch)
             case PreferredElectionsChanged():
@@ -258,8 +258,8 @@ class Controller:
                 tell(dict.fromkeys(partitions, ErrorCode.NOT_CONTROLLER), {})
             case ShutDown(_, _, tell):
                 tell(ErrorCode.NOT_CONTROLLER, [])
-            case Reassign(wishes, tell):
-                tell({partition: KafkaError(ErrorCode.NOT_CONTROLLER) for partition in wishes})
+            case Reassign(targets, tell):
+                tell({partition: KafkaError(ErrorCode.NOT_CONTROLLER) for partition in targets})
             case AlterPartition(_, _, answer):
                 answer(AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
             case _:

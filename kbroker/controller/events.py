@@ -110,9 +110,9 @@ class PreferredElectionsChanged(NamedTuple):
 
 
 class Reassign(NamedTuple):
-    """Somebody wants partitions moved. wishes: to which replicas, None: back. done: gets why not, by partition."""
+    """Asked-for reassignments. targets: to which replicas, None: called off. done: gets why not, by partition."""
 
-    wishes: Mapping[TopicPartition, tuple[int, ...] | None]
+    targets: Mapping[TopicPartition, tuple[int, ...] | None]
     done: Callable[[Mapping[TopicPartition, KafkaError | None]], None]
 
 

@@ -11,8 +11,8 @@ topic's node, so that a new controller goes on from there. Each procedure looks 
 | target in sync | target, then old | ... | ... | as above; a leader out of the target hands over |
 | done | target | | | 2,3; broker 1 deletes its replica |
 
-A new wish takes the place of one under way; to call it off is to wish for the old replicas. What is added by the first
-and not by the second is removed at once.
+A new target takes the place of one under way; to call a reassignment off is to have the old replicas for target. What
+is added by the first and not by the second is removed at once.
 
 Source: KafkaController of Apache Kafka 3.9, by behaviour; KIP-455. Unlike Kafka, a partition none of whose target
 replicas could lead keeps its old ones until one can.
@@ -53,20 +53,20 @@ from protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("kbroker.controller")
 
-Wishes: TypeAlias = Mapping[TopicPartition, "tuple[int, ...] | None"]
+Targets: TypeAlias = Mapping[TopicPartition, "tuple[int, ...] | None"]
 """Where partitions are to be; None: call off what is under way."""
 
 
-def asked(epoch: ControllerEpoch, wishes: Wishes) -> Procedure[dict[TopicPartition, KafkaError | None]]:
+def asked(epoch: ControllerEpoch, targets: Targets) -> Procedure[dict[TopicPartition, KafkaError | None]]:
     """Begin, replace or call off reassignments. Returns: why not, None where it is under way, or done."""
     outcomes: dict[TopicPartition, KafkaError | None] = {}
     granted: dict[TopicPartition, Assignment] = {}
-    for partition, target in wishes.items():
+    for partition, target in targets.items():
         try:
             granted[partition] = _assignment(epoch.context, partition, target)
         except KafkaError as error:
             outcomes[partition] = error
-    yield from _forget_requests(epoch, granted)  # the latest wish counts
+    yield from _forget_requests(epoch, granted)  # the latest target counts
     for partition, wanted in granted.items():
         yield from _move(epoch, partition, wanted)
         outcomes[partition] = None
@@ -75,10 +75,10 @@ def asked(epoch: ControllerEpoch, wishes: Wishes) -> Procedure[dict[TopicPartiti
 
 def requests_changed(epoch: ControllerEpoch) -> Procedure[None]:
     """`/admin/reassign_partitions` was made or written: begin what is not under way."""
-    wishes = yield from _read_requests()
+    targets = yield from _read_requests()
     context = epoch.context
     fresh = {
-        partition: target for partition, target in wishes.items() if not _is_on_its_way(context, partition, target)
+        partition: target for partition, target in targets.items() if not _is_on_its_way(context, partition, target)
     }
     refused = []
     for partition, target in fresh.items():
@@ -110,7 +110,7 @@ def complete(epoch: ControllerEpoch, partitions: Iterable[TopicPartition]) -> Pr
             yield from _move(epoch, partition, assignment)
 
 
-# -- what is wished for
+# -- what is asked for
 
 
 def _assignment(

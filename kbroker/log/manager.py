@@ -191,7 +191,7 @@ class LogManager:
     def get_or_create(
         self, topic: str, index: int, topic_id: bytes | None, config: LogConfig, *, is_new: bool, wall_ms: int
     ) -> Log:
-        """The log of a partition, made where it was wished or in the directory with the fewest if there is none.
+        """The log of a partition, made in its preferred directory, or in that with the fewest, if there is none.
 
         is_new: whether the controller just made the partition. If not, and a directory is offline, the log may be
         there: then none is made. topic_id: written beside it; None or zeros if there is none.

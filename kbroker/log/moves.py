@@ -147,18 +147,18 @@ class Moves:
         return found
 
     def prefer(self, partition: TopicPartition, path: str) -> None:
-        """Make the partition's log in this directory, should it be made; so many wishes are remembered, the last."""
+        """Make the partition's log in this directory, should it be made; of too many, the oldest is forgotten."""
         self._preferred.pop(partition, None)
         self._preferred[partition] = path
         if len(self._preferred) > REMEMBERED_DIRECTORIES:
             del self._preferred[next(iter(self._preferred))]
 
     def candidates(self, partition: TopicPartition) -> list[LogDirectory]:
-        """Where to make a partition's log: as was wished for, else the directories by how many they hold."""
-        wished = self._preferred.pop(partition, None)
+        """Where to make a partition's log: the preferred one, else the directories by how many they hold."""
+        preferred = self._preferred.pop(partition, None)
         online = self._manager._online()
-        if wished is not None:
-            return [each for each in online if each.path == wished]
+        if preferred is not None:
+            return [each for each in online if each.path == preferred]
         return sorted(online, key=lambda each: each.partitions)
 
     # ---- copies

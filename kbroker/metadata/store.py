@@ -331,10 +331,10 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
     return kind, name
 
 
-def encode_reassignments(wishes: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+def encode_reassignments(targets: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
     """Content of `/admin/reassign_partitions`."""
     partitions = [
-        {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in wishes.items()
+        {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in targets.items()
     ]
     return _dump({"version": 1, "partitions": partitions})
 

@@ -55,7 +55,7 @@ class Ensemble:
         return self._last_session
 
     def end_session(self, session: int) -> None:
-        """A session is over, by its own wish or by time."""
+        """A session is over: its client closed it, or it timed out."""
         if self.sessions.pop(session, None) is not None:
             self.tree.end_session(session)
             self.spread()

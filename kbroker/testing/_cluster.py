@@ -190,7 +190,7 @@ class Cluster(Helpers):
     def move_controller(self, to: Broker | None = None) -> Broker:
         """Have another broker become the controller: `to`, or any other. Returns: it. Raises: UsageError if none can.
 
-        The controller's node is deleted in the metadata store, until the election ends as wished.
+        The controller's node is deleted in the metadata store, until it is elected.
         """
         before = self.controller
         able = [each for each in self._running().values() if (each is to if to is not None else each is not before)]

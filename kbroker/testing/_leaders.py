@@ -37,8 +37,8 @@ def move_leader(bootstrap: str, topic: str, index: int, to: int) -> None:
         replicas = (
             [to, *(each for each in before.replica_nodes if each != to)] if len(before.replica_nodes) > 1 else [to]
         )
-        wish = ReassignablePartition(partition_index=index, replicas=replicas)
-        topics = [ReassignableTopic(name=topic, partitions=[wish])]
+        reassigned = ReassignablePartition(partition_index=index, replicas=replicas)
+        topics = [ReassignableTopic(name=topic, partitions=[reassigned])]
         _check(connection.ask(AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=TIMEOUT_MS), 0))
         for _ in looks(WAIT_S):
             now = _partition(connection, topic, index)

@@ -207,7 +207,7 @@ def test_nothing_moves_into_a_directory_that_is_offline_or_while_one_is() -> Non
 
 
 @pytest.mark.parametrize("path", ["/a", "/b", "/c"])
-def test_a_partition_is_made_where_it_was_wished_before_it_was_there(path: str) -> None:
+def test_a_partition_is_made_in_the_directory_preferred_before_it_was_there(path: str) -> None:
     world = World(("/a", "/b", "/c"))
     assert move(world, path) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     world.create("t")

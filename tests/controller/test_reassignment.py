@@ -126,7 +126,7 @@ def test_a_leader_that_stays_keeps_leading_in_a_new_epoch(cluster: Cluster) -> N
     assert now.leader_epoch > before + 1
 
 
-def test_more_replicas_may_be_wished_for_and_fewer(cluster: Cluster) -> None:
+def test_the_target_may_have_more_replicas_or_fewer(cluster: Cluster) -> None:
     reassign(cluster, (1, 2, 3))
     in_sync(cluster, 1, 2, 3)
     assert assignment(cluster) == Assignment((1, 2, 3))
@@ -151,7 +151,7 @@ def test_a_reassignment_can_be_called_off(cluster: Cluster) -> None:
     assert reassign(cluster, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_a_later_wish_takes_the_place_of_one_under_way() -> None:
+def test_a_later_target_takes_the_place_of_one_under_way() -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.assign("t", OLD)
     reassign(cluster, TARGET)

@@ -47,7 +47,7 @@ class Swarm:
         moves += [self.reassign, self.reassign, self.catch_up, self.catch_up]
         for _ in range(STEPS):
             self.chance.choice(moves)()
-            self.note_terms()
+            self.note_epochs()
         for broker in self.leaving & self.cluster.nodes.keys():
             self.cluster.nodes.pop(broker).plane.close()
         for broker in BROKERS:
@@ -125,8 +125,8 @@ class Swarm:
             known = list(epoch.context.all_partitions()) if epoch is not None else []
             if known:
                 target = tuple(self.chance.sample(BROKERS, self.chance.randint(1, 3)))
-                wishes = {self.chance.choice(known): self.chance.choice([target, target, None])}
-                node.plane.controller.put(Reassign(wishes, lambda outcomes: None))
+                targets = {self.chance.choice(known): self.chance.choice([target, target, None])}
+                node.plane.controller.put(Reassign(targets, lambda outcomes: None))
 
     def catch_up(self) -> None:
         """Every leader says of all its replicas that they are in sync; it is so of those that are alive."""
@@ -195,7 +195,7 @@ class Swarm:
 
     # -- what must hold
 
-    def note_terms(self) -> None:
+    def note_epochs(self) -> None:
         for node in self.cluster.nodes.values():
             epoch = node.plane.controller.epoch
             if epoch is not None:
