@@ -8,13 +8,10 @@ later step. What must survive is written through the turn, to the log first; see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from protocol.errors import ErrorCode
 from protocol.message import Message
-
-if TYPE_CHECKING:
-    from kbroker.coordinator.shard import Shard
 
 Call: TypeAlias = object  # whatever the caller wants back with the answer; never looked into
 
@@ -90,26 +87,40 @@ class Happened(NamedTuple):
 Effect: TypeAlias = Reply | SetTimer | CancelTimer | Written | Carry | Happened
 
 
+class Writer(Protocol):
+    """The way to the log of one partition: its shard."""
+
+    @property
+    def partition(self) -> int:
+        """Which one it is."""
+
+    def write(
+        self, records: Sequence[Any], note: object | None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> ErrorCode:
+        """See Shard.write."""
+        ...
+
+
 class Turn:
     """One operation under way: the time it happens at, the way to the log, and the effects gathered so far.
 
-    shard: None where there is none to ask, and nothing will be written.
+    writer: None where there is no shard to ask, and nothing will be written.
     """
 
-    __slots__ = ("_shard", "effects", "now_ms", "partition")
+    __slots__ = ("_writer", "effects", "now_ms", "partition")
 
-    def __init__(self, now_ms: int, shard: Shard[Any] | None = None) -> None:
+    def __init__(self, now_ms: int, writer: Writer | None = None) -> None:
         self.now_ms = now_ms
-        self.partition = -1 if shard is None else shard.partition
+        self.partition = -1 if writer is None else writer.partition
         self.effects: list[Effect] = []
-        self._shard = shard
+        self._writer = writer
 
     def write(
         self, records: Sequence[Any], note: object | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> ErrorCode:
         """Append records, in one batch, and apply them; see Shard.write."""
-        assert self._shard is not None, records
-        code = self._shard.write(records, note, producer_id, producer_epoch)
+        assert self._writer is not None, records
+        code = self._writer.write(records, note, producer_id, producer_epoch)
         if note is not None and code is ErrorCode.NONE:
             self.effects.append(Written(self.partition))
         return code

@@ -28,17 +28,19 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
 from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 
 if TYPE_CHECKING:
-    from kbroker.core import Channel
-    from kbroker.ports import Buffer
+    from collections.abc import Callable, Sized
+
+    from kbroker.core import Channel, Core
+    from kbroker.ports import Buffer, Clock
     from kbroker.runtime.files import SystemFile
-    from kbroker.runtime.server import Server
+    from kbroker.runtime.loop import Loop
 
 log = logging.getLogger("kbroker.server")
 
@@ -53,6 +55,62 @@ MSG_MORE = socket.MSG_MORE
 NOTHING = memoryview(b"")
 
 IDLE, WAITS_SOCKET, WAITS_DISK = range(3)  # what the queue of a connection waits for
+
+
+class Owner(Protocol):
+    """The server that a connection is one of, as the connection knows it. bytes_in, bytes_out: over all connections."""
+
+    bytes_in: int
+    bytes_out: int
+
+    @property
+    def loop(self) -> Loop:
+        """Calls the connection when its socket is ready."""
+
+    @property
+    def core(self) -> Core:
+        """Takes requests."""
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's."""
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Of one request; a larger one closes the connection."""
+
+    @property
+    def receive_view(self) -> memoryview:
+        """Where every connection receives what comes between its frames."""
+
+    @property
+    def lane(self) -> Sized:
+        """Connections of controllers."""
+
+    def prefer(self, connection: Connection) -> None:
+        """This one is a controller's."""
+
+    def empty_lane(self) -> None:
+        """Handle what controllers have sent."""
+
+    def settle(self) -> None:
+        """After every event: write what became ready on other connections."""
+
+    def gathered(self, connection: Connection, size: int) -> None:
+        """A connection holds so many bytes of a frame that is not whole yet."""
+
+    def grew(self, size: int) -> None:
+        """So many more bytes are held for clients."""
+
+    def is_resident(self, region: Region, size: int) -> bool:
+        """Whether a region's first bytes are in the page cache, as far as one can tell."""
+        ...
+
+    def read_ahead(self, region: Region, size: int, ready: Callable[[], None]) -> None:
+        """Bring a region's first bytes into the page cache; then `ready`, on the loop."""
+
+    def gone(self, connection: Connection, reason: str) -> None:
+        """A connection has closed itself."""
 
 
 class Connection:
@@ -83,7 +141,7 @@ class Connection:
         "peer_host",
     )
 
-    def __init__(self, server: Server, sock: socket.socket, channel: Channel, peer_host: str, now_ms: int) -> None:
+    def __init__(self, server: Owner, sock: socket.socket, channel: Channel, peer_host: str, now_ms: int) -> None:
         self._server = server
         self._socket = sock
         self.fd = sock.fileno()

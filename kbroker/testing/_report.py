@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
+from kbroker.faults import Faults
 from kbroker.faults.errors import UsageError
-from kbroker.testing._broker import Broker
+from kbroker.testing._disk import DiskFaults
 from kbroker.testing._helpers import Helpers, Record
 
 MOST_TOPICS = 20
@@ -14,12 +16,28 @@ MOST_REQUESTS = 20
 MOST_CHARACTERS = 80  # of a value
 
 
-def report(kafka: Helpers, brokers: list[Broker]) -> str:
+class Reported(Protocol):
+    """A broker as a report looks at it; its repr says how it is."""
+
+    node_id: int
+    faults: Faults
+    disk: DiskFaults
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be asked, unless it is paused."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it answers nobody for the time being."""
+
+
+def report(kafka: Helpers, brokers: Sequence[Reported]) -> str:
     """The lines. kafka: whom to ask. brokers: all of its, running or not."""
     return "\n".join(_lines(kafka, brokers))
 
 
-def _lines(kafka: Helpers, brokers: list[Broker]) -> Iterator[str]:
+def _lines(kafka: Helpers, brokers: Sequence[Reported]) -> Iterator[str]:
     for each in brokers:
         yield repr(each)
     if any(each.is_running and not each.is_paused for each in brokers):
@@ -68,7 +86,7 @@ def _groups(kafka: Helpers) -> Iterator[str]:
         yield f"  {name}: {group.state}, {len(group.members)} members, {committed or 'nothing committed'}"
 
 
-def _faults(each: Broker) -> Iterator[str]:
+def _faults(each: Reported) -> Iterator[str]:
     if list(each.faults):
         yield f"faults of broker {each.node_id}:"
         yield from (f"  {line}" for line in repr(each.faults).splitlines())
