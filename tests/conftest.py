@@ -1,7 +1,9 @@
 """What holds for all tests: how Hypothesis chooses its examples.
 
 A check of a change must say the same thing twice, so examples are derived from the test itself and no deadline looks at
-a busy machine's clock. New examples are what people explore with: `HYPOTHESIS_PROFILE=explore pytest tests`.
+a busy machine's clock. One thing is left that differs: Hypothesis also tries constants of our modules that are loaded,
+so that a test may get other examples when other files run before it in the same process. New examples are what people
+explore with: `HYPOTHESIS_PROFILE=explore pytest tests`.
 """
 
 from __future__ import annotations

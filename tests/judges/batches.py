@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from protocol.primitives import utf8
 from protocol.records import Record, legacy
 from protocol.records.batch import BatchHeader
 from protocol.records.content import build_batch
@@ -87,7 +88,7 @@ def record_tree(record: Record) -> Json:
         "timestamp": record.timestamp,
         "key": _hex(record.key),
         "value": _hex(record.value),
-        "headers": [[name.decode(errors="replace"), _hex(value)] for name, value in record.headers],
+        "headers": [[utf8(name), _hex(value)] for name, value in record.headers],
     }
 
 
@@ -154,7 +155,7 @@ def sets(draw: st.DrawFn, magic: int, codec_id: int) -> Set:
 
 
 def some_sets(magic: int, codec_id: int, count: int) -> list[Set]:
-    """Small ones, the same at each call."""
+    """Small ones, the same at each call as long as the same modules are loaded (see tests/conftest.py)."""
     found: list[Set] = []
 
     @settings(
