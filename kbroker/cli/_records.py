@@ -1,7 +1,7 @@
-"""Records as text: for a terminal, as JSON lines, or by a format string with kcat's tokens.
+"""Records as bytes for a pipe: as JSON lines, or by a format string with kcat's tokens.
 
-Called by `kbroker consume`. What a client put into a key or a value never reaches a terminal as it is: control
-characters are escaped there. Pipes and files get the bytes themselves.
+Called by `kbroker consume`; what it shows to people is in `_screen.py`. Pipes and files get the bytes as they are. For
+a terminal they go through `harmless` first, whatever form was asked for: a client's control characters are escaped.
 """
 
 from __future__ import annotations
@@ -10,24 +10,19 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.highlighter import JSONHighlighter
-from rich.text import Text
 
 from kbroker.cli._tables import printable
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
 
-NULL = "null"
 _TIME_TYPES = {0: "create", 1: "logappend"}
 _TOKEN = re.compile(r"%(.)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-_highlight_json = JSONHighlighter()
 
 
 def unescaped(text: str) -> bytes:
@@ -43,23 +38,6 @@ def unescaped(text: str) -> bytes:
         return raw.decode("latin-1")
 
     return _ESCAPED.sub(one, text.encode().decode("latin-1")).encode("latin-1")
-
-
-def shown(record: ConsumerRecord, *, with_topic: bool) -> Text:
-    """A line for a terminal: where, when, key, value, headers."""
-    line = Text()
-    if with_topic:
-        line.append(f"{printable(record.topic)} ", style="magenta")
-    line.append(f"{record.partition}:{record.offset}".ljust(6), style="cyan")
-    line.append(f"  {_time(record.timestamp)}  ", style="dim")
-    if record.key is not None:
-        line.append(_text(record.key), style="bold yellow")
-        line.append("  ")
-    line.append_text(_value(record.value))
-    for name, value in record.headers or ():
-        line.append(f"  {printable(name)}=", style="dim")
-        line.append(NULL if value is None else _text(value), style="dim green")
-    return line
 
 
 def as_json(record: ConsumerRecord) -> bytes:
@@ -78,12 +56,28 @@ def as_json(record: ConsumerRecord) -> bytes:
         except UnicodeDecodeError:
             line[name] = None
             line[f"{name}_base64"] = base64.b64encode(data).decode()
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    if not text.isprintable():  # JSON itself escapes no more than the first 32
+        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return text.encode() + b"\n"
 
 
-def formatter(text: str) -> Callable[[ConsumerRecord], bytes]:
-    """A function by a format of kcat's: %s value, %S its length, %k key, %K, %t topic, %p partition, %o offset,
-    %T timestamp in ms, %h headers, %% a percent sign; escapes as in `unescaped`.
+def as_it_is(data: bytes) -> bytes:
+    """For a pipe or a file: nothing is changed."""
+    return data
+
+
+def harmless(data: bytes) -> bytes:
+    """For a terminal: control characters, and what is no UTF-8, as escapes."""
+    return printable(data.decode(errors="backslashreplace")).encode()
+
+
+Clean = Callable[[bytes], bytes]
+
+
+def formatter(text: str, clean: Clean = as_it_is) -> Callable[[ConsumerRecord], bytes]:
+    """A function by a format of kcat's, and what it takes from a record cleaned: %s value, %S its length, %k key, %K,
+    %t topic, %p partition, %o offset, %T timestamp in ms, %h headers, %% a percent sign; escapes as in `unescaped`.
 
     Raises: UsageError for any other token.
     """
@@ -99,7 +93,16 @@ def formatter(text: str) -> Callable[[ConsumerRecord], bytes]:
         else:
             raise click.UsageError(f"--format: {match[0]!r} is none of %{', %'.join(_TOKENS)}, %%")
     parts.append(unescaped(text[at:]))
-    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+    return lambda record: b"".join(part if isinstance(part, bytes) else clean(part(record)) for part in parts)
+
+
+def delimited(key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is) -> Callable[[ConsumerRecord], bytes]:
+    """A function that gives the value and the delimiter, and before them the key and its own if there is one."""
+    end = unescaped(delimiter)
+    if key_delimiter is None:
+        return lambda record: clean(record.value or b"") + end
+    between = unescaped(key_delimiter)
+    return lambda record: clean(record.key or b"") + between + clean(record.value or b"") + end
 
 
 _TOKENS: dict[str, Callable[[ConsumerRecord], bytes]] = {
@@ -118,25 +121,3 @@ _TOKENS: dict[str, Callable[[ConsumerRecord], bytes]] = {
 def _header_pairs(record: ConsumerRecord) -> Iterator[tuple[str, str | None]]:
     for name, value in record.headers or ():
         yield name, None if value is None else value.decode(errors="backslashreplace")
-
-
-def _time(timestamp_ms: int) -> str:
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000).isoformat(" ", "milliseconds")
-    except (OverflowError, ValueError, OSError):  # a client may have written any number
-        return str(timestamp_ms)
-
-
-def _text(data: bytes) -> str:
-    return printable(data.decode(errors="backslashreplace"))
-
-
-def _value(data: bytes | None) -> Text:
-    if data is None:
-        return Text(NULL, style="dim italic")
-    text = Text(_text(data))
-    if data[:1] in (b"{", b"["):
-        _highlight_json.highlight(text)
-    return text

@@ -1,25 +1,23 @@
 """`kbroker consume`: the records of topics on standard output, from anywhere in the log to its end or for ever.
 
 Options are kcat's, and the longer ones of kafka-console-consumer.sh. On a terminal each record is a line of its own
-with where it is, its time, key, value and headers, over a live line of rate and lag; in a pipe it is the value alone,
-as kcat prints it.
+with where it is, its time, key, value and headers, over a live line of rate and lag (`_screen.py`); in a pipe it is the
+value alone, as kcat prints it.
 """
 
 from __future__ import annotations
 
+import io
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
-from kbroker.cli._records import as_json, formatter, shown, unescaped
+from kbroker.cli._records import as_it_is, as_json, delimited, formatter, harmless
+from kbroker.cli._screen import Screen, live_line
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     Write = Callable[[Iterable[ConsumerRecord]], None]
 
 POLL_MS = 250  # how long a look at an idle topic waits: as often as the live line moves
-LAG_SECONDS = 1.0  # between two questions for the ends of the log
 OFFSETS = "beginning, end, stored, N, -N, s@MILLISECONDS"
 
 
@@ -139,18 +136,17 @@ def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console]:
     given = [name for name in ("form", "key_delimiter", "json_lines") if options[name]]
     if len(given) > 1:
         raise click.UsageError("one of --format, --key-delimiter and --json")
-    if sys.stdout.isatty() and not given and options["delimiter"] == "\\n":
-        console = Console(highlight=False, soft_wrap=True)
-        return (
-            lambda records: console.print(Text("\n").join(shown(each, with_topic=many) for each in records))
-        ), console
+    on_terminal = sys.stdout.isatty()
+    if on_terminal and not given and options["delimiter"] == "\\n":
+        return _shown(many=many)
+    clean = harmless if on_terminal else as_it_is
     as_bytes: Callable[[ConsumerRecord], bytes]
     if options["json_lines"]:
         as_bytes = as_json
     elif options["form"]:
-        as_bytes = formatter(options["form"])
+        as_bytes = formatter(options["form"], clean)
     else:
-        as_bytes = _delimited(options["key_delimiter"], unescaped(options["delimiter"]))
+        as_bytes = delimited(options["key_delimiter"], options["delimiter"], clean)
     out = sys.stdout.buffer
 
     def write(records: Iterable[ConsumerRecord]) -> None:
@@ -160,18 +156,19 @@ def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console]:
     return write, Console(stderr=True)
 
 
-def _delimited(key_delimiter: str | None, end: bytes) -> Callable[[ConsumerRecord], bytes]:
-    if key_delimiter is None:
-        return lambda record: (record.value or b"") + end
-    between = unescaped(key_delimiter)
-    return lambda record: (record.key or b"") + between + (record.value or b"") + end
+def _shown(*, many: bool) -> tuple[Write, Console]:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know all characters
+    console = Console(highlight=False, soft_wrap=True)
+    screen = Screen(lambda: console.width, with_topic=many)
+    return lambda records: console.print(screen.shown(records)), console
 
 
 def _follow(consumer: KafkaConsumer, write: Write, console: Console, options: dict[str, Any]) -> None:
     """Print until the end that there is now, the number asked for, or Ctrl-C."""
     left = options["max_messages"]
     ends: dict[TopicPartition, int] | None = None
-    with _live_line(console, consumer, quiet=options["quiet"]) as tell:
+    with live_line(console, consumer, quiet=options["quiet"]) as tell:
         while left is None or left > 0:
             polled = consumer.poll(timeout_ms=POLL_MS, max_records=left)
             records = [each for batch in polled.values() for each in batch]
@@ -183,38 +180,3 @@ def _follow(consumer: KafkaConsumer, write: Write, console: Console, options: di
                 ends = ends or consumer.end_offsets(assigned)
                 if all(consumer.position(place) >= ends.get(place, 0) for place in assigned):
                     return
-
-
-@contextmanager
-def _live_line(console: Console, consumer: KafkaConsumer, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many records came, and keeps a line of rate and lag under them."""
-    if quiet or not console.is_terminal:
-        yield lambda count: None
-        return
-    line = _LiveLine(consumer)
-    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
-        yield lambda count: live.update(line.after(count), refresh=True)
-
-
-class _LiveLine:
-    """Counts, and how far there is to go. The rate is that of the last second or so, the lag asked for as seldom."""
-
-    def __init__(self, consumer: KafkaConsumer) -> None:
-        self._consumer = consumer
-        self._total = 0
-        self._lag = 0
-        self._rate = 0.0
-        self._recent = 0
-        self._since = time.monotonic()
-
-    def after(self, count: int) -> Text:
-        self._total += count
-        self._recent += count
-        now = time.monotonic()
-        if now - self._since >= LAG_SECONDS or not self._rate:
-            self._rate = self._recent / max(now - self._since, 0.001)
-            if now - self._since >= LAG_SECONDS:
-                self._since, self._recent = now, 0
-            ends = self._consumer.end_offsets(self._consumer.assignment())
-            self._lag = sum(max(0, end - self._consumer.position(place)) for place, end in ends.items())
-        return Text(f"{self._total:,} records  {self._rate:,.0f}/s  lag {self._lag:,}", style="reverse dim")
