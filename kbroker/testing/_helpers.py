@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.faults.errors import UsageError
@@ -31,7 +31,7 @@ FETCH_BYTES = 8 << 20
 EARLIEST, LATEST = -2, -1
 BATCH_START = struct.Struct(">qi")  # base offset, and the length of what follows
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | str | None]]
 
 
 class Record(NamedTuple):
@@ -97,14 +97,18 @@ class Helpers:
         *values: bytes | str | None,
         key: bytes | str | None = None,
         partition: int = 0,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | str] = (),
         timestamp_ms: int | None = None,
     ) -> list[int]:
-        """Append records to a partition, made if missing. Returns: their offsets. Raises: UsageError."""
+        """Append records to a partition, made if missing. headers: pairs, or a dict. Returns: their offsets.
+
+        Raises: UsageError.
+        """
         if not values:
             raise UsageError(f'there is nothing to produce: write produce("{topic}", b"...")')
         now_ms = round(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        packed = tuple((name.encode(), value) for name, value in headers)
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        packed = tuple((name.encode(), _bytes(value)) for name, value in pairs)
         written = [Written(at, now_ms, _bytes(key), _bytes(value), packed) for at, value in enumerate(values)]
         data = PartitionProduceData(index=partition, records=bytes(build_batch(written)))
         request = ProduceRequest(

@@ -43,6 +43,15 @@ def test_records_that_a_client_produced_are_read_with_all_they_have(b: Broker) -
     assert b.records("orders") == [("orders", 0, 0, 1_000, b"k", b"v", (("h", b"x"),))]
 
 
+def test_headers_are_given_as_a_dict_or_as_pairs(b: Broker) -> None:
+    b.produce("orders", b"v", headers={"a": b"1", "b": "2"})
+    b.produce("orders", b"v", headers=[("a", b"1"), ("a", None)])
+    assert [each.headers for each in b.records("orders")] == [
+        (("a", b"1"), ("b", b"2")),
+        (("a", b"1"), ("a", None)),
+    ]
+
+
 def test_records_that_the_test_produced_are_read_by_a_client(b: Broker) -> None:
     b.produce("orders", "one", "two", key="k")
     consumer = KafkaConsumer(bootstrap_servers=b.bootstrap, consumer_timeout_ms=2000)
@@ -113,13 +122,13 @@ def test_a_reset_drops_topics_and_groups_and_gives_their_names_back(b: Broker) -
 
 
 def test_a_reset_takes_no_longer_than_a_test_minds(b: Broker) -> None:
-    took = []
-    for _ in range(10):
+    took: list[float] = []
+    while len(took) < 100 and min(took, default=1.0) >= 0.010:  # most may share the processor with whatever else runs
         b.produce("orders", b"x")
         begun = time.perf_counter()
         b.reset()
         took.append(time.perf_counter() - begun)
-    assert min(took) < 0.010  # the others share the processor with whatever else runs
+    assert min(took) < 0.010
 
 
 def test_waiting_for_records_gives_up_with_what_there_is(b: Broker) -> None:
