@@ -147,6 +147,8 @@ def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnRe
 def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Result:
     """Offsets of a group are about to be committed: its partition of __consumer_offsets takes part."""
     partition = CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of(request.group_id)
+    if partition[1] < 0:  # it will be known in a moment
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     producer = Producer(request.producer_id, request.producer_epoch)
     name = request.transactional_id
     return _run(call, call.broker.transactions.add_offsets(name, producer, partition, _caller(call), call.now_ms))
@@ -171,7 +173,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
     broker = call.broker
     where = CONSUMER_OFFSETS, broker.groups.runtime.partition_of(request.group_id)
     adds = call.version >= ADDS_OFFSETS_SINCE
-    if asks_elsewhere(call, request.transactional_id, adds=adds):
+    if where[1] >= 0 and asks_elsewhere(call, request.transactional_id, adds=adds):
         producer = Producer(request.producer_id, request.producer_epoch)
         wanted = [(producer, where, _led(call, where))]
         if not ask(call, request.transactional_id, wanted, lambda: _commit_offsets(request, call, where), adds=adds):
@@ -186,7 +188,7 @@ def _led(call: Call, where: TopicPartition) -> Log | None:
 
 
 def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, where: TopicPartition) -> None:
-    """where: the partition of __consumer_offsets that the group belongs to."""
+    """where: the partition of __consumer_offsets that the group belongs to; a negative one is not known yet."""
     broker = call.broker
     cache = broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {

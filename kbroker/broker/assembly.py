@@ -114,7 +114,7 @@ def assemble(
         transactions,
         markers,
         partitions,
-        [GroupsPart(groups, plane.cache), CoordinatorPart(transactions.runtime, plane.cache)],
+        [GroupsPart(groups, plane.cache, plane.run), CoordinatorPart(transactions.runtime, plane.cache, plane.run)],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,

@@ -14,6 +14,8 @@ from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
 from kbroker.groups import GroupCoordinator, group_shards
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kbroker.metadata.store import decode_topic, topic_path
+from kbroker.ports import Get
 from kbroker.replica.facts import LogMoved, RoleChanged
 from kbroker.txn import TransactionCoordinator, transaction_shards
 
@@ -26,21 +28,33 @@ if TYPE_CHECKING:
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
+    from kbroker.metadata.steps import Procedure
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.txn import WriteMarkers
+
+    Run = Callable[[Procedure[int], Callable[[int], None], Callable[[Exception], None]], None]
 
 log = logging.getLogger("kbroker.groups")
 transactions_log = logging.getLogger("kbroker.transactions")
 
 
-class CoordinatorPart:
-    """One coordinator. topic: in whose partitions its state is."""
+def count_partitions(topic: str) -> Procedure[int]:
+    """How many partitions a topic has by its node in the store; 0 if it is not there."""
+    (found,) = yield [Get(topic_path(topic))]
+    return len(decode_topic(found.data).partitions) if found.stat else 0
 
-    def __init__(self, runtime: Runtime[Any], cache: MetadataCache) -> None:
+
+class CoordinatorPart:
+    """One coordinator. topic: in whose partitions its state is. run: runs a procedure on the metadata store."""
+
+    def __init__(self, runtime: Runtime[Any], cache: MetadataCache, run: Run) -> None:
         self.topic = runtime.topic
         self._runtime = runtime
         self._cache = cache
+        self._run = run
+        self._counted = 0  # partitions of the topic, as the store has it
+        self._asking = False
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -60,10 +74,35 @@ class CoordinatorPart:
             self._runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
 
     def _count_shards(self, fact: TopicsUpdated, now_ms: int) -> None:
-        """The topic decides how its keys are spread, whatever the settings say today."""
+        """The topic decides how its keys are spread, whatever the settings say today.
+
+        An image may lack partitions that never had a leader, and who counts its partitions then looks for a group on
+        another one than the rest of the cluster does. So the store is asked, and until it has answered the first time
+        no key has a partition.
+        """
         image = self._cache.topics.get(self.topic)
-        if image is not None and self.topic in fact.topics:
-            self._runtime.resize(len(image.partitions))
+        if self.topic in fact.topics and image is not None and len(image.partitions) != self._counted:
+            self._ask(self._counted)
+
+    def _ask(self, until_then: int) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        self._runtime.resize(until_then)
+        self._run(count_partitions(self.topic), self._count, self._cannot_count)
+
+    def _count(self, partitions: int) -> None:
+        self._asking = False
+        is_news = partitions != self._counted
+        self._counted = partitions
+        self._runtime.resize(partitions)
+        image = self._cache.topics.get(self.topic)
+        if is_news and image is not None and len(image.partitions) > partitions:
+            self._ask(partitions)  # some have come meanwhile
+
+    def _cannot_count(self, error: Exception) -> None:
+        """The session with the store has ended: the next one brings a whole image."""
+        self._asking = False
 
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""
@@ -81,8 +120,8 @@ class CoordinatorPart:
 class GroupsPart(CoordinatorPart):
     """The group coordinator, which keeps offsets of other topics as long as these are there."""
 
-    def __init__(self, groups: GroupCoordinator, cache: MetadataCache) -> None:
-        super().__init__(groups.runtime, cache)
+    def __init__(self, groups: GroupCoordinator, cache: MetadataCache, run: Run) -> None:
+        super().__init__(groups.runtime, cache, run)
         self._groups = groups
 
     @property

@@ -47,8 +47,8 @@ class Runtime(Generic[S]):
     """The shards of one coordinator topic.
 
     make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
-    wants to know. partitions: of the topic; may become known later, with `resize`. carry: does what an effect carries
-    that only this coordinator knows.
+    wants to know. partitions: of the topic; may become known later, with `resize`; 0 is for not known. carry: does what
+    an effect carries that only this coordinator knows.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Runtime(Generic[S]):
     # --- whose is it
 
     def partition_of(self, key: str) -> int:
-        """The partition of the topic that a group or transactional id belongs to."""
-        return partition_for(key, self.partitions)
+        """The partition of the topic that a group or transactional id belongs to; -1 while that is not known."""
+        return partition_for(key, self.partitions) if self.partitions else -1
 
     def resize(self, partitions: int) -> None:
-        """The number of partitions that the topic really has, however many were configured."""
+        """The number of partitions that the topic really has, however many were configured; 0: it is not known."""
         self.partitions = partitions
 
     def find(self, key: str) -> S | ErrorCode:
         """The shard of a group or transactional id, or why it cannot be asked here."""
-        shard = self.shards.get(partition_for(key, self.partitions))
+        shard = self.shards.get(self.partition_of(key))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
