@@ -20,6 +20,7 @@ from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_followe
 from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
+from kbroker.log.errors import lacks_descriptors
 from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
@@ -38,6 +39,21 @@ _CLIENT = Origin.CLIENT  # looked up once
 _base_offset = attrgetter("base_offset")
 
 
+class HalfCut:
+    """A cut whose files are not cut yet, for want of a descriptor.
+
+    has_producers: whether there were any before. was_trusted: recovery would trust what is cut. removed: paths of files
+    that go.
+    """
+
+    __slots__ = ("has_producers", "removed", "was_trusted")
+
+    def __init__(self, *, has_producers: bool) -> None:
+        self.has_producers = has_producers
+        self.was_trusted = False
+        self.removed: list[str] = []
+
+
 class Log(LogReads):
     """One partition's log. Made by `recovery.open_log`.
 
@@ -49,6 +65,7 @@ class Log(LogReads):
 
     __slots__ = (
         "_flushing",
+        "_half_cut",
         "_opened_end",
         "_random",
         "_saved_epochs",
@@ -104,6 +121,7 @@ class Log(LogReads):
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
         self.cuts_under_way = 0  # that are not durable yet: nothing is to be appended
+        self._half_cut: HalfCut | None = None
         self._opened_end = -1 if names_changed else log_end_offset  # -1: there is something to save
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
@@ -321,25 +339,32 @@ class Log(LogReads):
 
         It holds at once, and is durable when the job that comes back has run: nothing may be appended before. If the
         recovery point fell, this has waited for the disk, and the caller runs the job at once and makes the checkpoint
-        durable: recovery trusts what lies below. Raises OSError.
+        durable: recovery trusts what lies below. Raises OSError: if it was for want of a descriptor, all but the files
+        is as it is to be, and another call goes on with them.
         """
         assert offset >= 0, offset
-        if offset >= self.log_end_offset:
+        half = self._half_cut
+        if half is None and offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             return Truncated(None, None)
         if offset < self.segments[0].base_offset:
             return self.truncate_fully(offset, wall_ms)
-        removed: list[str] = []
-        while len(self.segments) > 1 and self.segments[-1].base_offset > offset:  # the last one first
-            removed += self.set_aside(self.segments.pop())
-        if removed and offset < self.recovery_point:
+        if half is None:
+            half = self._half_cut = HalfCut(has_producers=len(self.producers) > 0)
+        if offset < self.log_end_offset:
+            half.was_trusted |= offset < self.recovery_point
+            self._cut(offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+            self.high_watermark = min(self.high_watermark, offset)
+        end_offset = self.log_end_offset
+        while len(self.segments) > 1 and self.segments[-1].base_offset > end_offset:  # the last one first
+            half.removed += self.set_aside(self.segments.pop())
+        if half.removed and half.was_trusted:
             self.folder.disk.sync_dir(self.folder.path)  # or recovery would trust what comes back behind a hole
-        paths = self.active.truncate_to(offset, wall_ms)
-        self._cut(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self._reload_producers(wall_ms)
-        self.high_watermark = min(self.high_watermark, offset)
-        return Truncated.of(self.folder, self.config.file_delete_delay_ms, paths, removed)
+        paths = self.active.truncate_to(end_offset, wall_ms)
+        self._reload_producers(wall_ms, had_any=half.has_producers)
+        self._half_cut = None
+        return Truncated.of(self.folder, self.config.file_delete_delay_ms, paths, half.removed)
 
     def _cut(self, offset: int) -> None:
         """Everything from `offset` on is gone, and the next record gets it."""
@@ -357,28 +382,31 @@ class Log(LogReads):
         As `truncate_to`; the caller makes a log start of its own durable by its checkpoint.
         """
         assert offset >= 0, offset
-        removed: list[str] = []
+        removed = self._half_cut.removed if self._half_cut is not None else []
+        self._half_cut = None
         while self.segments:
             removed += self.set_aside(self.segments.pop())
         for snapshot in self.snapshots.offsets[:]:
             self.snapshots.remove(snapshot)
-        self.segments.append(
-            Segment.create(
-                self.folder, offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
-            )
-        )
+        jitter_ms = draw_jitter(self.config, self._random)
+        segment = Segment(self.folder, offset, self.config, created_ms=wall_ms, jitter_ms=jitter_ms)
+        self.segments.append(segment)
         self.names_changed = True
         self._cut(offset)
         self.epochs.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.producers.clear(offset)
         self.high_watermark = max(self.log_start_offset, min(self.high_watermark, offset))
+        try:
+            segment.make()
+        except OSError as error:
+            if not lacks_descriptors(error):  # else its files come with the first append
+                raise
         return Truncated.of(self.folder, self.config.file_delete_delay_ms, self.active.paths_to_sync(), removed)
 
-    def _reload_producers(self, wall_ms: int) -> None:
-        """After a cut: the producers as they were at the new end of the log."""
+    def _reload_producers(self, wall_ms: int, *, had_any: bool) -> None:
+        """After a cut: the producers as they were at the new end of the log. had_any: there were some before."""
         producers, snapshots, end_offset = self.producers, self.snapshots, self.log_end_offset
-        had_any = len(producers) > 0
         snapshots.keep_within(self.log_start_offset, end_offset)
         if not had_any:
             producers.clear(end_offset)

@@ -42,6 +42,7 @@ from kbroker.log.background import (
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
 from kbroker.log.cleaner.cleaner import Cleaner, CleanPiece, Keeper
 from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
     OFFSETS_OF,
     DirectoryRefusedError,
@@ -59,10 +60,8 @@ from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement
 from kbroker.log.moves import Moves
 from kbroker.log.names import (
-    LOG_START_OFFSETS,
     MAX_NAME_LENGTH,
     PARTITION_METADATA,
-    RECOVERY_POINTS,
     FolderState,
     TopicPartition,
     folder_name,
@@ -133,6 +132,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
         self.moves = Moves(self)
+        self.cuts = Cuts(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
         self._jobs: list[Work] = []
@@ -315,30 +315,14 @@ class LogManager:
     ) -> None:
         """Cut a log back to `offset`, for a follower; anew: empty it, and start again there. LogTruncated follows.
 
-        It holds at once; nothing is appended before the fact is told. Only if recovery would trust what is cut, or with
-        a log start of its own, does this wait for the disk. Raises KafkaError KAFKA_STORAGE_ERROR.
+        It holds at once, without descriptors its files follow later; nothing is appended before the fact is told. Only
+        if recovery would trust what is cut, or with a log start of its own, does this wait for the disk.
+        Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         log = self.get(topic, index)
         assert log is not None, (topic, index)
-        directory = self.directory_of(log.folder.path)
-        was_trusted = offset < log.recovery_point or log_start_offset is not None
-        with self._storage(directory):
-            sync, removed = (
-                log.truncate_fully(offset, wall_ms, log_start_offset) if anew else log.truncate_to(offset, wall_ms)
-            )
-            if was_trusted and sync is not None:
-                sync.run()
-                self._write_checkpoint(directory, RECOVERY_POINTS)
-                self._write_checkpoint(directory, LOG_START_OFFSETS)
-        if removed is not None:
-            self._delete_later(directory, removed, now_ms)
-        partition = TopicPartition(topic, index)
-        if sync is not None:
-            log.cuts_under_way += 1
-            self._jobs.append(Truncate(directory, partition, log, sync, directory.names))
-            self.moves.source_was_cut(partition, offset, now_ms, wall_ms)
-        elif not log.cuts_under_way:
-            self._tell(LogTruncated(partition, log))
+        cut = Cut(TopicPartition(topic, index), log, offset, log_start_offset, wall_ms, begins_anew=anew)
+        self.cuts.begin(cut, now_ms)
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Waits for the disk, unless it says that already. Raises OSError."""
@@ -536,8 +520,9 @@ class LogManager:
         for partition, log in unbegun:
             if self._logs.get(partition) is log:
                 self._flush(partition, log)
+        self.cuts.go_on(now_ms)
         self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), self._later.next_ms)
-        if self._unbegun:
+        if self._unbegun or self.cuts.put_off:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms
 
@@ -547,7 +532,7 @@ class LogManager:
                 self._flush(partition, log)
         elif reason == PRODUCER_EXPIRY:
             log.expire_producers(wall_ms)
-        else:
+        elif not log.cuts_under_way:
             directory = self.directory_of(log.folder.path)
             try:
                 for job in log.delete_old_segments(wall_ms):
@@ -671,9 +656,10 @@ class LogManager:
         self._jobs.clear()
         self.cleaner.stop()
         errors: dict[str, OSError] = {}
+        self.cuts.finish(errors)
         several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
         tasks = []
-        for directory in self._online():
+        for directory in [each for each in self._online() if each.path not in errors]:
             logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
             tasks += directory.closing(logs, several, errors)
         run_all(tasks)

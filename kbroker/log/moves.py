@@ -23,6 +23,7 @@ from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import check_is_nowhere
+from kbroker.log.errors import lacks_descriptors
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -201,17 +202,21 @@ class Moves:
         if removed is not None:
             manager._delete_later(target, removed, now_ms)
 
-    def source_was_cut(self, partition: TopicPartition, offset: int, now_ms: int, wall_ms: int) -> None:
-        """The present log was cut back to `offset`: a copy that has more begins anew.
+    def source_was_cut(self, partition: TopicPartition, now_ms: int, wall_ms: int) -> None:
+        """The present log was cut back, and the copy had what is gone: it begins anew.
 
         At once, before the log grows again: after a crash nothing would tell that the copy has what was cut.
+        Raises OSError if there is no descriptor left: then it is to be called again.
         """
-        future = self._manager._futures.get(partition)
-        if future is not None and future.log_end_offset > offset:
-            try:
-                self.begin_again(partition, now_ms, wall_ms)
-            except KafkaError as error:  # its directory is offline, and the move over, or the move tries again
-                self._manager._notice(f"{future.folder.path}: cannot be emptied: {error}")
+        if partition not in self._manager._futures:
+            return
+        path = self._manager._futures[partition].folder.path
+        try:
+            self.begin_again(partition, now_ms, wall_ms)
+        except KafkaError as error:  # its directory is offline, and the move over, or the move tries again
+            if isinstance(error.__cause__, OSError) and lacks_descriptors(error.__cause__):
+                raise error.__cause__ from None
+            self._manager._notice(f"{path}: cannot be emptied: {error}")
 
     def drop(self, partition: TopicPartition, now_ms: int) -> None:
         """Call a move off: the copy goes. Raises KafkaError KAFKA_STORAGE_ERROR."""

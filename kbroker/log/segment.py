@@ -103,13 +103,16 @@ class Segment:
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, *, now_ms: int, jitter_ms: int) -> Segment:
         """A new, empty segment with its three files. now_ms: wall clock."""
         segment = cls(folder, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms)
-        segment._file = folder.open(base_offset, "log", "create")
-        folder.open_files.opened(segment)
-        if config.preallocate:
-            segment._file.resize(config.segment_bytes)
-        folder.open(base_offset, "index", "create").close()
-        folder.open(base_offset, "timeindex", "create").close()
+        segment.make()
         return segment
+
+    def make(self) -> None:
+        """Make the three files of an empty segment. Raises OSError."""
+        file = self.file
+        if self.config.preallocate:
+            file.resize(self.config.segment_bytes)
+        self.folder.open(self.base_offset, "index", "create").close()
+        self.folder.open(self.base_offset, "timeindex", "create").close()
 
     def __repr__(self) -> str:
         return f"Segment(base_offset={self.base_offset}, size={self.size})"
@@ -122,7 +125,7 @@ class Segment:
         file = self._file
         self.touched = True
         if file is None:
-            file = self._file = self.folder.open(self.base_offset, "log", "write")
+            file = self._file = self.folder.open(self.base_offset, "log", "write" if self.size else "create")
             self.folder.open_files.opened(self)
         return file
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kbroker.broker.facts import JobDone
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.log.facts import LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
@@ -296,6 +299,20 @@ def test_the_second_of_two_cuts_is_waited_for() -> None:
     before = len(told)
     follower.world.settle()
     assert (before, len(told)) == (0, 1)
+
+
+def test_a_cut_without_descriptors_is_made_later_and_fetching_goes_on() -> None:
+    follower = with_records(0, 0, 1)
+    world = follower.world
+    world.broker.on(LogTruncated, lambda fact, now_ms: follower.fetcher.truncated(follower.partition(), now_ms, 0))
+    follower.partition().log.segments[0].close()  # type: ignore[union-attr]
+    follower.ask()
+    world.disk.fail("open", ".log", errno.EMFILE)
+    follower.answer(diverging(0, 2))
+    world.settle()
+    before = follower.asked()
+    world.advance(DESCRIPTOR_RETRY_MS)
+    assert (before, follower.bounds, follower.asked()) == ({}, (0, 0, 2), {0: (2, 0)})
 
 
 @pytest.mark.parametrize(

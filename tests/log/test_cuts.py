@@ -1,0 +1,157 @@
+"""Logs that are cut back while files cannot be opened, because too many are: later, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kbroker.log import LogConfig
+from kbroker.log.facts import LogTruncated
+from kbroker.log.log import Log
+from kbroker.log.manager import LogManager
+from kbroker.sim.disk import SimDisk
+from protocol.errors import ErrorCode
+from tests.log.managers import TOPIC_ID, append, names, run_jobs, start, told
+from tests.log.worlds import NOW, batch, refused
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
+RETRY_MS = 1_000
+
+
+class Place:
+    """A manager that has just opened a log of 20 batches of an idempotent producer, in several segments."""
+
+    def __init__(self, *, is_flushed: bool = True) -> None:
+        self.disk = SimDisk()
+        self.manager = self._start()
+        log = self.manager.get_or_create("t", 0, TOPIC_ID, SMALL, is_new=True, wall_ms=NOW)
+        for number in range(20):
+            log.append_from_client(batch(producer=(7, 0, number)), 0, NOW)
+        log.set_high_watermark(5)
+        if is_flushed:
+            self.manager.close()
+            self.manager = self._start()
+        else:
+            run_jobs(self.manager)
+        assert len(self.log.segments) > 3
+
+    def _start(self) -> LogManager:
+        return start(self.disk, config=SMALL)
+
+    @property
+    def log(self) -> Log:
+        log = self.manager.get("t", 0)
+        assert log is not None
+        return log
+
+    def cut(self, offset: int, *, anew: bool = False, log_start_offset: int | None = None) -> None:
+        self.manager.truncate("t", 0, offset, now_ms=0, wall_ms=NOW, anew=anew, log_start_offset=log_start_offset)
+
+    def go_on(self, now_ms: int = RETRY_MS) -> None:
+        self.manager.due(now_ms, NOW)
+        run_jobs(self.manager, now_ms)
+
+    @property
+    def is_done(self) -> bool:
+        return bool(told(self.manager, LogTruncated)) and not self.log.cuts_under_way
+
+    def state(self) -> object:
+        """What a cut decides."""
+        log = self.log
+        entry = log.producers.get(7)
+        last = entry.batches[-1] if entry is not None else None
+        bounds = (log.log_start_offset, log.high_watermark, log.log_end_offset, log.epochs.entries(), last)
+        return bounds, [segment.base_offset for segment in log.segments], names(self.disk, "/a/t-0")
+
+
+def cut_without_trouble(offset: int, *, anew: bool = False, is_flushed: bool = True) -> object:
+    place = Place(is_flushed=is_flushed)
+    place.cut(offset, anew=anew)
+    place.go_on(0)
+    return place.state()
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("call", "path"), [("open", ".log"), ("open", ".index"), ("open", ".timeindex"), ("open", ""), ("sync_dir", "t-0")]
+)
+def test_a_cut_without_descriptors_is_finished_later(call: str, path: str, times: int, is_flushed: bool) -> None:
+    wanted = cut_without_trouble(7, is_flushed=is_flushed)
+    place = Place(is_flushed=is_flushed)
+    place.disk.fail(call, path, errno.EMFILE, times)
+    place.cut(7)
+    at_once = (place.log.high_watermark, place.log.log_end_offset)
+    place.go_on(0)
+    for attempt in range(1, times + 1):
+        place.go_on(attempt * RETRY_MS)
+    assert (at_once, place.is_done, place.state()) == ((5, 7), True, wanted)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("path", [".log", ".index", ".timeindex", ""])
+def test_a_log_is_emptied_without_descriptors(path: str, times: int) -> None:
+    place = Place()
+    place.disk.fail("open", path, errno.EMFILE, times)
+    place.cut(50, anew=True)
+    for attempt in range(times + 1):
+        place.go_on(attempt * RETRY_MS)
+    append(place.manager, "t")
+    assert (place.is_done, place.log.log_start_offset, place.log.log_end_offset) == (True, 50, 51)
+
+
+def test_nothing_is_told_before_the_cut_is_finished() -> None:
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE)
+    place.cut(7)
+    run_jobs(place.manager)
+    assert (place.log.cuts_under_way, told(place.manager, LogTruncated)) == (1, [])
+
+
+def test_a_further_cut_takes_the_place_of_one_that_waits() -> None:
+    wanted = cut_without_trouble(3)
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE)
+    place.cut(7)
+    place.cut(3)
+    place.go_on(RETRY_MS)
+    assert (place.is_done, place.state()) == (True, wanted)
+
+
+def test_a_clean_stop_finishes_a_cut_that_waits() -> None:
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE)
+    place.cut(7)
+    place.manager.close()
+    place.manager = place._start()
+    entry = place.log.producers.get(7)
+    assert entry is not None
+    assert (place.log.log_end_offset, entry.batches[-1].last_offset) == (7, 6)
+
+
+def test_a_stop_that_cannot_finish_a_cut_is_not_clean() -> None:
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE, 1_000)
+    place.cut(7)
+    place.manager.close()
+    assert ".kafka_cleanshutdown" not in names(place.disk, "/a")
+
+
+def test_a_cut_of_a_partition_that_was_deleted_meanwhile_is_forgotten() -> None:
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE)
+    place.cut(7)
+    place.manager.delete("t", 0, now_ms=0)
+    place.go_on(RETRY_MS)
+    assert (place.manager.cuts.put_off, told(place.manager, LogTruncated)) == ({}, [])
+
+
+def test_any_other_error_takes_the_directory_offline() -> None:
+    place = Place()
+    place.disk.fail("open", ".log", errno.EMFILE)
+    place.cut(7)
+    place.disk.fail("open", ".log", errno.EIO)
+    place.go_on(RETRY_MS)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        place.manager.get("t", 0)
