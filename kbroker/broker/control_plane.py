@@ -12,13 +12,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
-from kbroker.broker.control_requests import ControlRequestQueue, OwnRequest
+from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnRequest
 from kbroker.broker.facts import SettingsChanged
 from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
-from kbroker.log.facts import NoLogDirectoryLeft
+from kbroker.log.facts import LogTruncated, NoLogDirectoryLeft
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
@@ -49,6 +49,7 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
+from kbroker.replica.facts import RoleChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,6 +169,9 @@ class ControlPlane:
             ControlRequestDue: self._send,
             ControlAnswer: self._answered,
             NoLogDirectoryLeft: self._no_log_directory_left,
+            LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
+            RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
+            CutsEnded: lambda fact, now_ms: self.control_requests.go_on(),
             SettingsChanged: lambda fact, now_ms: self.controller.put(UncleanElectionsDue()),
         }
 
@@ -188,6 +192,7 @@ class ControlPlane:
         """Time has moved on."""
         self.controller.expire(now_ms)
         self.notices.expire(now_ms)
+        self.control_requests.log_settled()
         if self._taken is not None and now_ms >= self._taken.until_ms:
             self.fatal = f"broker.id {self.broker_id} is taken: {self._taken.by}"
             self._taken = None

@@ -6,9 +6,10 @@ whoever they come from. A request of an older controller is refused as a whole w
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
 Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
-topics that are new here waits in the queue until their settings are read, and those behind it wait with it. One of many
-replicas is obeyed in slices, between which others have their turn. A
-LeaderAndIsr with the type FULL, which belongs to a migration to KRaft, is treated like any other.
+topics that are new here waits in the queue until their settings are read, and those behind it wait with it. So does
+one that makes this broker the leader of a partition whose log, as a follower's, is being cut: nothing may be appended
+before that is durable. One of many replicas is obeyed in slices, between which others have their turn. A LeaderAndIsr
+with the type FULL, which belongs to a migration to KRaft, is treated like any other.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ log = logging.getLogger("kbroker.control")
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
+Obeyed: TypeAlias = Generator[bool, None, ControlResponse]
+"""A request on its way: after each step, whether it waits for a log that is being cut."""
 
 NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
 EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
@@ -64,6 +67,10 @@ class OwnRequest(NamedTuple):
     """The ticket of a request that this broker's controller has for this broker: its answer is a ControlAnswer."""
 
     request: ControlRequest
+
+
+class CutsEnded(NamedTuple):
+    """A log that a request in the queue may have waited for has been cut, or is gone."""
 
 
 class ControlRequestQueue:
@@ -94,11 +101,13 @@ class ControlRequestQueue:
         self._tell = tell
         self._is_obeying = False  # one that is not in the queue any more, in slices
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
+        self._awaits_log = False  # the first one in the queue does
+        self._held: Slices | None = None  # what is left of one that waits for a log
 
     def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
         """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
         is_next = not self._queue and not self._is_obeying
-        if is_next and not _is_long(request) and not self._unknown_topics(request):
+        if is_next and not _is_long(request) and not self._unknown_topics(request) and not self._awaits_cuts(request):
             return self._obey(request, version)
         self._queue.append((request, version, ticket))
         if is_next:
@@ -114,27 +123,59 @@ class ControlRequestQueue:
         topics = {name: None for name, _, _ in leader_states(request)}
         return [name for name in topics if name not in self._configs.overrides]
 
+    def _awaits_cuts(self, request: ControlRequest) -> bool:
+        """Whether this broker is to lead a partition whose log is being cut."""
+        if not isinstance(request, LeaderAndIsrRequest) or self._refusal(request) is not ErrorCode.NONE:
+            return False
+        return any(self._awaits_cut(topic, state) for topic, _, state in leader_states(request))
+
+    def _awaits_cut(self, topic: str, state: LeaderAndIsrPartitionState) -> bool:
+        return state.leader == self._broker_id and self._replicas.is_being_cut(topic, state.partition_index)
+
+    def log_settled(self) -> None:
+        """A log has been cut, or is gone: once everybody has heard of it, the queue goes on."""
+        if self._awaits_log or self._held is not None:
+            self._tell(CutsEnded())
+
+    def go_on(self) -> None:
+        """Work the queue off, if it waited for a log."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._turns.begin(self, held)
+        elif self._awaits_log:
+            self._prepare()
+
     def _prepare(self) -> None:
-        """Work the queue off, up to a request that needs settings first."""
+        """Work the queue off, up to a request that needs settings, or a log, first."""
+        self._awaits_log = False
         while self._queue and not self._is_obeying:
             request, version, ticket = self._queue[0]
             unknown = self._unknown_topics(request)
             if unknown:
                 self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
                 return
+            self._awaits_log = self._awaits_cuts(request)
+            if self._awaits_log:
+                return
             self._queue.popleft()
             if _is_long(request):
                 self._is_obeying = True
-                self._turns.begin(self, self._obey_in_slices(request, version, ticket))
+                self._turns.begin(self, self._obey_in_slices(self._obeyed(request, version), ticket))
             else:
                 self._reply(ticket, self._obey(request, version))
 
-    def _obey_in_slices(self, request: ControlRequest, version: int, ticket: Ticket) -> Slices:
+    def _obey_in_slices(self, obeyed: Obeyed, ticket: Ticket) -> Slices:
+        """Ends early, to be begun again by `go_on`, where a log is being cut that was not when it began."""
         try:
-            response = yield from self._obeyed(request, version)
-            self._reply(ticket, response)
+            while True:
+                if next(obeyed):
+                    self._held = self._obey_in_slices(obeyed, ticket)
+                    return
+                yield
+        except StopIteration as end:
+            self._reply(ticket, end.value)
         finally:
-            self._is_obeying = False
+            self._is_obeying = self._held is not None
         self._prepare()
 
     def _read_settings(self, topics: list[str]) -> Procedure[None]:
@@ -174,7 +215,7 @@ class ControlRequestQueue:
                 response: ControlResponse = end.value
                 return response
 
-    def _obeyed(self, request: ControlRequest, version: int) -> Generator[None, None, ControlResponse]:
+    def _obeyed(self, request: ControlRequest, version: int) -> Obeyed:
         code = self._refusal(request)
         if code is not ErrorCode.NONE:
             log.warning(
@@ -197,11 +238,13 @@ class ControlRequestQueue:
 
     def _leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
-    ) -> Generator[None, None, LeaderAndIsrResponse]:
+    ) -> Generator[bool, None, LeaderAndIsrResponse]:
         outcomes = []
         for topic, topic_id, state in leader_states(request):
+            while self._awaits_cut(topic, state):
+                yield True
             outcomes.append((topic, topic_id, state.partition_index, self._become(topic, topic_id, state)))
-            yield
+            yield False
         return _leader_and_isr_response(outcomes, version)
 
     def _become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
@@ -236,12 +279,12 @@ class ControlRequestQueue:
             return error.code
         return ErrorCode.NONE
 
-    def _stop_replica(self, request: StopReplicaRequest) -> Generator[None, None, StopReplicaResponse]:
+    def _stop_replica(self, request: StopReplicaRequest) -> Generator[bool, None, StopReplicaResponse]:
         errors = []
         for topic, state in _stop_states(request):
             code, index = self._stop(topic, state), state.partition_index
             errors.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
-            yield
+            yield False
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:

@@ -194,10 +194,18 @@ class ReplicaManager:
         except KafkaError as error:
             log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)
 
+    def is_being_cut(self, topic: str, index: int) -> bool:
+        """Whether a partition's log is being cut, and that is not durable yet: nobody may append to it."""
+        try:
+            own = self._logs.get(topic, index)
+        except KafkaError:  # its directory is offline
+            return False
+        return own is not None and own.cuts_under_way > 0
+
     # -- what the controller wants
 
     def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:
-        """Lead or follow a partition as of a newer epoch, making its log if there is none.
+        """Lead or follow a partition as of a newer epoch, making its log if there is none; not lead while it is cut.
 
         Raises: KafkaError STALE_CONTROLLER_EPOCH for an older leader epoch, INCONSISTENT_TOPIC_ID,
         KAFKA_STORAGE_ERROR.
@@ -217,6 +225,7 @@ class ReplicaManager:
         self._open(partition, topic_id, is_new)
         assert partition.log is not None
         if state.leader == self.broker_id:
+            assert not partition.log.cuts_under_way, partition
             partition.lead(state, partition.log)
         else:
             partition.follow(state, partition.log)

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.broker.control_requests import REPLICAS_AT_ONCE
+from kbroker.log.facts import LogTruncated
+from kbroker.log.names import TopicPartition
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
@@ -164,6 +167,85 @@ def test_a_session_that_ends_meanwhile_refuses_what_waits() -> None:
     cluster.settle()
     (reply,) = node.replies
     assert reply.response.error_code == ErrorCode.STALE_BROKER_EPOCH  # type: ignore[attr-defined]
+
+
+def request_of(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
+    topics = [LeaderAndIsrTopicState(topic_name="t", topic_id=ID, partition_states=list(states))]
+    return LeaderAndIsrRequest(controller_id=9, controller_epoch=EPOCH, topic_states=topics, live_leaders=[])
+
+
+def test_nobody_leads_a_partition_while_its_log_is_being_cut_and_the_queue_keeps_its_order() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader=2), lead(1, leader=2))
+    node = cluster.nodes[1]
+    node.replicas.cut.add(("t", 0))
+    node.replies.clear()
+    requests = node.plane.control_requests
+    assert requests.take(request_of(lead(leader_epoch=1)), 7, "first") is None  # type: ignore[arg-type]
+    assert requests.take(request_of(lead(1, leader_epoch=1)), 7, "second") is None  # type: ignore[arg-type]
+    cluster.settle()
+    before = held(cluster)
+    node.replicas.cut.clear()
+    node.heed(LogTruncated(TopicPartition("t", 0), None))  # type: ignore[arg-type]
+    assert (before, held(cluster)) == ({0: (2, 0), 1: (2, 0)}, {0: (1, 1), 1: (1, 1)})
+    assert [reply.ticket for reply in node.replies] == ["first", "second"]
+
+
+def test_many_replicas_are_led_in_slices_up_to_one_whose_log_is_being_cut() -> None:
+    cluster = Cluster(1)
+    count = 2 * REPLICAS_AT_ONCE
+    tell(cluster, *(lead(index, leader=2) for index in range(count)))
+    node = cluster.nodes[1]
+    node.replicas.cut.add(("t", count - 1))
+    node.replies.clear()
+    request = request_of(*(lead(index, leader_epoch=1) for index in range(count)))
+    steps = node.plane.control_requests._obeyed(request, 7)
+    told = [next(steps) for _ in range(count)]
+    node.replicas.cut.clear()
+    told.append(next(steps))
+    assert told == [False] * (count - 1) + [True, False]
+    assert held(cluster)[count - 1] == (1, 1)
+
+
+def test_a_cut_that_begins_between_slices_is_waited_for() -> None:
+    cluster = Cluster(1)
+    count = 2 * REPLICAS_AT_ONCE
+    tell(cluster, *(lead(index, leader=2) for index in range(count)))
+    node = cluster.nodes[1]
+    node.replies.clear()
+    requests = node.plane.control_requests
+    node.turns.begin("another", iter([None] * 100))  # type: ignore[arg-type]
+    requests.take(request_of(*(lead(index, leader_epoch=1) for index in range(count))), 7, "first")  # type: ignore[arg-type]
+    node.replicas.cut.add(("t", count - 1))
+    cluster.settle()
+    before = (node.replies[:], held(cluster)[count - 1])
+    node.replicas.cut.clear()
+    node.heed(LogTruncated(TopicPartition("t", count - 1), None))  # type: ignore[arg-type]
+    cluster.settle()
+    assert (before, [each.ticket for each in node.replies]) == (([], (2, 0)), ["first"])
+    assert held(cluster)[count - 1] == (1, 1)
+
+
+def test_a_follower_whose_log_is_being_cut_may_follow_another() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader=2))
+    cluster.nodes[1].replicas.cut.add(("t", 0))
+    assert tell(cluster, lead(leader=3, leader_epoch=1, replicas=(1, 2, 3))) == [ErrorCode.NONE]
+
+
+def test_what_waits_for_a_log_goes_on_when_its_disk_fails() -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader=2))
+    node = cluster.nodes[1]
+    node.replies.clear()
+    node.replicas.cut.add(("t", 0))
+    node.plane.control_requests.take(request_of(lead(leader_epoch=1)), 7, "first")  # type: ignore[arg-type]
+    node.replicas.cut.clear()
+    node.replicas.partitions["t", 0].log = None
+    node.plane.expire(0)
+    cluster.settle()
+    (reply,) = node.replies
+    assert reply.response.topics[0].partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
 
 
 # -- StopReplica

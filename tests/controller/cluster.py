@@ -56,6 +56,7 @@ class Replicas:
         self.stopped: list[tuple[str, int]] = []
         self.reconfigured: list[str] = []
         self.failing = False  # the disk refuses new logs and deletions
+        self.cut: set[tuple[str, int]] = set()  # those whose logs are being cut
 
     def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:
         if self.failing:
@@ -71,6 +72,9 @@ class Replicas:
 
     def of_topic(self, topic: str) -> Iterator[Replica]:
         return (replica for (name, _), replica in self.partitions.items() if name == topic)
+
+    def is_being_cut(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.cut
 
     def reconfigure(self, topic: str) -> None:
         self.reconfigured.append(topic)

@@ -215,3 +215,27 @@ def test_while_one_log_is_cut_on_a_slow_disk_no_other_partition_waits(disk_ms: i
     story.until(lambda: story.bounds(old, index)[1] == 1)
     assert other_ms < 100
     assert story.world.now_ms - began_ms >= disk_ms
+
+
+def test_nobody_leads_before_the_cut_of_its_own_log_is_durable() -> None:
+    """A follower in sync has what only a dead leader had, is cut back by the next one, and is to lead right then."""
+    story = Story()
+    old = story.leader()
+    second, third = (story.machines[each - 1] for each in story.partition(old).replicas[1:])
+    story.net.block(second.name, old.name)
+    story.wait(600)  # the fetch that is there already is answered
+    story.append(old, b"lost")
+    story.until(lambda: story.bounds(third) == (0, 1))
+    old.kill()
+    third.job_ms = (30_000, 30_000)
+    story.until(lambda: story.log(third).cuts_under_way)
+    assert story.leader() is second
+    second.kill()
+    led_while_cut: list[bool] = []
+    story.world.watchers.append(
+        lambda: led_while_cut.append(story.leads(third) and story.log(third).cuts_under_way > 0)
+    )
+    story.until(lambda: story.state().leader == third.broker_id)
+    assert story.log(third).cuts_under_way
+    story.until(lambda: story.leads(third))
+    assert not any(led_while_cut)
