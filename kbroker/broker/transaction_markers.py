@@ -2,10 +2,11 @@
 
 Two customers. WriteTxnMarkers of another broker's coordinator (`api/transactions.py`) calls `append`, and waits for
 the high watermark like a produce. The own coordinator's `WriteMarkers` comes here as an effect: partitions led here get
-their marker at once, the leaders of the others are sent WriteTxnMarkers, on a line of their own (`Peers`). What fails
-for now (no leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has
-no other end. A partition that is gone needs no marker: one that the image of the cluster does not have for ten seconds,
-for after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told.
+their marker at once, the leaders of the others are sent WriteTxnMarkers, on a line of their own (`Peers`): one request
+at a time to each broker, with the markers of all transactions that were decided meanwhile. What fails for now (no
+leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has no other
+end. A partition that is gone needs no marker: one that the image of the cluster does not have for ten seconds, for
+after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told.
 
 Source: TransactionMarkerChannelManager and its completion handler of Apache Kafka 3.9, by behaviour.
 """
@@ -13,7 +14,7 @@ Source: TransactionMarkerChannelManager and its completion handler of Apache Kaf
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,7 @@ from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
     WritableTxnMarker,
+    WritableTxnMarkerResult,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -52,6 +54,7 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 LINE = "markers"
 WRITE_TXN_MARKERS_VERSION = 1
 ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
+MOST_TRANSACTIONS = 1_000  # in one request: some 50 kB, and as many appends in one step of its receiver
 
 
 class _Sending:
@@ -69,16 +72,21 @@ class _Sending:
         self.under_way: set[TopicPartition] = set()
         self.is_given_up = False
 
+    @property
+    def producer_id(self) -> int:
+        """Of the transaction."""
+        return self.markers.transaction.producer_id
+
     def is_unknown_since(self, where: TopicPartition, now_ms: int) -> int:
         """When it was first found that the image of the cluster does not have a partition."""
         return self._unknown_since.setdefault(where, now_ms)
 
 
 class _Asked(NamedTuple):
-    """The token of a request: for these partitions of a transaction."""
+    """The token of a request to a broker: for these partitions of each transaction."""
 
-    sending: _Sending
-    partitions: list[TopicPartition]
+    leader: int
+    sendings: dict[_Sending, list[TopicPartition]]
 
 
 def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
@@ -110,7 +118,9 @@ class TransactionMarkers:
         self._peers = peers
         self._listener = listener
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
-        self._retrying: list[_Sending] = []
+        self._asked: set[int] = set()  # brokers that have a request under way
+        self._wanted: defaultdict[int, dict[_Sending, list[TopicPartition]]] = defaultdict(dict)  # by leader
+        self._retrying: dict[_Sending, None] = {}  # in this order
         self._retry_ms: int | None = None
         self.uncommitted: dict[Partition, deque[tuple[int, _Sending, TopicPartition]]] = {}
 
@@ -119,11 +129,11 @@ class TransactionMarkers:
     def send(self, markers: WriteMarkers, now_ms: int) -> None:
         """Have every partition of a decided transaction get its marker."""
         self._go_on(_Sending(markers), now_ms)
+        self._ask_leaders(now_ms)
 
     def _go_on(self, sending: _Sending, now_ms: int) -> None:
-        """Mark what can be marked now; what cannot is tried again later."""
+        """Mark what can be marked now, gather what leaders elsewhere are to be asked; the rest is tried again later."""
         again = False
-        elsewhere: dict[int, list[TopicPartition]] = {}
         for where in sorted(sending.left - sending.under_way):
             state = self._cache.partition(*where)
             if state is None and sending.is_unknown_since(where, now_ms) <= now_ms - DELETED_IF_UNKNOWN_MS:
@@ -133,17 +143,19 @@ class TransactionMarkers:
             elif state.leader == self._broker_id:
                 again |= not self._mark(sending, where, now_ms)
             else:
-                elsewhere.setdefault(state.leader, []).append(where)
-        for leader, partitions in elsewhere.items():
-            again |= not self._ask(sending, leader, partitions)
+                sending.under_way.add(where)
+                self._wanted[state.leader].setdefault(sending, []).append(where)
         if sending.is_given_up:
             return
         if not sending.left:
             self.done(sending.markers, now_ms)
-        elif again and sending not in self._retrying:
-            self._retrying.append(sending)
-            if self._retry_ms is None:
-                self._retry_ms = now_ms + MARKER_RETRY_MS
+        elif again:
+            self._try_later(sending, now_ms)
+
+    def _try_later(self, sending: _Sending, now_ms: int) -> None:
+        self._retrying[sending] = None
+        if self._retry_ms is None:
+            self._retry_ms = now_ms + MARKER_RETRY_MS
 
     def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> bool:
         """Give one partition its marker; whether nothing is left to do about it but to wait."""
@@ -175,27 +187,34 @@ class TransactionMarkers:
 
     # --- of partitions led elsewhere
 
-    def _ask(self, sending: _Sending, leader: int, partitions: list[TopicPartition]) -> bool:
+    def _ask_leaders(self, now_ms: int) -> None:
+        """Send every leader that is not being asked already what is wanted of it."""
+        for leader in [leader for leader in self._wanted if leader not in self._asked]:
+            wanted = self._wanted.pop(leader)
+            now: dict[int, _Sending] = {}  # one of each producer, by whose id the answer tells them apart
+            later: dict[_Sending, list[TopicPartition]] = {}
+            for sending, partitions in wanted.items():
+                if sending.is_given_up:
+                    continue
+                if len(now) == MOST_TRANSACTIONS or now.setdefault(sending.producer_id, sending) is not sending:
+                    later[sending] = partitions
+            asked = _Asked(leader, {sending: wanted[sending] for sending in now.values()})
+            if not now or self._ask(asked):
+                if later:
+                    self._wanted[leader] = later
+            else:
+                self._not_answered(wanted, now_ms)
+
+    def _ask(self, asked: _Asked) -> bool:
         """Send a leader the markers of its partitions; whether that was possible."""
-        broker = self._cache.brokers.get(leader)
+        broker = self._cache.brokers.get(asked.leader)
         endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if self._peers is None or broker is None or endpoint is None:
+        if self._peers is None or endpoint is None:
             return False
-        sending.under_way.update(partitions)
-        transaction = sending.markers.transaction
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
-        marker = WritableTxnMarker(
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            transaction_result=transaction.is_commit,
-            topics=[WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()],
-            coordinator_epoch=sending.markers.coordinator_epoch,
-        )
+        self._asked.add(asked.leader)
+        request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in asked.sendings.items()])
         address = PeerAddress(endpoint.host, endpoint.port)
-        request, token = WriteTxnMarkersRequest(markers=[marker]), _Asked(sending, partitions)
-        self._peers.send(leader, address, LINE, request, WRITE_TXN_MARKERS_VERSION, token, ANSWER_MS)
+        self._peers.send(asked.leader, address, LINE, request, WRITE_TXN_MARKERS_VERSION, asked, ANSWER_MS)
         return True
 
     @property
@@ -207,25 +226,35 @@ class TransactionMarkers:
         asked = event.token
         if not isinstance(asked, _Asked):
             return
-        sending = asked.sending
-        sending.under_way.difference_update(asked.partitions)
+        self._asked.discard(asked.leader)
         if isinstance(event, PeerAnswer):
             assert isinstance(event.response, WriteTxnMarkersResponse), event
+            by_producer = {sending.producer_id: sending for sending in asked.sendings}
             for result in event.response.markers:
-                for topic in result.topics:
-                    for part in topic.partitions:
-                        self._told(sending, (topic.name, part.partition_index), ErrorCode.of(part.error_code))
-        if not sending.left:
-            self._go_on(sending, now_ms)
-        elif not sending.is_given_up and sending not in self._retrying:
-            self._retrying.append(sending)
-            self._retry_ms = self._retry_ms or now_ms + MARKER_RETRY_MS
+                if result.producer_id in by_producer:
+                    self._told(by_producer[result.producer_id], result)
+        else:  # whatever waits for this broker may have another leader by now
+            self._not_answered(self._wanted.pop(asked.leader, {}), now_ms)
+        self._not_answered(asked.sendings, now_ms)
+        self._ask_leaders(now_ms)
 
-    def _told(self, sending: _Sending, where: TopicPartition, code: ErrorCode) -> None:
-        if code is ErrorCode.NONE:
-            sending.left.discard(where)
-        else:
-            self._refused(sending, where, KafkaError(code, "says its leader"))
+    def _not_answered(self, sendings: Mapping[_Sending, list[TopicPartition]], now_ms: int) -> None:
+        """These partitions are not under way to their leaders any more; what has no marker yet is tried again later."""
+        for sending, partitions in sendings.items():
+            sending.under_way.difference_update(partitions)
+            if not sending.left:
+                self._go_on(sending, now_ms)
+            elif not sending.is_given_up and not sending.left <= sending.under_way:
+                self._try_later(sending, now_ms)
+
+    def _told(self, sending: _Sending, result: WritableTxnMarkerResult) -> None:
+        for topic in result.topics:
+            for part in topic.partitions:
+                where, code = (topic.name, part.partition_index), ErrorCode.of(part.error_code)
+                if code is ErrorCode.NONE:
+                    sending.left.discard(where)
+                else:
+                    self._refused(sending, where, KafkaError(code, "says its leader"))
 
     # --- one marker
 
@@ -271,6 +300,7 @@ class TransactionMarkers:
                 self._go_on(sending, now_ms)
         if waiting:
             self.uncommitted[partition] = waiting
+        self._ask_leaders(now_ms)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
@@ -281,6 +311,21 @@ class TransactionMarkers:
         if self._retry_ms is None or now_ms < self._retry_ms:
             return
         self._retry_ms = None
-        retrying, self._retrying = self._retrying, []
+        retrying, self._retrying = self._retrying, {}
         for sending in retrying:
             self._go_on(sending, now_ms)
+        self._ask_leaders(now_ms)
+
+
+def _marker(sending: _Sending, partitions: list[TopicPartition]) -> WritableTxnMarker:
+    transaction = sending.markers.transaction
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_result=transaction.is_commit,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+        coordinator_epoch=sending.markers.coordinator_epoch,
+    )

@@ -64,15 +64,26 @@ class Stage:
         self.done: list[str] = []
         self.markers.done = lambda markers, _now_ms: self.done.append(markers.transaction.name)
 
-    def send(self, *partitions: tuple[str, int]) -> None:
-        transaction = Transaction("pay", 7, 0, 1000, PREPARE_COMMIT, frozenset(partitions), 0, 0)
+    def send(self, *partitions: tuple[str, int], name: str = "pay", producer_id: int = 7, epoch: int = 0) -> None:
+        transaction = Transaction(name, producer_id, epoch, 1000, PREPARE_COMMIT, frozenset(partitions), 0, 0)
         self.markers.send(WriteMarkers(0, 3, transaction), 0)
 
     def answer(self, code: ErrorCode) -> None:
+        """The answer to the last request: the same for all that was asked."""
         part = WritableTxnMarkerPartitionResult(partition_index=1, error_code=code)
         topic = WritableTxnMarkerTopicResult(name="t", partitions=[part])
-        response = WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=7, topics=[topic])])
-        self.hear(PeerAnswer(self.peers.sent[-1][2], response))
+        _, request, token = self.peers.sent[-1]
+        results = [
+            WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[topic]) for marker in request.markers
+        ]
+        self.hear(PeerAnswer(token, WriteTxnMarkersResponse(markers=results)))
+
+    def asked(self) -> list[list[tuple[int, int]]]:
+        """Producer ids and epochs of the markers in each request."""
+        return [
+            [(marker.producer_id, marker.producer_epoch) for marker in request.markers]
+            for _, request, _ in self.peers.sent
+        ]
 
     def hear(self, event: PeerAnswer | PeerFault) -> None:
         self.markers.handlers[type(event)](event, 0)
@@ -161,3 +172,53 @@ def test_marker_that_a_lost_leadership_leaves_in_doubt_is_sent_to_the_next_leade
     stage.world.broker.plane.cache.topics["t"].partitions[0].leader = 2
     stage.markers.moved(partition, 0)
     assert ([broker_id for broker_id, _, _ in stage.peers.sent], stage.done) == ([2], [])
+
+
+def test_markers_that_are_wanted_meanwhile_leave_in_one_request(stage: Stage) -> None:
+    for number in range(4):
+        stage.send(THERE, name=f"pay-{number}", producer_id=number)
+    before = stage.asked()
+    stage.answer(ErrorCode.NONE)
+    assert (before, stage.asked()[1:]) == ([[(0, 0)]], [[(1, 0), (2, 0), (3, 0)]])
+    stage.answer(ErrorCode.NONE)
+    assert (stage.done, len(stage.peers.sent)) == ([f"pay-{number}" for number in range(4)], 2)
+
+
+def test_two_transactions_of_a_producer_are_never_in_one_request(stage: Stage) -> None:
+    stage.send(THERE)
+    stage.send(THERE, name="other", producer_id=1)
+    stage.send(THERE, name="other", producer_id=1, epoch=1)
+    for _ in range(3):
+        stage.answer(ErrorCode.NONE)
+    assert stage.asked() == [[(7, 0)], [(1, 0)], [(1, 1)]]
+
+
+def test_markers_that_wait_behind_a_request_without_an_answer_go_to_whoever_leads_by_then(stage: Stage) -> None:
+    stage.send(THERE)
+    stage.send(THERE, name="other", producer_id=1)
+    stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
+    stage.world.broker.plane.cache.brokers[3] = stage.world.broker.plane.cache.brokers[1]
+    stage.state.leader = 3
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert [(to, len(request.markers)) for to, request, _ in stage.peers.sent] == [(2, 1), (3, 2)]
+
+
+def test_markers_for_a_broker_without_an_address_wait_for_one(stage: Stage) -> None:
+    known = stage.world.broker.plane.cache.brokers.pop(2)
+    stage.send(THERE)
+    before = stage.asked()
+    stage.world.broker.plane.cache.brokers[2] = known
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert (before, stage.asked()) == ([], [[(7, 0)]])
+
+
+def test_markers_that_nobody_wants_any_more_are_not_sent(stage: Stage) -> None:
+    cache = stage.world.broker.plane.cache
+    cache.brokers[3], cache.topics["t"].partitions[0].leader = cache.brokers[1], 3
+    stage.send(HERE, name="first", producer_id=1)  # broker 3 is being asked
+    stage.send(HERE, THERE)
+    stage.answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    assert stage.asked() == [[(1, 0)], [(7, 0)]]
+    stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
+    stage.markers.expire(MARKER_RETRY_MS)
+    assert stage.asked()[2:] == [[(1, 0)]]
