@@ -1,11 +1,13 @@
 """Plays: named stories of a broker and its clients as plain text, each step followed by what came of it.
 
-A line at the left margin is a step, a line with four blanks in front is what it led to; `#` begins a comment. `perform`
-plays the steps in a world without chance faults and returns the text with what really happened, so that a test
+A line at the left margin is a step, a line with four blanks in front is what it led to; `#` begins a comment. The steps
+are played in a world without chance faults, and `perform_on` returns the text with what really happened, so that a test
 compares, and `scripts/sim --play FILE --rewrite` writes it back, to be looked at in the diff.
 
-    topic NAME PARTITIONS [KEY=VALUE ...]      before the first start
-    start | stop | kill | power-cut            the broker
+    machines N                                 before all else; N brokers that share a metadata store, 1 unless said
+    topic NAME PARTITIONS [KEY=VALUE ...]      before the first start; with several machines, a replica on each
+    start | stop | kill | power-cut [BROKER]   the broker, or one of them; all of them, where none is named
+    kill leader of TOPIC-P
     crash in N calls [power-cut]               at its n-th change to the disk from now
     NAME produce TOPIC-P VALUE ... [acks=all]  one batch; acks 1 unless given; retried until its outcome is known
     NAME read TOPIC-P [from=OFFSET]            to the end
@@ -15,7 +17,7 @@ compares, and `scripts/sim --play FILE --rewrite` writes it back, to be looked a
     wait MS
     log TOPIC-P                                what is in the log of the partition
 
-Clients whose name begins with `idempotent` are; the others are not.
+Clients whose name begins with `idempotent` are; the others are not. Steps of transactions: `transaction_play.py`.
 """
 
 from __future__ import annotations
@@ -26,18 +28,21 @@ from typing import TYPE_CHECKING
 
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import Checks
-from kbroker.sim.client import Lost, Script
-from kbroker.sim.compose import alone
+from kbroker.sim.client import Client, Lost, Script
+from kbroker.sim.compose import alone, one_of_several
 from kbroker.sim.consumers import EARLIEST, Reader
 from kbroker.sim.machine import Machine
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
+from kbroker.sim.replicated import ReplicatedChecks
 from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.world import World
 from protocol.records.content import parse_set
+from protocol.records.control_records import parse_marker
 
 if TYPE_CHECKING:
+    from kbroker.log.log import Log
     from kbroker.sim.checks import Where
 
 INDENT = "    "
@@ -50,14 +55,23 @@ SETTINGS = {
     "log.initial.task.delay.ms": "1000",
 }
 NEWEST, API_VERSIONS = 99, 18
+VERSIONS = {**dict.fromkeys(range(100), NEWEST), API_VERSIONS: 3}
+"""Of the clients of plays."""
+OF_SEVERAL = {
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 
 
 class Actor(Producer, Reader):
     """A client that does as it is told, one step at a time, in the newest versions."""
 
     def __init__(self, name: str, stage: Stage) -> None:
-        super().__init__(name, stage.world, stage.net, [stage.machine], stage.checks)
-        self.fixed_versions = {**dict.fromkeys(range(100), NEWEST), API_VERSIONS: 3}
+        super().__init__(name, stage.world, stage.net, stage.machines, stage.checks)
+        self.fixed_versions = VERSIONS
         self.idempotent = name.startswith("idempotent")
         self.sessions = False
         self.max_wait_ms = 0
@@ -109,28 +123,54 @@ class Stage:
         self.net = Net(self.world, (1, 1))
         self.checks = Checks(self.world)
         self.topics: list[Topic] = []
-        ensemble = Ensemble(lambda delay_ms, job: void(self.world.after(delay_ms, job)), lambda: 0)
-        self.machine = Machine(self.world, self.net, 1, alone(SETTINGS, ensemble))
-        self.checks.watch(self.machine)
-        self.world.watchers.append(self.checks.look)
+        self.machines: list[Machine] = []
         self._actors: dict[str, Actor] = {}
+
+    @property
+    def machine(self) -> Machine:
+        """The first one."""
+        return self.machines[0]
+
+    def _build(self, count: int) -> None:
+        """Make the machines."""
+        ensemble = Ensemble(lambda delay_ms, job: void(self.world.after(delay_ms, job)), lambda: 0)
+        if count > 1:
+            self.checks = ReplicatedChecks(self.world)
+        compose = alone(SETTINGS, ensemble) if count == 1 else one_of_several(SETTINGS | OF_SEVERAL, ensemble)
+        self.machines += [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
+        for machine in self.machines:
+            self.checks.watch(machine)
+        self.world.watchers.append(self.checks.look)
 
     def step(self, line: str) -> list[str]:
         """Do one step; what came of it. Raises: ValueError if it says nothing that we know."""
         before = len(self.world.lines)
+        words = line.split()
+        if not self.machines:
+            self._build(int(words[1]) if words[0] == "machines" else 1)
+        said = self.do(words)
+        return [*_once([text[10:] for text in list(self.world.lines)[before:]]), *said]
+
+    def do(self, words: list[str]) -> list[str]:
+        """Do one step; what there is to say of it that the world does not tell by itself."""
         said: list[str] = []
-        match line.split():
+        match words:
+            case ["machines", _]:
+                pass
             case ["topic", name, partitions, *configs]:
-                self.topics.append(Topic(name, int(partitions), dict(pair.split("=") for pair in configs)))
-            case ["start"]:
-                self._start()
-            case ["stop"]:
-                self.machine.stop()
-                self._wait_for(lambda: not self.machine.up)
-            case ["kill"]:
-                self.machine.kill()
-            case ["power-cut"]:
-                self.machine.kill(power_loss=True)
+                settings = dict(pair.split("=") for pair in configs)
+                self.topics.append(Topic(name, int(partitions), settings, replicas=len(self.machines)))
+            case ["start", *brokers]:
+                self._start(self._named(brokers))
+            case ["stop", *brokers]:
+                for machine in self._named(brokers):
+                    machine.stop()
+                self._wait_for(lambda: not any(machine.up for machine in self._named(brokers)))
+            case ["kill", "leader", "of", place]:
+                self._leader(where_of(place)).kill()
+            case ["kill" | "power-cut" as how, *brokers]:
+                for machine in self._named(brokers):
+                    machine.kill(power_loss=how == "power-cut")
             case ["crash", "in", calls, "calls", *how]:
                 self.machine.kill_in_calls(int(calls), power_loss=how == ["power-cut"])
             case ["lose", "answers", "of", name]:
@@ -142,23 +182,27 @@ class Stage:
             case ["wait", ms]:
                 self._settle(int(ms))
             case ["log", place]:
-                said = self._log(_where(place))
+                said = self._log(where_of(place))
             case [name, "produce", place, *words]:
-                self._produce(name, _where(place), words)
+                self._produce(name, where_of(place), words)
             case [name, "read", place, *words]:
                 offset = int(words[0].removeprefix("from=")) if words else None
                 actor = self._actor(name)
-                self._perform(actor, lambda: actor.read(_where(place), offset))
+                self._perform(actor, lambda: actor.read(where_of(place), offset))
             case _:
-                raise ValueError(f"no such step: {line}")
-        return [text[10:] for text in list(self.world.lines)[before:]] + said
+                raise ValueError(f"no such step: {' '.join(words)}")
+        return said
 
-    def _start(self) -> None:
-        if not self.machine.start():
+    def _named(self, brokers: list[str]) -> list[Machine]:
+        return [machine for machine in self.machines if not brokers or str(machine.broker_id) in brokers]
+
+    def _start(self, machines: list[Machine]) -> None:
+        came_up = [machine.start() for machine in machines if not machine.up]
+        if not all(came_up):
             return
         if self.topics and not self.checks.catalogue.ids:
-            founder = Founder("founder", self.world, self.net, [self.machine], self.checks)
-            founder.fixed_versions = {**dict.fromkeys(range(100), NEWEST), API_VERSIONS: 3}
+            founder = Founder("founder", self.world, self.net, self.machines, self.checks)
+            founder.fixed_versions = dict(VERSIONS)
             founder.topics = self.topics
             founder.start()
             self._wait_for(lambda: not founder.alive)
@@ -177,11 +221,14 @@ class Stage:
         self._perform(actor, lambda: actor.produce(where, values))
 
     def _perform(self, actor: Actor, script: Callable[[], Script]) -> None:
-        """Have an actor do something; starts the broker again if it went down meanwhile, as an operator would."""
         actor.play(script)
+        self.wait_for(actor)
+
+    def wait_for(self, actor: Client) -> None:
+        """Let an actor do its step; starts the broker again if it went down meanwhile, as an operator would."""
         until_ms = self.world.now_ms + STEP_MS
         while actor.alive and self.world.now_ms < until_ms:
-            if not self.machine.up:
+            if not any(machine.up for machine in self.machines):
                 self.machine.start()
             self._settle(100)
         if actor.alive:
@@ -196,21 +243,37 @@ class Stage:
     def _settle(self, ms: int) -> None:
         self.world.run_until(self.world.now_ms + ms)
 
+    def log(self, where: Where) -> Log | None:
+        """That of a partition's leader; of one machine alone, its own."""
+        if len(self.machines) == 1:
+            return self.machine.broker.logs.get(*where)
+        return self._leader(where).broker.logs.get(*where)
+
+    def _leader(self, where: Where) -> Machine:
+        for machine in self.machines:
+            partition = machine.broker.replicas.partitions.get(where) if machine.up else None
+            if partition is not None and partition.is_leader:
+                return machine
+        raise ValueError(f"nobody leads {where[0]}-{where[1]}")
+
     def _log(self, where: Where) -> list[str]:
-        log = self.machine.broker.logs.get(*where)
+        log = self.log(where)
         if log is None:
             return ["is not there"]
         said = [f"{log.log_start_offset} to {log.log_end_offset}"]
         fetched = log.read(log.log_start_offset, 1 << 20, log.log_end_offset)
         for batch, records in parse_set(fetched.region.read() if fetched.region else b""):
             values = " ".join(bytes(record.value or b"").decode() for record in records)
+            if batch.is_control:
+                values = parse_marker(records[0]).control_type.name
+            if batch.producer_id >= 0 and (batch.is_transactional or batch.is_control):
+                values += f" of {batch.producer_id}/{batch.producer_epoch}"
             said.append(f"{batch.base_offset}: {values} (epoch {batch.partition_leader_epoch})")
         return said
 
 
-def perform(text: str) -> str:
+def perform_on(stage: Stage, text: str) -> str:
     """Play a play; the text with what really happened. Raises: Broken, ValueError."""
-    stage = Stage()
     out: list[str] = []
     for line in text.splitlines():
         if line.startswith(INDENT):
@@ -221,7 +284,13 @@ def perform(text: str) -> str:
     return "\n".join(out) + "\n"
 
 
-def _where(place: str) -> Where:
+def _once(lines: list[str]) -> list[str]:
+    """Without what is said again right behind itself."""
+    return [line for at, line in enumerate(lines) if not at or line != lines[at - 1]]
+
+
+def where_of(place: str) -> Where:
+    """The partition that a play calls `place`."""
     topic, _, index = place.rpartition("-")
     return topic, int(index)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbroker.sim.exactly_once import ExactlyOnce
-from kbroker.sim.play import perform
 from kbroker.sim.swarm import Swarm
+from kbroker.sim.transaction_play import perform
 
 SHOWN_LINES = 60
 DEFAULT_SEEDS = 100
@@ -118,7 +118,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
     parser.add_argument("--machines", type=int, help="how many, in each world; chosen by the seed unless given")
-    parser.add_argument("--play", type=Path, help="a play (kbroker/sim/play.py): show what happens in it")
+    parser.add_argument(
+        "--play", type=Path, help="a play (kbroker/sim/play.py, transaction_play.py): show what happens in it"
+    )
     parser.add_argument("--rewrite", action="store_true", help="with --play: write it into the file")
     arguments = parser.parse_args()
     if arguments.play is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.sim.play import perform
+from kbroker.sim.transaction_play import perform
 
 PLAYS = sorted(Path(__file__).with_name("plays").glob("*.play"))
 
