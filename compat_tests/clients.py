@@ -24,6 +24,8 @@ from compat_tests.apache import SMALL_JVM
 
 ANSWER_S = 60.0
 """The longest a client may take for one call; the tests' own deadlines are shorter."""
+LONG_S = 120.0
+"""The same for what goes on in the background, from when it is waited for."""
 
 
 class ClientError(Exception):
@@ -348,10 +350,14 @@ class Driver:
         """The answer to an operation that only this program has."""
         return self._call(operation, **arguments)
 
+    def start(self, operation: str, wait_s: float = LONG_S, **arguments: Any) -> Callable[[], Any]:
+        """As `ask`, in the background: call what is returned for the answer."""
+        return self._start(operation, wait_s, **arguments)
+
     def _call(self, operation: str, **arguments: Any) -> Any:
         return self._start(operation, **arguments)()
 
-    def _start(self, operation: str, **arguments: Any) -> Callable[[], Any]:
+    def _start(self, operation: str, wait_s: float = ANSWER_S, /, **arguments: Any) -> Callable[[], Any]:
         self.client.needs(operation)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"operation": operation, "arguments": arguments}) + "\n")
@@ -359,10 +365,10 @@ class Driver:
 
         def answer() -> Any:
             try:
-                line = self._answers.get(timeout=ANSWER_S)
+                line = self._answers.get(timeout=wait_s)
             except queue.Empty:
                 self.close()
-                pytest.fail(f"{self} gave no answer to {operation} in {ANSWER_S:.0f} s\n{self._said()}")
+                pytest.fail(f"{self} gave no answer to {operation} in {wait_s:.0f} s\n{self._said()}")
             if not line:
                 pytest.fail(f"the driver of {self} ended in {operation}\n{self._said()}")
             reply = json.loads(line)

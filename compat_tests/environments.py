@@ -111,7 +111,7 @@ def old_java(name: str, pom: str, reader: str) -> Path:
     return _installed(name, [pom, *texts.values()], install)
 
 
-def spark_jars(pom: Path, name: str) -> list[Path]:
+def jars_of(pom: Path, name: str) -> list[Path]:
     """The jars that the POM's runtime scope names, copied by Maven into `.cache/clients/<name>/`."""
     if reason := apache.missing():
         raise NoClientError(reason)
@@ -122,6 +122,21 @@ def spark_jars(pom: Path, name: str) -> list[Path]:
         _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
     return sorted(_installed(name, [pom.read_text()], install).glob("*.jar"))
+
+
+def go_program(name: str, folder: str) -> str:
+    """The program that Go makes of a module in drivers/. Raises NoClientError."""
+    if shutil.which("go") is None:
+        raise NoClientError("not installed: go")
+    sources = sorted(path for path in Path(driver(folder)).iterdir() if path.is_file())
+
+    def install(home: Path) -> None:
+        home.mkdir(parents=True)
+        for source in sources:
+            shutil.copy(source, home)
+        _run(["go", "build", "-C", str(home), "-mod=readonly", "-o", "driver", "."])
+
+    return str(_installed(name, [source.read_text() for source in sources], install) / "driver")
 
 
 def driver(file: str) -> str:

@@ -19,7 +19,7 @@ from compat_tests.clients import CLIENTS
 _Rows = dict[str, dict[str, tuple[str, str]]]
 """Row -> column -> (outcome, reason)."""
 
-_COLUMNS = ("client", "release")
+_COLUMNS = ("client", "kind", "release")
 _INTRODUCTION = """# Compatibility
 
 What stock clients do against {broker}, each cell one test against a running broker process on the loopback.

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 def _command() -> list[str]:
     python = environments.python("pyspark", "4.2.0", REQUIREMENTS)
-    jars = environments.spark_jars(Path(__file__).parent / "spark.pom.xml", "spark-jars-4.2.0")
+    jars = environments.jars_of(Path(__file__).parent / "spark.pom.xml", "spark-jars-4.2.0")
     return [str(python), environments.driver("spark_driver.py"), ",".join(map(str, jars))]
 
 

@@ -28,13 +28,18 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.AuthorizationException;
+import org.apache.kafka.common.errors.OutOfOrderSequenceException;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
@@ -102,6 +107,7 @@ public class JavaDriver {
             case "produce": return produce(topic, given);
             case "read": return read(place, given.get("offset").asLong(), count, wait);
             case "transact": return transact(topic, given);
+            case "copy": return copy(topic, group, given);
             case "read_committed": return readCommitted(topic, count, wait);
             case "bounds": return List.of(offset(place, OffsetSpec.earliest()), offset(place, OffsetSpec.latest()));
             case "offset_at": return offsetAt(place, given.get("timestamp").asLong());
@@ -197,6 +203,89 @@ public class JavaDriver {
         if (given.get("commit").asBoolean()) producer.commitTransaction();
         else producer.abortTransaction();
         return null;
+    }
+
+    /** Copy records from topic to topic as a member of a group, until the last one is committed; the number of commits. */
+    Object copy(String topic, String group, JsonNode given) throws Exception {
+        Properties reading = new Properties();
+        reading.put("group.id", group);
+        reading.put("auto.offset.reset", "earliest");
+        reading.put("isolation.level", "read_committed");
+        reading.put("max.poll.records", "10");
+        Properties writing = new Properties();
+        writing.put("bootstrap.servers", address);
+        writing.put("transactional.id", given.get("name").asText());
+        Copier copier = new Copier(topic, given.get("last").asText());
+        while (true) {
+            try (KafkaConsumer<byte[], byte[]> consumer = consumer(reading);
+                 KafkaProducer<byte[], byte[]> producer =
+                     new KafkaProducer<>(writing, new ByteArraySerializer(), new ByteArraySerializer())) {
+                producer.initTransactions();
+                consumer.subscribe(List.of(given.get("source").asText()));
+                return copier.run(consumer, producer);
+            } catch (KafkaException lost) {
+                System.err.println("a new producer, for " + lost);
+            }
+        }
+    }
+
+    /** Transactions of a group member: some records, each copied, and how far it has got. */
+    static class Copier {
+        final String topic;
+        final String last;
+        int begun = 0;
+        int committed = 0;
+
+        Copier(String topic, String last) {
+            this.topic = topic;
+            this.last = last;
+        }
+
+        /** Until the last record is committed. Throws KafkaException where it takes another producer to go on. */
+        int run(KafkaConsumer<byte[], byte[]> consumer, KafkaProducer<byte[], byte[]> producer) {
+            boolean done = false;
+            while (!done) {
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
+                if (records.isEmpty()) continue;
+                boolean commit = ++begun % 5 != 0;
+                boolean atEnd = false;
+                producer.beginTransaction();
+                try {
+                    Map<TopicPartition, OffsetAndMetadata> after = new HashMap<>();
+                    for (ConsumerRecord<byte[], byte[]> record : records) {
+                        String value = text(record.value());
+                        atEnd |= value.equals(last);
+                        String copy = commit ? value : "aborted " + value;
+                        producer.send(new ProducerRecord<>(topic, 0, null, copy.getBytes(StandardCharsets.ISO_8859_1)));
+                        after.put(new TopicPartition(record.topic(), record.partition()),
+                            new OffsetAndMetadata(record.offset() + 1));
+                    }
+                    producer.sendOffsetsToTransaction(after, consumer.groupMetadata());
+                    if (commit) {
+                        producer.commitTransaction();
+                        committed++;
+                        done = atEnd;
+                        continue;
+                    }
+                } catch (ProducerFencedException | OutOfOrderSequenceException | AuthorizationException fatal) {
+                    throw fatal;
+                } catch (KafkaException abortable) {
+                    System.err.println("aborts, for " + abortable);
+                }
+                producer.abortTransaction();
+                rewind(consumer);
+            }
+            return committed;
+        }
+
+        static void rewind(KafkaConsumer<byte[], byte[]> consumer) {
+            Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(consumer.assignment());
+            for (TopicPartition place : consumer.assignment()) {
+                OffsetAndMetadata known = committed.get(place);
+                if (known == null) consumer.seekToBeginning(List.of(place));
+                else consumer.seek(place, known.offset());
+            }
+        }
     }
 
     Object readCommitted(String topic, int count, long wait) {

@@ -140,6 +140,22 @@ class Operations:
         elif outcome:
             sender.abort_transaction(WAIT_S)
 
+    def copy(self, name: str, group: str, source: str, topic: str, last: str) -> int:
+        """Copy records as a member of a group, until the last is committed; the number of commits."""
+        copier = Copier(topic, last)
+        no_rebootstrap = {"metadata.recovery.strategy": "none"}  # else it may hang: confluentinc/librdkafka#5511
+        while True:
+            producer = Producer(SERVERS | {"transactional.id": name} | no_rebootstrap)
+            consumer = self._consumer(group, **{"isolation.level": "read_committed"})
+            try:
+                producer.init_transactions(WAIT_S)
+                consumer.subscribe([source])
+                return copier.run(consumer, producer)
+            except KafkaException as lost:
+                print("a new producer, for", lost, file=sys.stderr)
+            finally:
+                consumer.close()
+
     def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
         consumer = self._consumer("reader", **{"isolation.level": "read_committed"})
         try:
@@ -235,6 +251,65 @@ class Operations:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         done(self.admin.incremental_alter_configs([resource]))
+
+
+class Copier:
+    """Transactions of a group member: some records, each copied, and how far it has got."""
+
+    def __init__(self, topic: str, last: str) -> None:
+        self.topic, self.last = topic, last
+        self.begun = self.committed = 0
+        self.done = False
+
+    def run(self, consumer: Consumer, producer: Producer) -> int:
+        """Until the last record is committed. Raises: KafkaException, where it takes another producer to go on."""
+        while not self.done:
+            records = [message for message in consumer.consume(10, 0.2) if not message.error()]
+            if not records:
+                continue
+            self.begun += 1
+            producer.begin_transaction()
+            try:
+                self._copy(records, consumer, producer, commit=self.begun % 5 != 0)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                print("aborts, for", error, file=sys.stderr)
+                self._until_settled(lambda: producer.abort_transaction(WAIT_S))
+                self._rewind(consumer)
+        return self.committed
+
+    def _copy(self, records: list[Any], consumer: Consumer, producer: Producer, *, commit: bool) -> None:
+        for record in records:
+            value = record.value() if commit else b"aborted " + record.value()
+            producer.produce(self.topic, value=value, partition=0)
+        after = [TopicPartition(record.topic(), record.partition(), record.offset() + 1) for record in records[-1:]]
+        member = consumer.consumer_group_metadata()
+        self._until_settled(lambda: producer.send_offsets_to_transaction(after, member, WAIT_S))
+        if not commit:
+            self._until_settled(lambda: producer.abort_transaction(WAIT_S))
+            self._rewind(consumer)
+            return
+        self._until_settled(lambda: producer.commit_transaction(WAIT_S))
+        self.committed += 1
+        self.done = text(records[-1].value()) == self.last
+
+    @staticmethod
+    def _until_settled(call: Any) -> None:
+        """Call again what may be called again."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    @staticmethod
+    def _rewind(consumer: Consumer) -> None:
+        for place in consumer.committed(consumer.assignment(), timeout=WAIT_S):
+            offset = place.offset if place.offset >= 0 else confluent_kafka.OFFSET_BEGINNING
+            consumer.seek(TopicPartition(place.topic, place.partition, offset))
 
 
 if __name__ == "__main__":

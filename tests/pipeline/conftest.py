@@ -33,7 +33,7 @@ def _jar_folder() -> str:
     from kbroker.pipeline import jars
 
     pom = Path(jars.__file__).with_name("connector.pom.xml")
-    return str(environments.spark_jars(pom, "pipeline-jars-4.2.0")[0].parent)
+    return str(environments.jars_of(pom, "pipeline-jars-4.2.0")[0].parent)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ SMALL += ["--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.parti
 
 def command(*words: str) -> list[str]:
     pom = Path(jars.__file__).with_name("connector.pom.xml")
-    folder = environments.spark_jars(pom, "pipeline-jars-4.2.0")[0].parent
+    folder = environments.jars_of(pom, "pipeline-jars-4.2.0")[0].parent
     return [sys.executable, "-m", "kbroker.cli", "pipeline", *words, "--jars", str(folder), *SMALL]
 
 
