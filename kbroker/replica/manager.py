@@ -135,8 +135,13 @@ class ReplicaManager:
             self._tell(InSyncProposed(partition))
 
     def look_for_laggards(self, now_ms: int) -> None:
-        """Propose in-sync sets without those who have lagged for too long."""
+        """Propose in-sync sets without those who have lagged for too long.
+
+        One that is not in sync, and was caught up, holds the high watermark no longer once it lags, or is dead.
+        """
         for partition in self.partitions.values():
+            if partition.is_held_up and partition.advance_high_watermark():
+                self.touched.append(partition)
             if partition.followers and partition.propose_without_laggards(now_ms):
                 log.info("%s-%d: in sync are %s of %s", *_shrunk(partition))
                 self._tell(InSyncProposed(partition))
@@ -285,6 +290,8 @@ class ReplicaManager:
         for partition in self.of_topic(topic):
             partition.min_insync_replicas = config.min_insync_replicas
             self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))
+            if partition.is_held_up and partition.advance_high_watermark():
+                self.touched.append(partition)
 
 
 def _shrunk(partition: Partition) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:

@@ -71,6 +71,7 @@ class Partition:
     __slots__ = (
         "_alone",
         "_epoch_start",
+        "_knows_all_in_sync",
         "_rules",
         "adding",
         "broker_id",
@@ -100,6 +101,7 @@ class Partition:
         self.broker_id = broker_id
         self._alone = (broker_id,)
         self._rules = rules
+        self._knows_all_in_sync = True  # all of the set are replicas, so that it is known how far they are
         self._epoch_start = 0  # where the epoch begins that this broker leads
         self.is_internal = is_internal
         self.log: Log | None = None
@@ -133,6 +135,7 @@ class Partition:
         log.epochs.assign(state.leader_epoch, log.log_end_offset)  # an epoch that has begun already stays where it is
         others = (each for each in state.replicas if each != self.broker_id)
         self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
+        self._look_who_is_in_sync()
         if is_new_epoch:
             self._epoch_start = log.log_end_offset
             now_ms = self._rules.now_ms() if self.followers else 0
@@ -165,6 +168,14 @@ class Partition:
         self.removing = state.removing
         self.proposal = None
 
+    def _look_who_is_in_sync(self) -> None:
+        self._knows_all_in_sync = self.followers.keys() >= set(self.isr) - {self.broker_id}
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether there are records that are not committed yet, and this is the leader."""
+        return self.is_leader and self.log is not None and self.log.high_watermark < self.log.log_end_offset
+
     def advance_high_watermark(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved.
 
@@ -184,7 +195,7 @@ class Partition:
             return end_offset
         joining = self.proposal.joining if self.proposal is not None else NOBODY
         now_ms = self._rules.now_ms()
-        everywhere = end_offset if len(self.followers) >= len(self.isr) - 1 else 0  # else one is in sync and unknown
+        everywhere = end_offset if self._knows_all_in_sync else 0
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < everywhere and (
                 broker_id in self.isr
@@ -247,6 +258,7 @@ class Partition:
         if self.proposal is not proposal or is_old:
             return False
         self.isr = isr
+        self._look_who_is_in_sync()
         self.partition_epoch = partition_epoch
         self.proposal = None
         return self.log is not None and self.advance_high_watermark()

@@ -138,6 +138,52 @@ def test_a_dead_one_that_had_caught_up_holds_nothing_back(world: World) -> None:
     assert high_watermark(world) == 4
 
 
+def test_a_dead_one_lets_go_of_the_high_watermark_without_another_fetch(world: World) -> None:
+    partition = lead(world, isr=(ME,))
+    append(world, 3)
+    fetch(world, ONE, 3)
+    append(world)
+    before = high_watermark(world)
+    world.replicas.rules.is_alive = lambda broker_id: False
+    partition.proposal = None  # refused by the controller: it is dead
+    world.replicas.touched.clear()
+    world.replicas.look_for_laggards(world.clock.now_ms())
+    assert (before, high_watermark(world), world.replicas.touched) == (3, 4, [partition])
+
+
+def test_one_that_lags_for_too_long_lets_go_of_the_high_watermark_without_another_fetch(world: World) -> None:
+    partition = lead(world, isr=(ME, TWO))
+    append(world, 3)
+    fetch(world, ONE, 3)
+    partition.proposal = None
+    append(world)
+    world.clock.advance(LAG_MS - 1)
+    fetch(world, TWO, 4)
+    before = high_watermark(world)
+    world.clock.advance(2)
+    world.replicas.look_for_laggards(world.clock.now_ms())
+    assert (before, high_watermark(world)) == (3, 4)
+
+
+def test_nothing_is_committed_that_one_in_sync_may_lack_who_is_no_replica(world: World) -> None:
+    lead(world, isr=(ME, ONE, 9))
+    append(world, 3)
+    fetch(world, ONE, 3)
+    fetch(world, TWO, 3)
+    assert high_watermark(world) == 0
+
+
+def test_fewer_that_have_to_be_in_sync_commit_what_is_there(world: World) -> None:
+    partition = lead(world, isr=(ME,))
+    partition.min_insync_replicas = 2
+    append(world, 3)
+    before = high_watermark(world)
+    world.replicas.touched.clear()
+    world.plane.configs.set_topic("p", {"min.insync.replicas": "1"})
+    world.replicas.reconfigure("p")
+    assert (before, high_watermark(world), world.replicas.touched) == (0, 3, [partition])
+
+
 # ---- joining
 
 
