@@ -154,12 +154,14 @@ class InSyncChanges:
             self._heard(answer.token, answer.response, now_ms)
 
     def _failed(self, fault: PeerFault, now_ms: int) -> None:
-        if isinstance(fault.token, Asked):
+        if isinstance(fault.token, Asked) and fault.token is self._under_way:
             what = log.error if fault.kind is PeerFaultKind.UNSUPPORTED else log.info
             what("AlterPartition is asked again: %s (%s)", fault.kind.value, fault.why)
             self._again(fault.token, now_ms)
 
     def _heard(self, asked: Asked, response: AlterPartitionResponse, now_ms: int) -> None:
+        if asked is not self._under_way:
+            return  # it has been answered
         if response.error_code != ErrorCode.NONE:
             log.info("AlterPartition is answered with %s", ErrorCode.of(response.error_code).name)
             self._again(asked, now_ms)

@@ -26,6 +26,7 @@ from kbroker.controller.events import (
     DeletionsChanged,
     ElectLeaders,
     Event,
+    InSyncChanged,
     IsrsChanged,
     LogDirsFailed,
     PartitionsChanged,
@@ -218,8 +219,10 @@ class Controller:
                 yield from self._shut_down(epoch, event)
             case AlterPartition(request, version, answer):
                 response = yield from in_sync.alter_partition(epoch, request, version)
-                answer(response)
-                yield from reassignment.complete(epoch, in_sync.granted(epoch.context, response))
+                answer(response)  # what follows has no answer left if it fails
+                self._queue.appendleft(InSyncChanged(in_sync.granted(epoch.context, response)))
+            case InSyncChanged(partitions):
+                yield from reassignment.complete(epoch, partitions)
             case Reassign(targets, tell):
                 tell((yield from reassignment.asked(epoch, targets)))
             case ReassignmentsChanged():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -101,6 +101,12 @@ class AlterPartition(NamedTuple):
     done: Callable[[AlterPartitionResponse], None]
 
 
+class InSyncChanged(NamedTuple):
+    """The in-sync sets of these have changed: perhaps a reassignment has all it needs."""
+
+    partitions: Sequence[TopicPartition]
+
+
 class ReassignmentsChanged(NamedTuple):
     """`/admin/reassign_partitions` was made, set or deleted."""
 
@@ -138,6 +144,7 @@ Event: TypeAlias = (
     | ElectLeaders
     | ShutDown
     | AlterPartition
+    | InSyncChanged
     | ReassignmentsChanged
     | PreferredElectionsChanged
     | Reassign

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.controller.events import AlterPartition
 from kbroker.metadata.store import (
     PREFERRED_ELECTIONS,
     REASSIGNMENTS,
@@ -17,6 +18,7 @@ from kbroker.ports import Create, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
     AlterPartitionRequest,
+    AlterPartitionResponse,
     AlterPartitionState,
     AlterPartitionTopic,
     BrokerState,
@@ -51,7 +53,7 @@ def reassign(cluster: Cluster, replicas: tuple[int, ...] | None, topic: str = "t
     return ErrorCode(answer.responses[0].partitions[0].error_code)
 
 
-def in_sync(cluster: Cluster, *brokers: int) -> ErrorCode:
+def proposal(cluster: Cluster, *brokers: int) -> AlterPartitionRequest:
     """The leader says that these are in sync."""
     now = cluster.state("t", 0)
     state = AlterPartitionState(
@@ -62,10 +64,11 @@ def in_sync(cluster: Cluster, *brokers: int) -> ErrorCode:
     )
     plane = cluster.nodes[now.leader].plane
     topic = AlterPartitionTopic(topic_id=plane.cache.topic_id("t"), partitions=[state])
-    request = AlterPartitionRequest(
-        broker_id=now.leader, broker_epoch=plane.control_requests.broker_epoch, topics=[topic]
-    )
-    answer = cluster.ask(request, 3, cluster.controller.id)
+    return AlterPartitionRequest(broker_id=now.leader, broker_epoch=plane.control_requests.broker_epoch, topics=[topic])
+
+
+def in_sync(cluster: Cluster, *brokers: int) -> ErrorCode:
+    answer = cluster.ask(proposal(cluster, *brokers), 3, cluster.controller.id)
     cluster.settle()
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
@@ -106,6 +109,20 @@ def test_a_partition_is_where_it_is_to_be_once_the_new_replicas_are_in_sync(clus
     assert holders(cluster) == [2, 3]
     assert cluster.nodes[1].replicas.deleted == [("t", 0)]
     assert moving(cluster) == []
+
+
+def test_a_leader_is_answered_once_though_what_follows_from_it_fails(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    node = cluster.controller
+    answers: list[AlterPartitionResponse] = []
+    node.plane.controller.put(AlterPartition(proposal(cluster, 1, 2, 3), 3, answers.append))
+    while not answers:
+        node.turn()
+    assert not node.plane.controller.is_idle
+    node.store.expire()
+    cluster.settle()
+    assert [each.error_code for each in answers] == [ErrorCode.NONE]
+    assert assignment(cluster) == Assignment(TARGET)  # the next controller has seen to it
 
 
 def test_everybody_hears_of_the_new_replicas(cluster: Cluster) -> None:

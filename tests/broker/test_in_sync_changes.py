@@ -1,0 +1,90 @@
+"""In-sync sets on their way from a leader to the controller."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kbroker.broker.in_sync_changes import RETRY_MS, InSyncChanges
+from kbroker.controller.events import AlterPartition
+from kbroker.replica.facts import InSyncProposed
+from kbroker.replica.partition import LeaderState, Partition, Proposal
+from protocol.errors import ErrorCode
+from protocol.messages.control import AlterPartitionResponse, AlterPartitionResult, AlterPartitionTopicResult
+from tests.peers import Nobody
+from tests.world import World
+
+ME, ONE, TWO = 1, 2, 3
+ID = bytes(range(16))
+
+
+class Leader:
+    """A broker that leads p-0 and is controller, too; what it asks itself is in `asked`."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.asked: list[AlterPartition] = []
+        self.told: list[Any] = []
+        controller = SimpleNamespace(is_active=True, put=self.asked.append)
+        plane = SimpleNamespace(controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME)
+        self.changes = InSyncChanges(
+            self.world.replicas, cast(Any, plane), Nobody(), self.world.clock, 30_000, self.told.append
+        )
+        state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
+        self.world.replicas.become("p", 0, ID, state, is_new=True)
+
+    @property
+    def partition(self) -> Partition:
+        return self.world.partition("p")
+
+    def propose(self, *isr: int) -> None:
+        self.partition.proposal = Proposal(isr, 0, self.partition.partition_epoch, -1)
+        self._heed(InSyncProposed(self.partition))
+
+    def answer(self, event: AlterPartition, *isr: int, partition_epoch: int) -> None:
+        result = AlterPartitionResult(
+            partition_index=0,
+            error_code=0,
+            leader_id=ME,
+            leader_epoch=0,
+            isr=list(isr),
+            partition_epoch=partition_epoch,
+        )
+        self._answer(
+            event,
+            AlterPartitionResponse(error_code=0, topics=[AlterPartitionTopicResult(topic_id=ID, partitions=[result])]),
+        )
+
+    def refuse(self, event: AlterPartition) -> None:
+        self._answer(event, AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[]))
+
+    def _answer(self, event: AlterPartition, response: AlterPartitionResponse) -> None:
+        event.done(response)
+        self._heed(self.told.pop())
+
+    def _heed(self, fact: Any) -> None:
+        self.changes.handlers[type(fact)](fact, self.world.clock.now_ms())
+
+    def wait(self) -> None:
+        self.world.clock.advance(RETRY_MS)
+        self.changes.expire(self.world.clock.now_ms())
+
+
+def test_what_is_refused_for_now_is_asked_again() -> None:
+    leader = Leader()
+    leader.propose(ME, ONE)
+    leader.refuse(leader.asked[0])
+    leader.wait()
+    assert len(leader.asked) == 2
+
+
+def test_a_second_answer_to_one_request_says_nothing() -> None:
+    leader = Leader()
+    leader.propose(ME, ONE)
+    leader.answer(leader.asked[0], ME, ONE, partition_epoch=1)
+    leader.propose(ME)
+    leader.refuse(leader.asked[0])
+    leader.wait()
+    assert (len(leader.asked), leader.partition.isr) == (2, (ME, ONE))
+    leader.answer(leader.asked[1], ME, partition_epoch=2)
+    assert leader.partition.isr == (ME,)
