@@ -32,6 +32,7 @@ from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
 from kbroker.log.segment import Segment, draw_jitter
 from kbroker.log.snapshots import Snapshots
+from kbroker.log.split import overflowing, split
 from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError
 from protocol.records.batch import LENGTH_OVERHEAD, HeaderTuple
@@ -75,6 +76,7 @@ def open_log(
     folder = Folder(disk, path, open_files)
     found = _tidy(folder, notices)
     segments = _load_segments(folder, found, config, wall_ms, notices)
+    cleaned_to = max(cleaned_to, _split_overflowing(segments, recovery_point, wall_ms, notices))
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
     producers = Producers()
     epochs = _load_epochs(folder, segments, notices) if found.has_epochs else LeaderEpochs()
@@ -237,6 +239,23 @@ def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: in
                 notices.append(f"{folder.file_path(base_offset, 'log')}: an index was missing: made anew")
         segments.append(segment)
     return segments
+
+
+def _split_overflowing(segments: list[Segment], recovery_point: int, wall_ms: int, notices: list[str]) -> int:
+    """Divide segments that span more offsets than an index can tell, after whatever kind of stop: see `split`.
+
+    Returns: where the last one begins that came of this. Only a cleaner makes such segments, so gaps before it are its.
+    """
+    last = 0
+    for segment in overflowing(segments, recovery_point):
+        at = segments.index(segment)
+        _mend_aborted(segments[: at + 1], notices)
+        parts = split(segment, [] if segment.aborted is None else segment.aborted.entries(), wall_ms)
+        path = segment.folder.file_path(segment.base_offset, "log")
+        notices.append(f"{path}: spans more than {MAX_RELATIVE_OFFSET} offsets: divided into {len(parts)} segments")
+        segments[at : at + 1] = parts
+        last = parts[-1].base_offset
+    return last
 
 
 def _ends_well(active: Segment, notices: list[str]) -> bool:
