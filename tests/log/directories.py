@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from kbroker.log import Log, LogConfig, Origin
 from kbroker.log.background import ManagerConfig
+from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
-from protocol.records import Record
+from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from tests.log.worlds import NOW
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100, segment_index_bytes=1200)
+SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100, segment_index_bytes=1200, retention_ms=-1)
+COMPACTED = SMALL._replace(cleanup_policy=frozenset({"compact"}), compact=True, delete=False, file_delete_delay_ms=0)
+COMPACTED_TOPIC = "cleaned"
 TOPIC_ID = bytes(range(1, 17))
 
 
@@ -25,10 +28,10 @@ def open_directory(
         disk,
         SimRandom(1),
         [path],
-        config_of=lambda _: config,
+        config_of=lambda topic: COMPACTED if topic == COMPACTED_TOPIC else config,
         cluster_id=identity,
         node_id=1,
-        config=ManagerConfig(),
+        config=ManagerConfig(initial_delay_ms=0, cleaner=CleanerConfig(backoff_ms=10)),
         now_ms=0,
         wall_ms=wall_ms,
         tell=lambda fact: None,
@@ -44,6 +47,8 @@ def fill(disk: Disk, path: str) -> None:
             _append(log, _records(number, 5), codec_id=codec_id, leader_epoch=number // 3)
     _fill_segments(manager)
     _fill_transactions(manager)
+    _fill_old_formats(manager)
+    _fill_compacted(manager)
     _new(manager, "empty")
     for _, log in manager.logs():
         log.set_high_watermark(log.log_end_offset)
@@ -51,6 +56,7 @@ def fill(disk: Disk, path: str) -> None:
     assert forgetful is not None
     forgetful.advance_log_start(13)
     run_jobs(manager)
+    compact(manager)
     manager.close(broker_epoch=7)
 
 
@@ -62,8 +68,22 @@ def run_jobs(manager: LogManager) -> None:
             manager.finished(job, None, 0)
 
 
+def compact(manager: LogManager) -> None:
+    """Let the cleaner do what it finds to do in a moment. Raises AssertionError if that is nothing."""
+    for partition, _ in list(manager.logs()):
+        manager.flush(*partition)
+    run_jobs(manager)
+    for now_ms in range(10, 400, 10):
+        manager.due(now_ms, NOW)
+        run_jobs(manager)
+    log = manager.get(COMPACTED_TOPIC, 0)
+    assert log is not None
+    assert log.cleaned_to > 0, log
+
+
 def _new(manager: LogManager, topic: str) -> Log:
-    return manager.get_or_create(topic, 0, TOPIC_ID, SMALL, is_new=True, wall_ms=NOW)
+    config = COMPACTED if topic == COMPACTED_TOPIC else SMALL
+    return manager.get_or_create(topic, 0, TOPIC_ID, config, is_new=True, wall_ms=NOW)
 
 
 def _records(number: int, count: int) -> list[Record]:
@@ -119,3 +139,40 @@ def _fill_transactions(manager: LogManager) -> None:
                 EndTransactionMarker(kind, turn), producer_id=producer_id, producer_epoch=0, timestamp=NOW + turn
             )
             log.append_as_leader(memoryview(marker), 0, NOW, Origin.COORDINATOR)
+
+
+def _fill_old_formats(manager: LogManager) -> None:
+    """Messages of v0 and v1, plain and in wrappers of each codec, as a follower of an old broker has them."""
+    for magic in (0, 1):
+        log = _new(manager, f"format-{magic}")
+        for codec_id in (0, 1, 2, 3, 0):
+            for number in range(2):
+                base = log.log_end_offset
+                records = [
+                    each._replace(offset=base + at, timestamp=each.timestamp if magic else -1, headers=())
+                    for at, each in enumerate(_records(number, 4))
+                ]
+                log.append_as_follower(memoryview(legacy.build_set(records, magic, codec_id=codec_id)), NOW)
+
+
+def _fill_compacted(manager: LogManager) -> None:
+    """Keys written again and again, in batches of each codec and old messages, and a transaction that was aborted."""
+    log = _new(manager, COMPACTED_TOPIC)
+    for number in range(20):
+        keys = [b"key-%d" % ((number + at) % 7) for at in range(4)]
+        records = [
+            Record(at, NOW + number, key, None if (number + at) % 6 == 0 else b"value %d" % number)
+            for at, key in enumerate(keys)
+        ]
+        if number % 5 == 4:
+            old = [each._replace(offset=log.log_end_offset + at) for at, each in enumerate(records)]
+            log.append_as_follower(memoryview(legacy.build_set(old, 1, codec_id=number % 4)), NOW)
+        elif number == 7:
+            _append(log, records, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+            end = EndTransactionMarker(ControlType.ABORT, 0)
+            data = build_marker_batch(end, producer_id=5, producer_epoch=0, timestamp=NOW + number)
+            log.append_as_leader(memoryview(data), 0, NOW, Origin.COORDINATOR)
+        else:
+            _append(log, records, codec_id=number % 5)
+    log.roll(NOW)
+    _append(log, [Record(0, NOW, b"last", b"")])

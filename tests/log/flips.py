@@ -9,6 +9,7 @@ Used by test_flips (some) and by scripts/fuzz (many). For every flip:
    away with what follows it. Its offset and leader epoch are held by their neighbours only, since no checksum covers
    them. (After a clean stop nothing is scanned: what verify-log would find, a reader's own check of the checksum finds,
    as with Apache's broker.)
+4. An old client, for whom records are converted, is sent only records that were written, or an error.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ from typing import NamedTuple
 
 from kbroker.log import Log
 from kbroker.log.directory import DirectoryRefusedError
+from kbroker.log.down_convert import DownConvertJob, Piece
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from kbroker.log.scan import header_at
 from kbroker.log.tools.verify import Finding, verify
 from kbroker.log.tools.walk import batches
 from kbroker.sim.disk import SimDisk
 from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE, unpack_header
+from protocol.records import legacy
+from protocol.records.batch import LENGTH_OVERHEAD
 from tests.log.directories import fill, open_directory
 
 PATH = "/a"
 Image = dict[str, bytes]
+Known = tuple[bytes | None, bytes | None, int]
 Served = dict[str, "State"]
 
 
@@ -110,7 +115,9 @@ class Campaign:
     def __init__(self) -> None:
         self.files = image()
         self.written = self._written()
-        self.stored = self._stored()
+        self.stored: dict[str, set[bytes]] = {}
+        self.records: dict[str, set[Known]] = {}
+        self._note_stored()
         self.outcomes: dict[str, Counter[str]] = {}
 
     def _written(self) -> Served:
@@ -118,16 +125,18 @@ class Campaign:
         manager = open_directory(disk_of(self.files), PATH)
         return {partition.topic: state_of(log) for partition, log in manager.logs()}
 
-    def _stored(self) -> dict[str, set[bytes]]:
-        """Every batch in the files, those before the log's start too, by topic."""
+    def _note_stored(self) -> None:
+        """Every batch, and every record, in the files, those before the log's start too, by topic."""
         disk = disk_of(self.files)
-        stored: dict[str, set[bytes]] = {}
         for path, content in self.files.items():
-            if path.endswith(".log"):
-                topic = path.split("/")[-2].rpartition("-")[0]
-                found = batches(disk.open(path, "read"), 0, len(content))
-                stored.setdefault(topic, set()).update(_checksummed(bytes(batch.data)) for batch in found)
-        return stored
+            if not path.endswith(".log"):
+                continue
+            topic = path.split("/")[-2].rpartition("-")[0]
+            for batch in batches(disk.open(path, "read"), 0, len(content)):
+                self.stored.setdefault(topic, set()).add(_checksummed(bytes(batch.data)))
+                self.records.setdefault(topic, set()).update(
+                    (each.key, each.value, each.timestamp) for each in batch.records()
+                )
 
     def check(self, flip: Flip) -> str:
         """What became of a flip. Raises BrokenPromiseError."""
@@ -165,7 +174,27 @@ class Campaign:
             if "\n" in str(refused) or PATH not in str(refused):
                 raise BrokenPromiseError(f"{flip}: refused with {refused}") from None
             return None
+        for partition, log in manager.logs():
+            self._check_converted(flip, partition.topic, log)
         return {partition.topic: self._read(flip, log) for partition, log in manager.logs()}
+
+    def _check_converted(self, flip: Flip, topic: str, log: Log) -> None:
+        """What clients of 0.8 and 0.10 are sent of each segment that can be read."""
+        for segment in log.segments:
+            try:
+                region = log.read(max(segment.base_offset, log.log_start_offset), 1 << 30, log.log_end_offset).region
+            except (CorruptFileError, KafkaError):
+                continue
+            for magic in (0, 1) if region is not None else ():
+                assert region is not None
+                piece = Piece(region, segment.base_offset)
+                DownConvertJob(magic, [piece]).run()
+                if "\n" in str(piece.error):
+                    raise BrokenPromiseError(f"{flip}: {piece.error}")
+                for each in _records_in(piece):
+                    known = self.records.get(topic, set())
+                    if each not in known and not (magic == 0 and each[:2] in {one[:2] for one in known}):
+                        raise BrokenPromiseError(f"{flip}: {topic}: an old client is sent {each}, which nobody wrote")
 
     def _read(self, flip: Flip, log: Log) -> State:
         try:
@@ -180,13 +209,23 @@ class Campaign:
         for topic, state in (served or {}).items():
             strange = [batch for batch in state.batches if _checksummed(batch) not in self.stored[topic]]
             if strange:
-                header = unpack_header(strange[0]) if len(strange[0]) >= HEADER_SIZE else strange[0]
-                raise BrokenPromiseError(f"{flip}: {topic} serves after recovery what was never written: {header!r}")
+                found = header_at(strange[0], 0)
+                raise BrokenPromiseError(f"{flip}: {topic} serves after recovery what was never written: {found!r}")
 
 
 def _checksummed(batch: bytes) -> bytes:
-    """What of a batch its checksum covers, and the checksum."""
-    return batch[17:]
+    """What of a batch, or an old message, its checksum covers, and the checksum."""
+    return batch[17:] if batch[legacy.MAGIC_AT] > 1 else batch[legacy.CRC_AT :]
+
+
+def _records_in(piece: Piece) -> list[Known]:
+    """Key, value and timestamp of what an old client is sent."""
+    data = b"".join(map(bytes, piece.records))
+    return [
+        (each.key, each.value, each.timestamp)
+        for message in legacy.scan(data)
+        for each in legacy.parse_message(data, message)
+    ]
 
 
 def state_of(log: Log) -> State:
@@ -207,12 +246,11 @@ def read_all(log: Log, aborted: list[object]) -> list[bytes]:
         aborted.append(fetched.aborted)
         before = offset
         at = 0
-        while at + HEADER_SIZE <= len(data):
-            header = unpack_header(data, at)
-            end = at + 12 + header[1]
-            if header[1] < HEADER_SIZE - 12 or end > len(data):
+        while (header := header_at(data, at)) is not None:
+            end = at + LENGTH_OVERHEAD + header[1]
+            if end > len(data):
                 break
-            found.append(bytes(data[at:end]))
+            found.append(data[at:end])
             offset = max(offset, header[0] + header[6] + 1)
             at = end
         if offset == before:
