@@ -136,6 +136,8 @@ def _offset(
         if call.version >= EPOCHS_SINCE:
             answer.leader_epoch = _epoch_at(partition, log, answer.offset)
     elif asked.timestamp == MAX_TIMESTAMP or asked.timestamp >= 0:
+        if not log.config.message_format:
+            raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{partition} has messages without timestamps")
         search = TimeSearch(log, asked.timestamp if asked.timestamp >= 0 else None)
         searches.append(_Search(partition, search, isolation, answer, with_epoch=call.version >= EPOCHS_SINCE))
     return answer

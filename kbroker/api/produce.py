@@ -435,7 +435,8 @@ def _log_start(call: Call, topic: str | None, index: int) -> int:
 def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1) -> Flat:
     """nameable: how many of its records are named at most; the first always is."""
     code = error.code
-    if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # so the log says, which may know older requests
+    if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and isinstance(error, RecordError):
+        # so the parser says, which may know older requests; else it is about the topic's format
         code = ErrorCode.INVALID_RECORD
     if code in _SAY_NO_LOG_START or isinstance(error, UnverifiedError):
         log_start_offset = -1

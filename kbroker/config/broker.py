@@ -47,7 +47,6 @@ NO_REPLICAS = "this part of replication is not there yet"
 NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside its logs"
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
-ALWAYS_V2 = "v2 batches are written whatever it says, as Apache Kafka 3.9 does"
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 KNOWN_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -275,7 +274,9 @@ class BrokerConfig(Settings):
         LONG_MAX, at_least(0), dynamic=CLUSTER_WIDE, doc="Older name of both timestamp limits, before and after."
     )
     log_message_format_version: String = setting(
-        "3.0-IV1", VERSIONS, unused=ALWAYS_V2, doc="Version of Kafka whose format the log is to have."
+        "3.0-IV1",
+        VERSIONS,
+        doc="Version of Kafka whose format logs are to have; heeded if inter.broker.protocol.version is below 3.0.",
     )
     log_message_downconversion_enable: Boolean = setting(
         True,
@@ -423,7 +424,9 @@ class BrokerConfig(Settings):
         10, doc="Share of a broker's partitions led elsewhere above which leaders are moved."
     )
     inter_broker_protocol_version: String = setting(
-        "3.9-IV0", VERSIONS, unused=NO_REPLICAS, doc="Version that brokers speak among themselves."
+        "3.9-IV0",
+        VERSIONS,
+        doc="Below 3.0, message.format.version is heeded. Among themselves brokers speak 3.9 whatever it says.",
     )
     leader_replication_throttled_rate: Long = setting(
         LONG_MAX,

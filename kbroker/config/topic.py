@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from kbroker.config.broker import (
-    ALWAYS_V2,
     COMPRESSION_TYPES,
     GZIP_LEVELS,
     NO_REPLICAS,
@@ -104,8 +103,7 @@ class TopicConfig(Settings):
         "3.0-IV1",
         VERSIONS,
         broker="log.message.format.version",
-        unused=ALWAYS_V2,
-        doc="Version of Kafka whose format the log is to have.",
+        doc="Version of Kafka whose format the log is to have; heeded if inter.broker.protocol.version is below 3.0.",
     )
     message_timestamp_type: String = setting(
         "CreateTime",

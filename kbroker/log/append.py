@@ -12,6 +12,7 @@ from __future__ import annotations
 from kbroker.config.limits import NAMED_RECORDS, RECORDS_PER_COMPRESSED_BATCH
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import RefusedRecordsError
+from kbroker.log.old_formats import refuse_in_old_format, stamped
 from kbroker.log.producers import BatchSpan, Marker, Origin, Producers
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import Buffer
@@ -143,6 +144,8 @@ def _plan_prepared(
     records: memoryview, next_offset: int, leader_epoch: int, config: LogConfig, producers: Producers, now_ms: int
 ) -> AppendPlan:
     """`plan_as_leader`, of a batch that `prepare.py` has made: its records have been looked at."""
+    if records[MAGIC_AT] != MAGIC:
+        return _plan_old(records, next_offset, config, now_ms)
     header: HeaderTuple = unpack_header(records, 0)
     repeated = producers.check(header, _CLIENT) if header[9] >= 0 else None
     if repeated is not None:
@@ -175,6 +178,7 @@ def _plan_with_care(
         max_timestamp = append_time_of(header, config, now_ms)
     if producer_id >= 0:
         if attributes & CONTROL:
+            refuse_in_old_format(config)
             producers.check_marker(header, marker_of(records, header))
         else:
             repeated = producers.check(header, origin)
@@ -185,6 +189,27 @@ def _plan_with_care(
         records = rebuilt(records, header, config, rebuild, facts)
         header = unpack_header(records, 0)
     return _stamped(records, header, max_timestamp, next_offset, leader_epoch, config, now_ms)
+
+
+def _plan_old(records: memoryview, next_offset: int, config: LogConfig, now_ms: int) -> AppendPlan:
+    """The plan of a set that `prepare.py` has made for a log of an old format; one append, however many messages."""
+    content, count, max_timestamp = stamped(records, next_offset, config, now_ms)
+    size, magic = len(content), records[MAGIC_AT]
+    if size > config.segment_bytes:
+        raise _longer_than_segment(size, config)
+    times = max_timestamp, max_timestamp
+    header = (next_offset, size - LENGTH_OVERHEAD, -1, magic, 0, 0, count - 1, *times, -1, -1, -1, count)
+    last_offset = next_offset + count - 1
+    return AppendPlan(
+        [(header, next_offset, max_timestamp)],
+        [content],
+        size,
+        next_offset,
+        last_offset,
+        max_timestamp,
+        last_offset,
+        now_ms if config.log_append_time and magic else NO_TIMESTAMP,
+    )
 
 
 def _stamped(
@@ -245,6 +270,8 @@ def must_prepare(records: memoryview, config: LogConfig) -> bool:
         return False  # no batch, as it will be told
     if records[MAGIC_AT] != MAGIC:
         return records[MAGIC_AT] < MAGIC
+    if config.message_format != MAGIC:
+        return True
     if config.compression_type == "producer":
         return False
     return codec_wanted(config).codec_id != records[LOW_ATTRIBUTES_AT] & CODEC_MASK

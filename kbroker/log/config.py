@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from kbroker.config.formats import stored_format
+from protocol.records.batch import MAGIC
+
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, TopicConfig
 
@@ -42,6 +45,7 @@ class _Values(NamedTuple):
     min_cleanable_dirty_ratio: float = 0.5
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     message_downconversion_enable: bool = True
+    message_format: int = MAGIC  # of what is stored; 0 and 1: messages of old formats
     check_records: bool = True  # parse every record that a producer sends, as Apache's broker does; False: only where
     # another setting needs a look at records
 
@@ -70,6 +74,7 @@ class LogConfig(_Values):
         limits_timestamps = is_limited and not log_append_time
         looks_at_records = self.check_records or compact or limits_timestamps or self.compression_type != "producer"
         is_special = compact or limits_timestamps or log_append_time or self.compression_type != "producer"
+        is_special = is_special or self.message_format != MAGIC
         return self._replace(
             compact=compact,
             roll_ms=min(self.segment_ms, self.max_compaction_lag_ms if compact else NEVER),
@@ -113,4 +118,5 @@ class LogConfig(_Values):
             min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
             producer_id_expiration_ms=broker.producer_id_expiration_ms,
             message_downconversion_enable=topic.message_downconversion_enable,
+            message_format=stored_format(topic.message_format_version, broker.inter_broker_protocol_version),
         )

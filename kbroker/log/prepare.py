@@ -3,7 +3,8 @@
 What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
 lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
 memory: append refuses it with `UnpreparedError`, the handler has it done, on the pool where it is not small, and
-appends what came out with `Origin.PREPARED`.
+appends what came out with `Origin.PREPARED`. Where the topic keeps an old format, everything is made anew
+(`old_formats.py`).
 Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
 
 The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.
@@ -23,6 +24,7 @@ from kbroker.log.append import (
     rebuilt,
     too_large,
 )
+from kbroker.log.old_formats import as_old_set
 from protocol.errors import ErrorCode
 from protocol.records import RecordError, legacy
 from protocol.records.batch import (
@@ -52,11 +54,18 @@ def is_small(records: memoryview) -> bool:
 
 
 def prepare(records: memoryview, config: LogConfig, wall_ms: int, limit: int = LIMIT_BYTES) -> memoryview:
-    """One v2 batch of these records, checked, in the topic's codec; empty if there is no whole message in them.
+    """These records as the topic keeps them, checked: one v2 batch, or a set of an old format, in the topic's codec.
 
-    records: of `append.must_prepare`; they stay as they are. wall_ms: for limits of timestamps. limit: bytes that they
-    may decompress to. Raises: RecordError, KafkaError, as `append.plan_as_leader` does.
+    Empty if there is no whole message in them. records: of `append.must_prepare`; they stay as they are. wall_ms: for
+    limits of timestamps. limit: bytes that they may decompress to. Raises: RecordError, KafkaError, as
+    `append.plan_as_leader` does.
     """
+    batch = _as_batch(records, config, wall_ms, limit)
+    return batch if config.message_format == MAGIC or not batch else as_old_set(batch, config)
+
+
+def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, limit: int) -> memoryview:
+    """The records in one v2 batch, in the topic's codec."""
     if records[MAGIC_AT] == MAGIC:
         return _recompressed(records, config, wall_ms)
     messages = open_set(records, limit)

@@ -1,12 +1,12 @@
 """Records from one format into another: v0 and v1 sets into v2 batches when they are appended, and back when an old
 client fetches.
 
-Pure: bytes in, bytes out, on any thread. Append calls `open_set` and `batch_of` (`set_of`, where a topic is to keep an
-old format); a fetch calls `down_convert`. What is lost on the way down is what the old formats cannot say: headers,
-producers and transactions; markers have no old form and are left out. Offsets, keys, values, timestamps and codecs
-stay, and so does what belongs together: a compressed batch becomes one wrapper, a wrapper one batch. The loops over
-records are in `_converter`. Source: KIP-31 (relative offsets), KIP-32 (timestamps), KIP-98, KIP-110 (no zstd in old
-formats).
+Pure: bytes in, bytes out, on any thread. Append calls `open_set` and `batch_of`, and for a topic of an old format
+`down_convert` and `in_place`; a fetch calls `down_convert`. What is lost on the way down is what the old formats cannot
+say: headers, producers and transactions; markers have no old form and are left out. Offsets, keys, values, timestamps
+and codecs stay, and so does what belongs together: a compressed batch becomes one wrapper, a wrapper one batch. The
+loops over records are in `_converter`. Source: KIP-31 (relative offsets), KIP-32 (timestamps), KIP-98, KIP-110 (no zstd
+in old formats).
 """
 
 from __future__ import annotations
@@ -208,6 +208,53 @@ def down_convert(
                 break
             raise
     return found, position
+
+
+def in_place(
+    buffer: memoryview, base_offset: int, append_time: int = NO_TIMESTAMP, level: int | None = None
+) -> tuple[bytearray, int, int]:
+    """A set that `down_convert` made of one batch from offset 0, with its place in a log.
+
+    base_offset: of its first message. append_time: ms, makes v1 messages LogAppendTime; -1 leaves their own time.
+    level: of the codec; only v0 is compressed again, whose wrappers have absolute offsets inside.
+    Returns: its bytes, how many messages they are, and the largest timestamp (ms, -1 for none).
+    """
+    magic = buffer[MAGIC_AT]
+    count, _, highest, *_ = walk_messages(buffer, 0, len(buffer), magic)
+    if count:
+        out = _renumbered(buffer, count, magic, base_offset, append_time)
+        return out, count, append_time if append_time >= 0 else highest
+    wrapper = next(legacy.scan(buffer))
+    count = wrapper.offset + 1
+    if not magic:
+        body = _renumbered(legacy.decompressed(buffer, wrapper), count, magic, base_offset, NO_TIMESTAMP)
+        last_offset = base_offset + wrapper.offset
+        out = legacy.wrapped(body, magic, last_offset, wrapper.codec_id, NO_TIMESTAMP, None, level)
+        return out, count, NO_TIMESTAMP
+    out = bytearray(buffer)
+    legacy.set_offset(out, 0, base_offset + wrapper.offset)
+    if append_time < 0:
+        return out, count, wrapper.timestamp
+    legacy.set_timestamp(out, wrapper, append_time, log_append_time=True)
+    return out, count, append_time
+
+
+def _renumbered(body: Readable, count: int, magic: int, base_offset: int, append_time: int) -> bytearray:
+    """The same messages, numbered from base_offset on."""
+    out = bytearray(len(body))
+    renumbered(
+        body,
+        0,
+        len(body),
+        count,
+        magic=magic,
+        to_magic=magic,
+        base_offset=base_offset,
+        in_sequence=True,
+        append_time=append_time,
+        out=out,
+    )
+    return out
 
 
 def _from_batch(

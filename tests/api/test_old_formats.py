@@ -14,7 +14,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch, parse_set
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
-from tests.requests import batch, fetch, fetched, produce, produced
+from tests.requests import batch, fetch, fetched, list_offsets, produce, produced
 from tests.world import Client, World
 
 
@@ -366,3 +366,65 @@ def test_a_disk_that_fails_under_the_conversion_is_told_as_an_old_client_knows_i
     part = fetched(client.ask(fetch(), 2))[0]
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched(client.ask(fetch(), 2))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# ---- topics that keep an old format
+
+
+@pytest.fixture
+def old_world() -> World:
+    """Topics t0 and t1 keep v0 and v1, as their settings say."""
+    world = World(inter_broker_protocol_version="2.8")
+    world.create("t0", message_format_version="0.9.0")
+    world.create("t1", message_format_version="0.10.2")
+    return world
+
+
+def magic_in_log(world: World, topic: str) -> list[int]:
+    log = world.partition(topic).log
+    assert log is not None
+    region = log.read(0, 1 << 20, log.log_end_offset).region
+    return [] if region is None else [message.magic for message in legacy.scan(region.read())]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("version", "fetch_version"), [(0, 0), (2, 3), (9, 4), (9, 12)])
+def test_a_topic_may_keep_an_old_format_for_clients_of_any_age(
+    old_world: World, magic: int, version: int, fetch_version: int
+) -> None:
+    client, topic = old_world.client(), f"t{magic}"
+    sent = old_set(b"a", b"b", magic=min(version // 2, 1)) if version < 3 else batch(b"a", b"b")
+    for first in (0, 2):
+        answer = produced(client.ask(produce(records=sent, topic=topic), version))
+        assert (answer.error_code, answer.base_offset) == (0, first)
+    assert magic_in_log(old_world, topic) == [magic] * 4
+    records = read(client.ask(fetch(topic=topic), fetch_version))
+    assert [(each.offset, each.value) for each in records] == [(0, b"a"), (1, b"b"), (2, b"a"), (3, b"b")]
+
+
+def test_transactions_need_the_new_format(old_world: World) -> None:
+    data = bytes(build_batch([Record(0, 1, b"k", b"v")], producer_id=5, producer_epoch=0, base_sequence=0))
+    answer = produced(old_world.client().ask(produce(records=data, topic="t1"), 9))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+def test_where_messages_have_no_timestamps_none_is_searched_for(old_world: World) -> None:
+    client = old_world.client()
+    for topic, codes in (("t0", {0: [-1, -2], 43: [1000, -3]}), ("t1", {0: [-1, -2, 1000, -3]})):
+        client.ask(produce(records=batch(b"a"), topic=topic), 9)
+        for code, timestamps in codes.items():
+            for timestamp in timestamps:
+                (part,) = client.ask(list_offsets(timestamp, topic=topic), 7).topics[0].partitions
+                assert part.error_code == code, (topic, timestamp)
+
+
+def test_the_format_may_change_while_the_broker_runs(old_world: World) -> None:
+    client = old_world.client()
+    log = old_world.partition("t1").log
+    assert log is not None
+    client.ask(produce(records=batch(b"a"), topic="t1"), 9)
+    old_world.logs.reconfigure("t1", 0, log.config._replace(message_format=2))
+    client.ask(produce(records=batch(b"b"), topic="t1"), 9)
+    old_world.logs.reconfigure("t1", 0, log.config._replace(message_format=0))
+    client.ask(produce(records=batch(b"c"), topic="t1"), 9)
+    assert values(read(client.ask(fetch(topic="t1"), 0))) == [b"a", b"b", b"c"]

@@ -38,8 +38,8 @@ def open_directory(
     )
 
 
-def fill(disk: Disk, path: str) -> None:
-    """Write one of everything and stop cleanly."""
+def fill(disk: Disk, path: str, *, compacted: bool = False) -> None:
+    """Write one of everything and stop cleanly. compacted: a compacted log, too, which Apache's tool complains of."""
     manager = open_directory(disk, path)
     for codec_id, name in enumerate(CODECS):
         log = _new(manager, f"codec-{name}")
@@ -48,7 +48,8 @@ def fill(disk: Disk, path: str) -> None:
     _fill_segments(manager)
     _fill_transactions(manager)
     _fill_old_formats(manager)
-    _fill_compacted(manager)
+    if compacted:
+        _fill_compacted(manager)
     _new(manager, "empty")
     for _, log in manager.logs():
         log.set_high_watermark(log.log_end_offset)
@@ -56,7 +57,8 @@ def fill(disk: Disk, path: str) -> None:
     assert forgetful is not None
     forgetful.advance_log_start(13)
     run_jobs(manager)
-    compact(manager)
+    if compacted:
+        _compact(manager)
     manager.close(broker_epoch=7)
 
 
@@ -68,7 +70,7 @@ def run_jobs(manager: LogManager) -> None:
             manager.finished(job, None, 0)
 
 
-def compact(manager: LogManager) -> None:
+def _compact(manager: LogManager) -> None:
     """Let the cleaner do what it finds to do in a moment. Raises AssertionError if that is nothing."""
     for partition, _ in list(manager.logs()):
         manager.flush(*partition)

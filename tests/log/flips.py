@@ -40,7 +40,11 @@ Served = dict[str, "State"]
 
 
 class State(NamedTuple):
-    """What can be seen of a partition: batches, aborted transactions, leader epochs, producers' last sequences."""
+    """What can be seen of a partition: batches, aborted transactions, leader epochs, producers' last sequences.
+
+    epochs: where each one ends, and of which one each batch is; where the first begins is nobody's to see, since the
+    first batches of a compacted log may be gone.
+    """
 
     batches: list[bytes]
     aborted: list[object]
@@ -68,7 +72,7 @@ class BrokenPromiseError(AssertionError):
 def image() -> Image:
     """The files of a directory that was stopped cleanly."""
     disk = SimDisk()
-    fill(disk, PATH)
+    fill(disk, PATH, compacted=True)
     return {path: content_of(disk, path) for path in disk.paths()}
 
 
@@ -233,7 +237,10 @@ def state_of(log: Log) -> State:
     log.producers.end_offset = log.log_end_offset
     aborted: list[object] = []
     found = read_all(log, aborted)
-    return State(found, aborted, log.epochs.entries(), log.producers.snapshot())
+    ends = [log.epochs.end_offset_for(epoch, log.log_end_offset) for epoch, _ in log.epochs.entries()]
+    headers = [header for batch in found if (header := header_at(batch, 0)) is not None]
+    of_batches = [(header[0], log.epochs.epoch_at(header[0])) for header in headers]
+    return State(found, aborted, [*ends, *of_batches], log.producers.snapshot())
 
 
 def read_all(log: Log, aborted: list[object]) -> list[bytes]:
