@@ -151,14 +151,14 @@ def _waits_for_coordinator(request: Flat, call: Call) -> bool:
     adds = call.version >= ADDS_PARTITIONS_SINCE
     if not asks_elsewhere(call, transactional_id, adds=adds):
         return False
-    wanted: list[tuple[Producer, tuple[str, int], Log | None]] = []
+    wanted: list[tuple[Producer, tuple[str, int], Log | None, int]] = []
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         for index, records in partition_data:
             partition = call.broker.replicas.partitions.get((name or "", index))
-            producer = _begins(records, partition)
-            if partition is not None and producer is not None:
-                wanted.append((producer, (partition.topic, index), partition.log))
+            begins = _begins(records, partition)
+            if partition is not None and begins is not None:
+                wanted.append((begins[0], (partition.topic, index), partition.log, begins[1]))
     kept: list[Flat] = []
 
     def go_on() -> None:
@@ -173,14 +173,15 @@ def _waits_for_coordinator(request: Flat, call: Call) -> bool:
     return True
 
 
-def _begins(records: memoryview | None, partition: Partition | None) -> Producer | None:
-    """The producer whose transaction these records would begin in a partition led here."""
+def _begins(records: memoryview | None, partition: Partition | None) -> tuple[Producer, int] | None:
+    """The producer whose transaction these records would begin in a partition led here, and their first sequence."""
     log = None if partition is None or not partition.is_leader else partition.log
     if log is None or records is None or len(records) < HEADER_SIZE or records[MAGIC_AT] != MAGIC:
         return None
     header = unpack_header(records, 0)
     producer = Producer(header[9], header[10])
-    return producer if header[5] & TRANSACTIONAL and not log.producers.is_in_transaction(*producer) else None
+    is_first = header[5] & TRANSACTIONAL and not log.producers.is_in_transaction(*producer)
+    return (producer, header[11]) if is_first else None
 
 
 def _name_of(topic_id: bytes, partition_data: list[Flat], call: Call) -> str | None:
@@ -241,6 +242,9 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
         return
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
     where = partition.topic, partition.index
+    adds = call.version >= ADDS_PARTITIONS_SINCE
+    if log is not None and (adds or call.broker.config.transaction_partition_verification_enable):
+        log.producers.expect(*producer, header[11], call.broker.clock.wall_ms(), second_protocol=adds)
     code = verify(call, transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
         code = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN else code

@@ -65,6 +65,7 @@ KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
 KNOWS_LOADING_SINCE = 2  # TxnOffsetCommit
 ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
+NO_SEQUENCE = -1  # of what coordinators write
 
 
 # -- producers
@@ -175,7 +176,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
     adds = call.version >= ADDS_OFFSETS_SINCE
     if where[1] >= 0 and asks_elsewhere(call, request.transactional_id, adds=adds):
         producer = Producer(request.producer_id, request.producer_epoch)
-        wanted = [(producer, where, _led(call, where))]
+        wanted = [(producer, where, _led(call, where), NO_SEQUENCE)]
         if not ask(call, request.transactional_id, wanted, lambda: _commit_offsets(request, call, where), adds=adds):
             return LATER
     _commit_offsets(request, call, where)

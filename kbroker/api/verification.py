@@ -48,18 +48,22 @@ def asks_elsewhere(call: Call, name: str, *, adds: bool) -> bool:
 def ask(
     call: Call,
     name: str,
-    wanted: Iterable[tuple[Producer, Where, Log | None]],
+    wanted: Iterable[tuple[Producer, Where, Log | None, int]],
     go_on: Callable[[], None],
     *,
     adds: bool,
 ) -> bool:
-    """Ask a coordinator about partitions, for `call.verified`. Returns: whether it is known; else `go_on` is called."""
+    """Ask a coordinator about partitions, for `call.verified`. Returns: whether it is known; else `go_on` is called.
+
+    wanted: also of the batch that is to begin the transaction its sequence, -1 if it has none.
+    """
     verified = call.verified = Verified()
     by_producer: dict[Producer, list[Where]] = {}
-    for producer, where, log in wanted:
+    wall_ms = call.broker.clock.wall_ms()
+    for producer, where, log, sequence in wanted:
         by_producer.setdefault(producer, []).append(where)
         if log is not None:
-            verified.tokens[producer, where] = log.producers.expect(producer.producer_id)
+            verified.tokens[producer, where] = log.producers.expect(*producer, sequence, wall_ms, second_protocol=adds)
     left = len(by_producer)
     is_late = False
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from kbroker.broker.facts import Handler, Tell
     from kbroker.log.log import Log
+    from kbroker.log.producers import Awaited
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Peers
     from kbroker.txn import TransactionCoordinator
@@ -79,7 +80,7 @@ class Verified:
 
     def __init__(self) -> None:
         self.codes: dict[tuple[Producer, TopicPartition], ErrorCode] = {}
-        self.tokens: dict[tuple[Producer, TopicPartition], object] = {}
+        self.tokens: dict[tuple[Producer, TopicPartition], Awaited] = {}
 
     def code(self, producer: Producer, where: TopicPartition, log: Log | None) -> ErrorCode:
         """What the coordinator said; CONCURRENT_TRANSACTIONS if a transaction has ended meanwhile: ask again."""

@@ -4,14 +4,16 @@ Owns the entries in memory and their `.snapshot` format; the log decides when a 
 expire. `check` is asked before an append and changes nothing; `update` is told after the write. The rules:
 
 - A batch whose sequence range is one of the producer's last five was appended before: it is answered, not appended.
-- Otherwise its first sequence must follow the last one (0 follows 2^31-1). An unknown producer may start anywhere.
+- Otherwise its first sequence must follow the last one (0 follows 2^31-1). An unknown producer may start anywhere,
+  with the two exceptions below.
 - A smaller epoch than the last seen is a zombie's; a larger one starts again at sequence 0.
 - While a producer has an open transaction, all it writes must be transactional. Whether it may begin one here is the
   question of whoever appends (KIP-890).
 
-Unlike Kafka: the sequence of a batch that its transaction's coordinator refused is not remembered. Where the producer
-is unknown its next batch, transactional or not, may start anywhere, too; Kafka keeps the lowest sequence that was to be
-verified, and answers a higher one OUT_OF_ORDER_SEQUENCE_NUMBER.
+- While it is being verified that a producer may begin a transaction here, no batch goes before the one with the lowest
+  sequence that was to be verified: else that one, refused for now and sent again, would be out of order for ever. An
+  idempotent producer without transactions has no such help, in Kafka neither: where it is unknown it starts anywhere.
+- In the second protocol of transactions (KIP-890) a producer that is unknown here begins with sequence 0.
 
     .snapshot   0  2  version, 1
                 2  4  CRC-32C of everything behind it
@@ -90,6 +92,22 @@ class Marker(NamedTuple):
     timestamp: int
 
 
+class Awaited:
+    """A producer that is to begin a transaction, once its coordinator has said that it may; a token by its identity.
+
+    lowest_sequence: of the batches that were to be verified in this epoch, -1 of those without. begins_at_zero: it
+    speaks the second protocol. asked_ms: wall clock, when it was asked for first.
+    """
+
+    __slots__ = ("asked_ms", "begins_at_zero", "epoch", "lowest_sequence")
+
+    def __init__(self, epoch: int, lowest_sequence: int, asked_ms: int, *, begins_at_zero: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        self.asked_ms = asked_ms
+        self.begins_at_zero = begins_at_zero
+
+
 class ProducerEntry:
     """The state of one producer on one partition."""
 
@@ -131,13 +149,13 @@ class Producers:
     the high watermark has still to pass, first offset -> marker's offset.
     """
 
-    __slots__ = ("_entries", "_expected", "_ongoing", "end_offset", "ended")
+    __slots__ = ("_awaited", "_entries", "_ongoing", "end_offset", "ended")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id; ascending
         self.ended: dict[int, int] = {}
-        self._expected: dict[int, object] = {}
+        self._awaited: dict[int, Awaited] = {}
         self.end_offset = 0
 
     def __len__(self) -> int:
@@ -160,6 +178,8 @@ class Producers:
         """
         producer_id, epoch, base_sequence = header[9], header[10], header[11]
         entry = self._entries.get(producer_id)
+        if self._awaited and origin is _CLIENT:
+            self._check_awaited(header, entry)
         if entry is None or origin is _REPLICATION:
             return None
         batches = entry.batches
@@ -197,13 +217,39 @@ class Producers:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.txn_first_offset != NONE and epoch <= entry.epoch
 
-    def expect(self, producer_id: int) -> object:
-        """Somebody asks whether a producer may begin a transaction here. Returns: a token for `is_expected`."""
-        return self._expected.setdefault(producer_id, object())
+    def expect(
+        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, second_protocol: bool = False
+    ) -> Awaited:
+        """Somebody asks whether a producer may begin a transaction here. Returns: a token for `is_expected`.
 
-    def is_expected(self, producer_id: int, token: object) -> bool:
-        """Whether no transaction of the producer has ended here since; true once for each token."""
-        return self._expected.pop(producer_id, None) is token
+        sequence: of the batch that is to begin it, -1 if it has none.
+        """
+        found = self._awaited.get(producer_id)
+        if found is None:
+            found = self._awaited[producer_id] = Awaited(epoch, sequence, wall_ms, begins_at_zero=second_protocol)
+        elif epoch > found.epoch:
+            found.epoch, found.lowest_sequence = epoch, sequence
+        elif epoch == found.epoch and sequence < found.lowest_sequence:
+            found.lowest_sequence = sequence
+        return found
+
+    def is_expected(self, producer_id: int, token: Awaited) -> bool:
+        """Whether no transaction of the producer has begun or ended here since."""
+        return self._awaited.get(producer_id) is token
+
+    def _check_awaited(self, header: HeaderTuple, entry: ProducerEntry | None) -> None:
+        """Whether a batch may be the first of a transaction that waits to begin. Raises KafkaError."""
+        producer_id, epoch, base_sequence = header[9], header[10], header[11]
+        awaited = self._awaited.get(producer_id)
+        if awaited is None or (entry is not None and entry.duplicate_of(epoch, base_sequence, header[6]) is not None):
+            return
+        is_unknown = entry is None or not entry.batches
+        first = 0 if awaited.begins_at_zero and is_unknown else awaited.lowest_sequence
+        if base_sequence > first:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} epoch {epoch} sent sequence {base_sequence}, {first} comes first",
+            )
 
     # ---- after an append
 
@@ -216,13 +262,14 @@ class Producers:
         last_sequence = (base_sequence + delta) & LARGEST_SEQUENCE if base_sequence >= 0 else NONE
         entry.add(epoch, _span(BatchSpan, (last_sequence, base_offset + delta, delta, max_timestamp)))
         if header[5] & TRANSACTIONAL and entry.txn_first_offset == NONE:
+            self._awaited.pop(producer_id, None)
             entry.txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
 
     def end_transaction(self, header: HeaderTuple, base_offset: int, marker: Marker) -> CompletedTransaction | None:
         """Apply an appended marker; the transaction that it ended, None if that had written nothing here."""
         assert header[5] & CONTROL, header
-        self._expected.pop(header[9], None)
+        self._awaited.pop(header[9], None)
         producer_id, epoch = header[9], header[10]
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -279,13 +326,16 @@ class Producers:
         ]
         for producer_id in gone:
             del self._entries[producer_id]
+        if self._awaited:  # those that were never verified
+            waits = self._awaited.items()
+            self._awaited = {each: it for each, it in waits if now_ms - it.asked_ms < expiration_ms}
         return len(gone)
 
     def clear(self, end_offset: int) -> None:
         """Forget everything; the next batch is at `end_offset`."""
         self._entries.clear()
         self._ongoing.clear()
-        self._expected.clear()
+        self._awaited.clear()
         self.ended.clear()
         self.end_offset = end_offset
 

@@ -192,6 +192,20 @@ def test_a_transaction_that_is_open_here_asks_nobody(stage: Stage) -> None:
     assert (code_of(client, second), len(stage.peers.sent)) == (ErrorCode.NONE, 1)
 
 
+def test_after_a_refusal_the_batch_behind_does_not_take_the_first_ones_place(stage: Stage) -> None:
+    client = stage.world.client()
+    first = stage.write(client)
+    stage.answer(ErrorCode.NOT_COORDINATOR)
+    second = stage.write(client, sequence=1)
+    stage.answer(ErrorCode.NONE, 1)
+    again = stage.write(client)
+    stage.answer(ErrorCode.NONE, 2)
+    second_again = stage.write(client, sequence=1)
+    codes = [code_of(client, number) for number in (first, second, again, second_again)]
+    out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, out_of_order, ErrorCode.NONE, ErrorCode.NONE]
+
+
 def test_questions_that_come_up_meanwhile_are_asked_together_each_transaction_once(stage: Stage) -> None:
     for name, partition in (("pay", 0), ("a", 0), ("b", 0), ("a", 1)):
         stage.write(stage.world.client(), name, partition=partition)

@@ -97,6 +97,66 @@ def test_an_open_transaction_takes_no_other_records() -> None:
     assert world.refusal(1) is ErrorCode.INVALID_TXN_STATE
 
 
+def expect(world: World, sequence: int, *, epoch: int = 0, wall_ms: int = NOW, second_protocol: bool = False) -> object:
+    return world.producers.expect(9, epoch, sequence, wall_ms, second_protocol=second_protocol)
+
+
+def test_while_a_transaction_has_not_begun_nothing_goes_before_its_lowest_sequence() -> None:
+    """The batch with sequence 0 was refused, its coordinator being away: the one behind it must not take its place."""
+    world = World()
+    expect(world, 5)
+    expect(world, 0)
+    assert world.refusal(5, attributes=TRANSACTIONAL) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    world.write(0, 5, attributes=TRANSACTIONAL)
+    world.write(5, attributes=TRANSACTIONAL)
+
+
+def test_the_lowest_sequence_is_that_of_the_newest_epoch() -> None:
+    world = World()
+    expect(world, 0)
+    expect(world, 3, epoch=1)
+    expect(world, 1)
+    world.write(3, attributes=TRANSACTIONAL, epoch=1)
+
+
+def test_a_marker_ends_the_wait_for_a_lowest_sequence() -> None:
+    world = World()
+    token = expect(world, 0)
+    before = world.producers.is_expected(9, token)
+    end(world)
+    world.write(0, attributes=TRANSACTIONAL)
+    assert (before, world.producers.is_expected(9, token)) == (True, False)
+
+
+def test_what_coordinators_write_has_no_lowest_sequence() -> None:
+    world = World()
+    expect(world, -1)
+    assert world.producers.check(header(-1, attributes=TRANSACTIONAL), Origin.COORDINATOR) is None
+
+
+def test_what_is_waited_for_is_forgotten_as_a_silent_producer_is() -> None:
+    world = World()
+    expect(world, 0)
+    world.producers.expire(NOW + 99, 100)
+    before = world.refusal(5, attributes=TRANSACTIONAL)
+    world.producers.expire(NOW + 100, 100)
+    world.write(5, attributes=TRANSACTIONAL)
+    assert before is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_in_the_second_protocol_an_unknown_producer_begins_with_sequence_zero() -> None:
+    world = World()
+    expect(world, 5, second_protocol=True)
+    assert world.refusal(5, attributes=TRANSACTIONAL) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_known_batch_is_known_again_whatever_is_waited_for() -> None:
+    world = World()
+    world.write(7)
+    expect(world, 0)
+    assert world.producers.check(header(7), Origin.CLIENT) is not None
+
+
 def end(world: World, producer_id: int = 9, *, commit: bool = True, epoch: int = 0) -> object:
     batch = header(-1, producer_id=producer_id, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
     completed = world.producers.end_transaction(batch, world.offset, Marker(commit, 5, NOW))
