@@ -10,10 +10,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kbroker.api.permitted import permitted
 from protocol.message import LAST_VERSION
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Result
     from kbroker.broker.permission import Operation
     from protocol.errors import ErrorCode
     from protocol.message import Message
@@ -66,7 +67,7 @@ class Route:
         self.request = request
         self.first = first
         self.last = last
-        self.handle = _permitted(handle, needs) if needs else handle
+        self.handle = permitted(handle, needs, refuse) if needs else handle
         self.refuse = refuse
         self.flat = flat
         self.read: Callable[[memoryview, int, int], Any] = request.decode if flat is None else request.read_flat
@@ -77,16 +78,6 @@ class Route:
     def name(self) -> str:
         """Kafka's name of the API."""
         return self.request.__name__.removesuffix("Request")
-
-
-def _permitted(handle: Callable[[Any, Any], Result], needs: tuple[Operation, ...]) -> Callable[[Any, Any], Result]:
-    """The handler, once the caller may do one of these to the cluster."""
-
-    def ask_first(request: Message, call: Call) -> Result:
-        call.broker.permission.require(call.session, *needs)
-        return handle(request, call)
-
-    return ask_first
 
 
 def _collect() -> dict[int, Route]:

@@ -6,28 +6,34 @@ broker that is alone, its metadata being in its own file, has no other brokers. 
 Principals and rules will take the place of the addresses.
 
 Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
-once an address was refused: a broker that has just come may be the controller. A broker may be advertised by a name,
+about an address that is not known: a broker that has just come may be the controller, and what it says waits for the
+store's answer (`undecided`). A broker may be advertised by a name,
 which a job looks up; until its end, and until the first image has come, any address might be a broker's, and passes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from kbroker.broker.facts import Touched
 from kbroker.broker.permission import Operation, ResourceType
 from kbroker.metadata.store import BROKER_IDS, broker_path, decode_broker
 from kbroker.ports import Children, Get
 
 if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
+    from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.session import Session
     from kbroker.metadata.steps import Procedure
 
 log = logging.getLogger("kbroker.control")
+
+REGISTERED = "registered brokers"
+"""With the number of the question, a key of the purgatory: touched when the store has named them."""
 
 LookUp = Callable[[str], Iterable[str]]
 """The addresses of a host, as text; it may take long. Raises: OSError."""
@@ -57,6 +63,7 @@ class BrokersOnly:
         plane: ControlPlane,
         look_up: LookUp,
         give: Callable[[Job, Owner], None],
+        tell: Tell,
         *,
         alone: bool,
         control_listener: str,
@@ -64,7 +71,10 @@ class BrokersOnly:
         self.control_listener = control_listener
         self._plane = plane
         self._registered: frozenset[str] = frozenset()  # hosts that the store named when it was asked last
+        self._asked = 0  # how often the store was asked
         self._asking = False
+        self._ask_again = False  # somebody has come meanwhile, who may have registered since
+        self._tell = tell
         self._look_up = look_up
         self._give = give
         self._alone = alone
@@ -91,14 +101,30 @@ class BrokersOnly:
         known = [self._addresses[name] for name in names]
         if None in known or any(address in found for found in known if found is not None):
             return True
-        if not self._asking:
-            self._asking = True
-            self._plane.run(registered_hosts(), self._learn, lambda error: self._learn(self._registered))
+        self._ask_store()
         return False
+
+    def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> Hashable | None:
+        """The answer of the store, where it may know the address: the first that it is asked for from now on."""
+        if self._alone or self.allows(session, operation, resource, name):
+            return None
+        return REGISTERED, self._asked + self._ask_again
+
+    def _ask_store(self) -> None:
+        if self._asking:
+            self._ask_again = True
+            return
+        self._asking = True
+        self._asked += 1
+        self._plane.run(registered_hosts(), self._learn, lambda error: self._learn(self._registered))
 
     def _learn(self, hosts: frozenset[str]) -> None:
         self._asking = False
         self._registered = hosts
+        self._tell(Touched([(REGISTERED, self._asked)]))
+        if self._ask_again:
+            self._ask_again = False
+            self._ask_store()
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """A host has been looked up. One without an address is looked up again when it is asked for."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from kbroker.broker.session import Session
 
 
@@ -71,7 +73,13 @@ class Authorizer(Protocol):
     """Whoever decides."""
 
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether the session's principal may do this, from where it is."""
+        """Whether the session's principal may do this, from where it is; as far as is known."""
+
+    def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> Hashable | None:
+        """A key of the purgatory that is touched once more is known, if that may change what `allows` says; else None.
+
+        It is worth waiting once: what `allows` says then holds.
+        """
 
 
 class Permission:
@@ -96,6 +104,14 @@ class Permission:
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether a session may do this."""
         return self.authorizer is None or self.authorizer.allows(session, operation, resource, name)
+
+    def undecided(self, session: Session, *operations: Operation) -> Hashable | None:
+        """What to wait for before `require` is asked about the cluster; None if that can be asked at once."""
+        if self.authorizer is None:
+            return None
+        cluster = (ResourceType.CLUSTER, CLUSTER_NAME)
+        keys = [self.authorizer.undecided(session, each, *cluster) for each in operations]
+        return None if None in keys else keys[0]
 
     def require(
         self,

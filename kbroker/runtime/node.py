@@ -390,7 +390,9 @@ class Node:
         control_listener = self.listeners.control_plane or ""
         alone = isinstance(self._store, EmbeddedStore)
         broker.permission = Permission(
-            BrokersOnly(broker.plane, addresses_of, broker.give, alone=alone, control_listener=control_listener),
+            BrokersOnly(
+                broker.plane, addresses_of, broker.give, broker.tell, alone=alone, control_listener=control_listener
+            ),
             control_listener,
         )
         self.core = host.make_core(broker, clock.now_ms())

@@ -25,8 +25,14 @@ class Place:
         self.jobs: list[Any] = []
         self.asked: list[Callable[[frozenset[str]], None]] = []
         plane = SimpleNamespace(cache=SimpleNamespace(brokers=brokers), run=self._run)
+        self.told: list[Any] = []
         self.only = BrokersOnly(
-            cast(Any, plane), self._look_up, self._give, alone=alone, control_listener=control_listener
+            cast(Any, plane),
+            self._look_up,
+            self._give,
+            self.told.append,
+            alone=alone,
+            control_listener=control_listener,
         )
 
     def _run(self, procedure: Any, done: Callable[[frozenset[str]], None], failed: Any) -> None:
@@ -79,10 +85,41 @@ def test_a_name_is_looked_up_and_meanwhile_any_address_may_have_it() -> None:
 def test_a_broker_that_has_just_come_is_found_in_the_store() -> None:
     place = Place("192.0.2.1")
     refused = place.hears("192.0.2.3")
-    place.hears("192.0.2.3")
     (learn,) = place.asked
     learn(frozenset({"192.0.2.1", "192.0.2.3"}))
     assert (refused, place.hears("192.0.2.3")) == (False, True)
+
+
+def session_of(address: str) -> Session:
+    return Session("PLAINTEXT", address, 5000)
+
+
+def awaited(place: Place, address: str) -> object:
+    return place.only.undecided(session_of(address), Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def test_an_unknown_address_waits_for_what_the_store_says() -> None:
+    place = Place("192.0.2.1")
+    key = awaited(place, "192.0.2.3")
+    (learn,) = place.asked
+    learn(frozenset({"192.0.2.3"}))
+    assert [each.keys for each in place.told] == [[key]]
+    assert awaited(place, "192.0.2.3") is None
+
+
+def test_who_comes_while_the_store_is_asked_waits_for_a_newer_answer() -> None:
+    """It may have registered after the store was asked; those before are not held up for it."""
+    place = Place("192.0.2.1")
+    first, second = awaited(place, "192.0.2.3"), awaited(place, "192.0.2.4")
+    place.asked[0](frozenset({"192.0.2.3"}))
+    place.asked[1](frozenset({"192.0.2.3", "192.0.2.4"}))
+    assert [each.keys for each in place.told] == [[first], [second]]
+    assert place.hears("192.0.2.4")
+
+
+def test_nothing_is_waited_for_where_the_answer_is_known() -> None:
+    assert awaited(Place("192.0.2.1"), "192.0.2.1") is None
+    assert awaited(Place("192.0.2.1", alone=True), "192.0.2.3") is None
 
 
 def test_what_clients_do_is_allowed_to_everybody() -> None:

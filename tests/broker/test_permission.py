@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kbroker.api.routes import ROUTES
+from kbroker.broker.facts import Touched
 from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
 from kbroker.broker.session import Session
+from kbroker.config.limits import PERMISSION_PATIENCE_MS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -30,6 +32,22 @@ class Only:
 
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         return operation in self._allowed
+
+    def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> object:
+        return None
+
+
+class Later(Only):
+    """Knows only later what it allows."""
+
+    def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> object:
+        return "later"
+
+    def know(self, world: World, *allowed: Operation) -> None:
+        self._allowed = allowed
+        world.broker.tell(Touched(["later"]))
+        world.core.expire(world.clock.now_ms())
+        world.settle()
 
 
 def test_without_an_authorizer_everybody_may_do_everything() -> None:
@@ -133,7 +151,42 @@ def test_the_authorizer_is_told_whose_permission_is_asked() -> None:
             asked.append((session.listener, str(session.principal), operation, resource, name))
             return True
 
+        def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> None:
+            return None
+
     world = World()
     world.broker.permission.authorizer = Notes()
     world.client().ask(ListPartitionReassignmentsRequest(topics=None), 0)
     assert asked == [("PLAINTEXT", "User:ANONYMOUS", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)]
+
+
+NEWS = UpdateMetadataRequest(controller_id=1, controller_epoch=7, live_brokers=[])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code", "epoch"),
+    [((Operation.CLUSTER_ACTION,), ErrorCode.NONE, 7), ((), ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 1)],
+)
+def test_what_is_undecided_waits_and_is_handled_once_or_refused(
+    allowed: tuple[Operation, ...], code: ErrorCode, epoch: int
+) -> None:
+    world, later = World(), Later()
+    world.broker.permission = Permission(later)
+    client = world.client()
+    number = client.send(NEWS, 8)
+    before = client.look().get(number)
+    later.know(world, *allowed)
+    answer = client.look().get(number)
+    assert answer is not None
+    assert (before, ErrorCode(answer.error_code), world.plane.control_requests.controller_epoch) == (None, code, epoch)
+
+
+def test_what_stays_undecided_is_refused_when_patience_ends() -> None:
+    world = World()
+    world.broker.permission = Permission(Later())
+    client = world.client()
+    number = client.send(NEWS, 8)
+    world.advance(PERMISSION_PATIENCE_MS + 1)
+    answer = client.look().get(number)
+    assert answer is not None
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
