@@ -118,7 +118,7 @@ class ControlSender:
             log.error("%s; it is left out", what)
             self._controller.outbox.answered(broker_id, request)
             return
-        log.warning("%s", what)
+        log.debug("%s", what)  # the line has said that the broker cannot be reached
         if self._controller.outbox.head(broker_id) is request:
             self._send(broker_id)
 

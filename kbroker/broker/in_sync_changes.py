@@ -80,6 +80,7 @@ class InSyncChanges:
         self._waiting: dict[Partition, None] = {}
         self._under_way: Asked | None = None
         self._retry_at_ms: int | None = None
+        self._refused: dict[ErrorCode, list[Partition]] = {}  # in the answer that is being looked at
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -155,7 +156,7 @@ class InSyncChanges:
 
     def _failed(self, fault: PeerFault, now_ms: int) -> None:
         if isinstance(fault.token, Asked) and fault.token is self._under_way:
-            what = log.error if fault.kind is PeerFaultKind.UNSUPPORTED else log.info
+            what = log.error if fault.kind is PeerFaultKind.UNSUPPORTED else log.debug  # the line has said it
             what("AlterPartition is asked again: %s (%s)", fault.kind.value, fault.why)
             self._again(fault.token, now_ms)
 
@@ -168,9 +169,13 @@ class InSyncChanges:
             return
         self._under_way = None
         results = _results(response, asked.version)
+        self._refused.clear()
         for partition, proposal in asked.proposals.items():
             key = partition.topic_id if asked.version == WITH_IDS_VERSION else partition.topic
             self._conclude(partition, proposal, results.get((key, partition.index)), now_ms)
+        for code, (first, *others) in self._refused.items():
+            more = f" and {len(others)} more" if others else ""
+            log.info("in-sync sets stay as they are: %s-%d%s: %s", first.topic, first.index, more, code.name)
         self._ask(now_ms)
 
     def _again(self, asked: Asked, now_ms: int) -> None:
@@ -189,7 +194,7 @@ class InSyncChanges:
             return
         if partition.proposal is not proposal:
             return
-        log.info("%s-%d: in sync are not %s: %s", partition.topic, partition.index, proposal.isr, code.name)
+        self._refused.setdefault(code, []).append(partition)
         if code in NOT_DONE:
             partition.withdraw(proposal)
         elif code not in OVERTAKEN:

@@ -50,6 +50,7 @@ class ReplicaFetchers:
         self._followed: dict[Partition, Fetcher] = {}
         self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
         self._homeless: dict[Fetcher, None] = {}  # nobody knows where their leader is
+        self._unsupported: set[Fetcher] = set()  # their leaders do not speak our versions, which has been said
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -92,6 +93,7 @@ class ReplicaFetchers:
             del self._fetchers[fetcher.leader_id, fetcher.purpose]
             self._idle.pop(fetcher, None)
             self._homeless.pop(fetcher, None)
+            self._unsupported.discard(fetcher)
             self._peers.drop(fetcher.leader_id, fetcher.purpose)
 
     # -- asking
@@ -146,7 +148,11 @@ class ReplicaFetchers:
         if not isinstance(fault.token, Fetching):
             return
         (fetcher,) = fault.token
-        level = logging.ERROR if fault.kind is PeerFaultKind.UNSUPPORTED else logging.INFO
+        is_new = fetcher not in self._unsupported
+        self._unsupported.discard(fetcher)
+        if fault.kind is PeerFaultKind.UNSUPPORTED:
+            self._unsupported.add(fetcher)
+        level = logging.ERROR if is_new and fetcher in self._unsupported else logging.DEBUG  # the line has said it
         log.log(level, "%r begins again: %s (%s)", fetcher, fault.kind.value, fault.why)
         fetcher.failed()
         if fault.kind is PeerFaultKind.UNSUPPORTED:  # the line would be asked the same at once

@@ -134,3 +134,6 @@ PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients
 # How long a broker's request waits for the metadata store to say whether it is one: a controller that was elected a
 # moment ago is not known yet. Longer than the store takes, shorter than a controller waits for an answer.
 PERMISSION_PATIENCE_MS = 10_000
+
+# How often it is said that a broker cannot be reached. A follower tries its dead leader ten times a second.
+PEER_FAILURES_SAID_EVERY_MS = 60_000

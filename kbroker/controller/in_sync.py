@@ -34,6 +34,8 @@ log = logging.getLogger("kbroker.controller")
 Proposal: TypeAlias = tuple[TopicPartition, LeaderIsr]
 Verdict: TypeAlias = "LeaderIsr | ErrorCode"
 
+_OF_THE_DEAD = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+
 IDS_SINCE = 2
 EPOCHS_SINCE = 3
 
@@ -51,6 +53,7 @@ def alter_partition(
     verdicts: dict[TopicPartition, Verdict] = {
         partition: _verdict(context, partition, wanted, version) for partition, wanted in proposals.items()
     }
+    _say_dead(context, [(each, proposals[each]) for each, verdict in verdicts.items() if verdict in _OF_THE_DEAD])
     allowed = {partition: proposals[partition] for partition, verdict in verdicts.items() if verdict is ErrorCode.NONE}
     verdicts |= yield from _write(epoch, allowed)
     batch = epoch.batch()
@@ -103,9 +106,16 @@ def _verdict(context: Context, partition: TopicPartition, wanted: LeaderIsr, ver
         return ErrorCode.INVALID_REQUEST
     dead = [broker for broker in wanted.isr if not context.is_live(broker)]
     if dead:
-        log.info("%s-%d: %s are not alive, and cannot be in sync", *partition, dead)
         return ErrorCode.INELIGIBLE_REPLICA if version >= IDS_SINCE else ErrorCode.OPERATION_NOT_ATTEMPTED
     return ErrorCode.NONE
+
+
+def _say_dead(context: Context, refused: list[Proposal]) -> None:
+    """At a broker's stop these are as many as it has replicas that had just caught up."""
+    if refused:
+        dead = sorted({broker for _, wanted in refused for broker in wanted.isr if not context.is_live(broker)})
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        log.info("%s-%d%s: brokers %s are not alive, and cannot be in sync", *refused[0][0], more, dead)
 
 
 def _write(

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_SETUP_MS
+from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
 from kbroker.ports import PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 log = logging.getLogger("kbroker.peers")
+
+NEVER_MS = -(1 << 62)  # before any time
 
 API_VERSIONS, METADATA = 18, 3
 API_VERSIONS_VERSION = 3  # served since Kafka 2.4; the oldest that leads topic ids is 2.8
@@ -92,6 +94,8 @@ class Line:
         self._correlation_id = 0
         self._is_ready = False
         self._failures = 0  # in a row
+        self._unsaid = 0  # of these, since one was said last
+        self._say_again_ms = NEVER_MS
         self._due_ms = 0  # by when the head must have been answered
         self._setup_due_ms = 0  # by when the line must be ready
         self._retry_ms = 0  # not to connect before
@@ -121,9 +125,19 @@ class Line:
         if queue:
             self._failures += 1
             self._retry_ms = now_ms + min(PEER_BACKOFF_MS << min(self._failures - 1, 16), MOST_PEER_BACKOFF_MS)
-            log.info("%d requests to %r failed: %s", len(queue), self, why)
+            self._say_failure(len(queue), why, now_ms)
         for pending in queue:
             self._tell(self, PeerFault(pending.token, kind, pending.is_sent, why))
+
+    def _say_failure(self, requests: int, why: str, now_ms: int) -> None:
+        """The first time, and then once in a while: a broker that is dead is tried ten times a second."""
+        if now_ms < self._say_again_ms:
+            self._unsaid += 1
+            return
+        before = f" ({self._unsaid} times before)" if self._unsaid else ""
+        log.info("%d request%s to %r failed: %s%s", requests, "s" * (requests != 1), self, why, before)
+        self._unsaid = 0
+        self._say_again_ms = now_ms + PEER_FAILURES_SAID_EVERY_MS
 
     # -- what happens
 

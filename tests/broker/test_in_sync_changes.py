@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kbroker.broker.in_sync_changes import RETRY_MS, InSyncChanges
 from kbroker.controller.events import AlterPartition
 from kbroker.replica.facts import InSyncProposed
@@ -88,3 +90,28 @@ def test_a_second_answer_to_one_request_says_nothing() -> None:
     assert (len(leader.asked), leader.partition.isr) == (2, (ME, ONE))
     leader.answer(leader.asked[1], ME, partition_epoch=2)
     assert leader.partition.isr == (ME,)
+
+
+def test_refusals_of_many_partitions_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
+    leader.world.replicas.become("p", 1, ID, state, is_new=True)
+    partitions = [leader.world.partition("p", index) for index in range(2)]
+    leader.propose(ME)
+    for partition in partitions:
+        partition.proposal = Proposal((ME, ONE), 0, 0, -1)
+        leader._heed(InSyncProposed(partition))
+    leader.refuse(leader.asked[0])  # as a whole: all are asked again together
+    leader.wait()
+    results = [
+        AlterPartitionResult(
+            partition_index=index, error_code=ErrorCode.INELIGIBLE_REPLICA, leader_id=0, leader_epoch=0, isr=[],
+            partition_epoch=0,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    topics = [AlterPartitionTopicResult(topic_id=ID, partitions=results)]
+    caplog.set_level("INFO")
+    caplog.clear()
+    leader._answer(leader.asked[1], AlterPartitionResponse(error_code=0, topics=topics))
+    assert caplog.messages == ["in-sync sets stay as they are: p-0 and 1 more: INELIGIBLE_REPLICA"]

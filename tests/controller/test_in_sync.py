@@ -146,3 +146,27 @@ def test_a_set_that_changed_in_the_store_meanwhile_is_not_overwritten(cluster: C
     propose(cluster, [cluster.state("t", 0).leader])
     epoch.context.leaders["t", 0] = epoch.context.leaders["t", 0]._replace(version=0, isr=(1, 2, 3))
     assert code(propose(cluster, [2])) is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_that_the_dead_cannot_be_in_sync_is_said_once_for_all_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+    cluster.stop(3)
+    plane = cluster.nodes[1].plane
+    states = [
+        AlterPartitionState(
+            partition_index=index,
+            leader_epoch=cluster.state("t", index).leader_epoch,
+            new_isr_with_epochs=[BrokerState(broker_id=each) for each in (1, 2, 3)],
+            partition_epoch=cluster.state("t", index).version,
+        )
+        for index in range(3)
+    ]
+    topic = AlterPartitionTopic(topic_id=plane.cache.topic_id("t"), partitions=states)
+    request = AlterPartitionRequest(broker_id=1, broker_epoch=plane.control_requests.broker_epoch, topics=[topic])
+    caplog.set_level("INFO")
+    caplog.clear()
+    answer = cluster.ask(request, 3, cluster.controller.id)
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [ErrorCode.INELIGIBLE_REPLICA] * 3
+    assert caplog.messages == ["t-0 and 2 more: brokers [3] are not alive, and cannot be in sync"]

@@ -239,3 +239,22 @@ def test_nobody_leads_before_the_cut_of_its_own_log_is_durable() -> None:
     assert story.log(third).cuts_under_way
     story.until(lambda: story.leads(third))
     assert not any(led_while_cut)
+
+
+def test_a_dead_leader_is_said_to_be_so_once_and_then_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    """Its followers try it ten times a second."""
+    story = Story(2)
+    leader, (follower,) = story.leader(), story.followers()
+    assert follower.store is not None
+    leader.kill()
+    follower.store.cut()  # so that nobody else leads
+    caplog.clear()
+    caplog.set_level("INFO")
+    story.wait(150_000)
+    said = [each.getMessage() for each in caplog.records if f"broker {leader.broker_id}" in each.getMessage()]
+    fetches = [each for each in said if "to broker" in each]
+    assert (len(fetches), "times before" in fetches[-1], [each for each in said if "begins again" in each]) == (
+        3,
+        True,
+        [],
+    )
