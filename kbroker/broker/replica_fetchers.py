@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.broker.facts import TopicsUpdated
-from kbroker.log.facts import LogTruncated
+from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.fetcher import Fetcher, fetcher_number
@@ -54,10 +54,11 @@ class ReplicaFetchers:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Roles, answers, cuts, and news of where leaders are."""
+        """Roles, answers, cuts, fsyncs, and news of where leaders are."""
         return {
             RoleChanged: self._role_changed,
             LogTruncated: self._truncated,
+            LogFlushed: self._flushed,
             PeerAnswer: self._answered,
             PeerFault: self._failed,
             TopicsUpdated: self._updated,
@@ -128,6 +129,13 @@ class ReplicaFetchers:
         fetcher = self._followed.get(partition) if partition is not None else None
         if partition is not None and fetcher is not None and partition.log is fact.log:
             fetcher.truncated(partition, now_ms, self._clock.wall_ms())
+            self._ask(fetcher, now_ms)
+
+    def _flushed(self, fact: LogFlushed, now_ms: int) -> None:
+        partition = self._replicas.partitions.get(fact.partition)
+        fetcher = self._followed.get(partition) if partition is not None else None
+        if partition is not None and fetcher is not None:
+            fetcher.flushed(partition)
             self._ask(fetcher, now_ms)
 
     # -- answers

@@ -145,6 +145,12 @@ class Fetcher:
         if held is not None:
             self._append(following, memoryview(held), now_ms, wall_ms)
 
+    def flushed(self, partition: Partition) -> None:
+        """What flush.messages asked for is durable: the leader may be told."""
+        following = self._following.get(partition)
+        if following is not None:
+            self._changed[following] = None
+
     # -- asking
 
     def next_due_ms(self) -> int | None:
@@ -228,7 +234,10 @@ class Fetcher:
         return list(topics.values())
 
     def _must_wait(self, following: Following) -> bool:
-        return following.is_cut or following in self._resting or following in self._looking
+        """Also for an fsync that flush.messages asks for: the next fetch says that the follower has what came."""
+        own = following.partition.log
+        is_written = own is None or not own.awaits_flush
+        return following.is_cut or not is_written or following in self._resting or following in self._looking
 
     def begin_session(self) -> None:
         """The leader is to be told everything again: nobody can say what it knows.

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.broker.facts import JobDone
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
-from kbroker.log.facts import LogTruncated
+from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode
@@ -261,6 +261,23 @@ def test_a_batch_that_is_damaged_is_not_appended_and_asked_for_again_later() -> 
     soon = follower.asked()
     follower.now_ms = BACKOFF_MS
     assert (follower.bounds, soon, follower.asked()) == ((0, 0, 0), {}, {0: (0, -1)})
+
+
+def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable() -> None:
+    """Its high watermark passes them then: they have to outlive a power cut, as what Apache's follower says it has."""
+    follower = Follower()
+    world = follower.world
+    world.broker.on(LogFlushed, lambda fact, now_ms: follower.fetcher.flushed(follower.partition()))
+    world.plane.configs.set_topic("p", {"flush.messages": "1"})
+    world.replicas.reconfigure("p")
+    world.disk_is_busy = True
+    follower.ask()
+    follower.answer(data(batch(base_offset=0, epoch=0)))
+    world.settle()
+    before = follower.asked()
+    world.disk_is_busy = False
+    world.settle()
+    assert (before, follower.asked()) == ({}, {0: (1, 0)})
 
 
 # ---- cutting
