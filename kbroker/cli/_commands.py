@@ -13,6 +13,7 @@ from kbroker.cli import complain
 
 COMMANDS = {
     "start": ("kbroker.cli.start:start", "Run a broker."),
+    "dev-cluster": ("kbroker.cli.dev_cluster:dev_cluster", "Run some brokers on this machine, for trying things out."),
     "topics": ("kbroker.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "groups": ("kbroker.cli.groups:groups", "Consumer groups: their members, offsets and lag."),
     "transactions": (

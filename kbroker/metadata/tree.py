@@ -33,14 +33,15 @@ ANY_VERSION = -1
 
 
 class Node:
-    """One node. sequence: the number that its next sequential child gets."""
+    """One node. sequence: the number that its next sequential child gets. pzxid: of the last change of its children."""
 
-    __slots__ = ("children", "children_version", "czxid", "data", "mzxid", "sequence", "session", "version")
+    __slots__ = ("children", "children_version", "czxid", "data", "mzxid", "pzxid", "sequence", "session", "version")
 
     def __init__(self, data: bytes, zxid: int, session: int = NOBODY) -> None:
         self.data = data
         self.czxid = zxid
         self.mzxid = zxid
+        self.pzxid = zxid
         self.version = 0
         self.children_version = 0
         self.session = session
@@ -104,11 +105,15 @@ class Tree:
 
     def end_session(self, session: int) -> None:
         """Delete the ephemeral nodes of a session, and forget its watches."""
+        self.forget(session)
+        for path in [path for path, node in self.nodes.items() if node.session == session != NOBODY]:
+            self.apply(Delete(path), session)
+
+    def forget(self, session: int) -> None:
+        """Forget the watches of a session, which goes on."""
         for watches in (self._data_watches, self._child_watches):
             for path in [path for path, sessions in watches.items() if session in sessions]:
                 _forget(watches, path, session)
-        for path in [path for path, node in self.nodes.items() if node.session == session != NOBODY]:
-            self.apply(Delete(path), session)
 
     def take_fired(self) -> Sequence[Fired]:
         """The watches that went off since the last call, in order."""
@@ -188,12 +193,15 @@ class Tree:
             return Outcome(StoreFault.NODE_EXISTS, path)
         node = Node(create.data, self.zxid, session if create.ephemeral else NOBODY)
         name = split(path)[1]
+        before = parent.pzxid
         self._link(parent, path, name, node)
         parent.children_version += 1
         parent.sequence += 1  # every child counts, so that numbers rise whatever kinds are mixed
+        parent.pzxid = self.zxid
 
         def take_back() -> None:
             self._unlink(parent, path, name)
+            parent.pzxid = before
             parent.children_version -= 1
             parent.sequence -= 1
 
@@ -210,11 +218,14 @@ class Tree:
             return Outcome(fault, path)
         parent_path, name = split(path)
         parent, node = self.nodes[parent_path], self.nodes[path]
+        before = parent.pzxid
         self._unlink(parent, path, name)
         parent.children_version += 1
+        parent.pzxid = self.zxid
 
         def take_back() -> None:
             self._link(parent, path, name, node)
+            parent.pzxid = before
             parent.children_version -= 1
 
         done.undo.append(take_back)

@@ -117,7 +117,7 @@ class TreeFile:
             self._check(counters, rows, had_log)
         self.session = counters["session"]
         self.tree = Tree(counters["zxid"])
-        self.tree.restore((row[0], self._node(row)) for row in rows)
+        self.tree.restore((row[0], self._node(row, counters["zxid"])) for row in rows)
         if counters["layout"] == LAYOUT:
             self._checksums = {row[0]: row[-1] for row in rows}
             self._sum = sum(self._checksums.values())
@@ -135,10 +135,11 @@ class TreeFile:
         if fault:
             raise damaged(self._path, fault)
 
-    def _node(self, row: _Row) -> Node:
+    def _node(self, row: _Row, zxid: int) -> Node:
         _, data, czxid, mzxid, version, children_version, sequence, ephemeral, *_ = row
         node = Node(data, czxid, self.session if ephemeral else NOBODY)
         node.mzxid, node.version, node.children_version, node.sequence = mzxid, version, children_version, sequence
+        node.pzxid = zxid  # not written down: no later than this
         return node
 
     def save(self, session: int) -> None:

@@ -1,4 +1,5 @@
-"""What every `MetadataStore` does: embedded, shared and simulated here, a real ZooKeeper where there is one.
+"""What every `MetadataStore` does: embedded, shared and simulated; by kazoo on a dev-cluster's metadata server, and on
+a real ZooKeeper where there is one.
 
 A store under test is a `Bench`: `ask` submits operations and returns their outcomes once the answer is there, `fired`
 lists the watches that went off since it was last asked. A real ensemble joins by another factory in `BENCHES`.
@@ -34,6 +35,7 @@ from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.shared_store import SharedStore
 from kbroker.runtime.zookeeper import ZooKeeperStore
 from kbroker.sim.store import Ensemble
+from tests.runtime.metadata_servers import RunningServer
 
 NO_NODE, NODE_EXISTS, BAD_VERSION = StoreFault.NO_NODE, StoreFault.NODE_EXISTS, StoreFault.BAD_VERSION
 
@@ -113,12 +115,20 @@ BENCHES = {
     "shared in a file": shared_in_a_file,
 }
 ZOOKEEPER = "ZooKeeper"
+OF_A_DEV_CLUSTER = "metadata server of a dev-cluster"
 
 
-@pytest.fixture(params=[*BENCHES, pytest.param(ZOOKEEPER, marks=pytest.mark.java)])
+@pytest.fixture(scope="session")
+def metadata_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One for all tests; each has a folder of its own in it, by chroot."""
+    with RunningServer(tmp_path_factory.mktemp("metadata-server")) as server:
+        yield server
+
+
+@pytest.fixture(params=[*BENCHES, OF_A_DEV_CLUSTER, pytest.param(ZOOKEEPER, marks=pytest.mark.java)])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == ZOOKEEPER:
-        server = request.getfixturevalue("zookeeper")
+    if request.param in (ZOOKEEPER, OF_A_DEV_CLUSTER):
+        server = request.getfixturevalue("zookeeper" if request.param == ZOOKEEPER else "metadata_server")
         made = Bench(lambda post: ZooKeeperStore(f"{server.address}/{tmp_path.name}", post))
     else:
         made = BENCHES[request.param](tmp_path)

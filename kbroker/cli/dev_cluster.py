@@ -1,0 +1,203 @@
+"""`kbroker dev-cluster`: some brokers on this machine, for trying things out, in a second or two and without Java.
+
+Its own process is the metadata server (`runtime/metadata_server/`), the brokers are processes as `kbroker start` makes
+them. Killing one shows what a failover looks like; its settings file starts it again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
+from kbroker.config import BrokerConfig
+from kbroker.faults.errors import unknown
+from kbroker.runtime.loop import Loop
+from kbroker.runtime.metadata_server.server import HOST, MetadataServer
+
+START_S = 60.0  # of all brokers together
+STOP_S = 30.0  # before they are killed
+MOST = 50  # processes of some 40 MB
+
+Say = Callable[[str], None]
+
+
+class DevCluster:
+    """A cluster of processes. brokers: all of them, whether they run or not."""
+
+    def __init__(
+        self, count: int, folder: Path, *, port: int, metadata_port: int, overrides: dict[str, str], say: Say
+    ) -> None:
+        """Start the metadata server and the brokers. Raises: OSError: a port is taken, a file cannot be used."""
+        self._loop = Loop()
+        self._say = say
+        self._told: set[int] = set()  # brokers whose end was said
+        self._signals: list[int] = []
+        self.folder = folder
+        self.fault = ""
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(port, count)
+        self.server = MetadataServer(self._loop, str(folder / "metadata.db"), port=metadata_port, failed=self._broken)
+        self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.on_signal(number, lambda number=number: self._signals.append(number))  # type: ignore[misc]
+        for each in self.brokers:
+            each.configure(f"{HOST}:{self.server.port}", count, overrides)
+            each.start(self._loop)
+
+    @property
+    def bootstrap(self) -> str:
+        """For bootstrap.servers."""
+        return ",".join(each.address for each in self.brokers)
+
+    def await_start(self) -> bool:
+        """Until all serve clients; whether they do. `fault` says why not, if it is not a signal."""
+        self._turn_until(lambda: all_in_order(self.brokers) or self._ended() or self.fault or self._signals, START_S)
+        if dead := self._ended():
+            self.fault = f"broker {dead[0].node_id} cannot start: {dead[0].last_words()}"
+        elif not self._signals and not all_in_order(self.brokers) and not self.fault:
+            self.fault = f"no cluster after {START_S:.0f} s; what the brokers say is in {self.folder}"
+        return not self.fault and not self._signals
+
+    def serve(self) -> None:
+        """Until a signal comes, no broker is left or the metadata server has failed; the end of one broker is said."""
+        while not self._signals and not self.fault and len(self._ended()) < len(self.brokers):
+            self._loop.turn()
+            for each in self._ended():
+                if each.node_id not in self._told:
+                    self._told.add(each.node_id)
+                    self._say(
+                        f"broker {each.node_id} has ended ({each.last_words()}); "
+                        f"it starts again by: kbroker start {each.properties}"
+                    )
+        if not self._signals and not self.fault:
+            self.fault = "no broker is left"
+
+    def stop(self) -> None:
+        """End the brokers, then the metadata server; a second signal, or some time, kills who is left."""
+        for each in self.brokers:
+            each.end()
+        before = len(self._signals)
+        self._turn_until(lambda: not self._alive() or len(self._signals) > before, STOP_S)
+        for each in self._alive():
+            each.end(signal.SIGKILL)
+        self._turn_until(lambda: not self._alive(), STOP_S)
+        self.server.close()
+        self._loop.close()
+
+    def _turn_until(self, done: Callable[[], object], seconds: float) -> None:
+        late: list[bool] = []
+        timer = self._loop.call_later(seconds, lambda: late.append(True))
+        self._loop.run_until(lambda: done() or late)
+        timer.cancel()
+
+    def _ended(self) -> list[BrokerProcess]:
+        return [each for each in self.brokers if each.code is not None]
+
+    def _alive(self) -> list[BrokerProcess]:
+        return [each for each in self.brokers if each.code is None]
+
+    def _broken(self, error: OSError) -> None:
+        self.fault = f"metadata cannot be written: {error}"
+
+
+@click.command("dev-cluster")
+@click.argument("count", metavar="N", type=click.IntRange(1, MOST), default=3)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="Of the first; 0: any free."
+)
+@click.option("--data", type=click.Path(file_okay=False), help="Where to keep data.  [default: gone at the end]")
+@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers.")
+@click.option(
+    "--metadata-port", type=click.IntRange(0, 65535), default=0, help="Of the metadata server.  [default: any free]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
+def dev_cluster(
+    count: int, port: int, data: str | None, overrides: Sequence[str], metadata_port: int, as_json: bool
+) -> int:
+    """Run N brokers on this machine, for trying things out, until Ctrl-C.
+
+    Their metadata is with one process on the loopback that speaks ZooKeeper's protocol; a cluster to rely on has a real
+    ensemble. Exit code: 0 ended by a signal, 1 it could not start or go on, 2 it was asked for wrongly.
+    """
+    began_s = time.monotonic()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    settings = dict(map(_setting, overrides))
+    with _folder(data) as folder:
+        try:
+            cluster = DevCluster(
+                count, folder, port=port, metadata_port=metadata_port, overrides=settings, say=_say_on_stderr
+            )
+        except OSError as error:
+            _say_on_stderr(f"kbroker: {error}")
+            return 1
+        try:
+            if cluster.await_start():
+                say = _as_json if as_json else _for_people
+                click.echo(say(cluster, time.monotonic() - began_s, is_kept=data is not None))
+                sys.stdout.flush()
+                cluster.serve()
+        finally:
+            cluster.stop()
+        if cluster.fault:
+            _say_on_stderr(f"kbroker: {cluster.fault}")
+    return 1 if cluster.fault else 0
+
+
+def _say_on_stderr(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = (each.strip() for each in text.partition("="))
+    if not equals or not name:
+        raise click.UsageError(f"--override {text}: write it as KEY=VALUE")
+    if name not in BrokerConfig.KEYS:
+        raise click.UsageError(f"--override {text}: {unknown('setting', name, BrokerConfig.KEYS)}")
+    return name, value
+
+
+@contextmanager
+def _folder(data: str | None) -> Iterator[Path]:
+    if data is not None:
+        yield Path(data).absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="kbroker-cluster-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def _for_people(cluster: DevCluster, seconds: float, *, is_kept: bool) -> str:
+    rows = [(f"broker {each.node_id}", f"{each.address}, process {each.pid}") for each in cluster.brokers]
+    rows.append(("metadata", f"{HOST}:{cluster.server.port}, in ZooKeeper's protocol"))
+    rows.append(("data in", f"{cluster.folder}{'' if is_kept else ', gone at the end'}"))
+    count = len(cluster.brokers)
+    lines = [f"{count} broker{'s' * (count != 1)} ready after {seconds:.2f} s; Ctrl-C ends them"]
+    lines += [f"  {name:12} {value}" for name, value in rows]
+    lines += [
+        "  try:",
+        f"    kbroker topics -b {cluster.brokers[0].address} --create --topic orders --partitions {count}",
+    ]
+    lines += [f"    kbroker consume -b {cluster.brokers[0].address} -t orders -o beginning"]
+    return "\n".join(lines)
+
+
+def _as_json(cluster: DevCluster, seconds: float, *, is_kept: bool) -> str:
+    del is_kept
+    return json.dumps(
+        {
+            "bootstrap": cluster.bootstrap,
+            "brokers": [{"id": each.node_id, "address": each.address, "pid": each.pid} for each in cluster.brokers],
+            "zookeeper": f"{HOST}:{cluster.server.port}",
+            "data": str(cluster.folder),
+            "seconds": round(seconds, 3),
+        }
+    )

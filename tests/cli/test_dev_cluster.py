@@ -1,0 +1,132 @@
+"""`kbroker dev-cluster`: processes that are a cluster, lose one of them, and end together."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PATIENCE_S = 120.0
+Begin = Callable[..., "Running"]
+
+
+class Running:
+    """A command that told where its brokers are."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "kbroker", "dev-cluster", *words, "--port", "0", "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        self.said: dict[str, Any] = json.loads(line)
+        self.bootstrap: list[str] = self.said["bootstrap"].split(",")
+        self.pids: list[int] = [each["pid"] for each in self.said["brokers"]]
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Returns: exit code, and what it complained of."""
+        self.process.send_signal(number)
+        complaints = self.process.communicate(timeout=PATIENCE_S)[1]
+        return self.process.returncode, complaints
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    running: list[Running] = []
+
+    def begun(*words: str) -> Running:
+        running.append(Running(*words))
+        return running[-1]
+
+    yield begun
+    for each in running:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate(timeout=PATIENCE_S)
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError):
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_cluster_goes_on_without_a_broker_and_ends_as_a_whole(begin: Begin) -> None:
+    cluster = begin("3", "--override", "zookeeper.session.timeout.ms=2000")
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", enable_idempotence=True)
+    sent = [b"%d" % number for number in range(60)]
+    for value in sent[:30]:
+        producer.send("orders", value).get(PATIENCE_S)
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    for value in sent[30:]:
+        producer.send("orders", value).get(PATIENCE_S)
+    producer.close()
+    consumer = KafkaConsumer("orders", bootstrap_servers=cluster.bootstrap[1:], auto_offset_reset="earliest")
+    read = [next(consumer).value for _ in sent]
+    consumer.close()
+    code, complaints = cluster.end(signal.SIGINT)
+    assert sorted(read, key=int) == sent
+    assert "broker 1 has ended (killed by SIGKILL); it starts again by: kbroker start " in complaints
+    assert code == 0
+    assert not any(map(is_alive, cluster.pids))
+    assert not Path(cluster.said["data"]).exists()
+
+
+def test_data_that_is_kept_is_there_at_the_next_start(begin: Begin, tmp_path: Path) -> None:
+    for number in range(2):
+        cluster = begin("2", "--data", str(tmp_path))
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
+        assert producer.send("orders", b"x").get(PATIENCE_S).offset == number
+        producer.close()
+        assert cluster.end(signal.SIGTERM) == (0, "")
+
+
+def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:
+    cluster = begin("2")
+    processes = [os.pidfd_open(pid) for pid in cluster.pids]
+    cluster.process.kill()
+    for each in processes:
+        assert select.select([each], [], [], PATIENCE_S)[0]
+        os.close(each)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["0"], "'N': 0 is not in the range 1<=x<=50"),
+        (["1", "--override", "x"], "--override x: write it as KEY=VALUE"),
+        (["1", "--override", "num.partition=3"], "did you mean num.partitions?"),
+        (["1", "--port", "0", "--override", "num.partitions=many"], "kbroker: broker 1 cannot start: "),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
+    command = [sys.executable, "-m", "kbroker", "dev-cluster", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode in (1, 2)
+    assert told in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", str(port)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"kbroker: port {port}: Address already in use; --port N names another\n",
+    )
