@@ -163,12 +163,15 @@ class Cluster(Helpers):
 
         Until `heal`, or until a broker starts again. Raises: UsageError if it is none of these.
         """
-        if broker not in self.brokers:
-            raise UsageError(f"{broker!r} is none of this cluster's: write cut(c.brokers[0])")
+        self._check_own(broker, "cut(c.brokers[0])")
         for each in self._running().values():
             far = self.brokers if each is broker else [broker]
             ids = [other.node_id for other in far if other is not each]
             each.call(lambda node, ids=ids: node.cut_from(ids))  # type: ignore[misc]
+
+    def _check_own(self, broker: Broker, instead: str) -> None:
+        if broker not in self.brokers:
+            raise UsageError(f"{broker!r} is none of this cluster's: write {instead}")
 
     def heal(self) -> None:
         """End what `cut` began."""
@@ -177,11 +180,13 @@ class Cluster(Helpers):
 
     def move_leader(self, topic: str, to: Broker, partition: int = 0) -> None:
         """Have a broker lead a partition, with what that has. Raises: UsageError if it cannot be."""
+        self._check_own(to, f"move_leader({topic!r}, to=c.brokers[0])")
         move_leader(self.bootstrap, topic, partition, to.node_id)
         self.await_agreement()
 
     def move_coordinator(self, group: str, to: Broker) -> None:
         """Have a broker coordinate a group. Raises: UsageError if it cannot be, or no group was ever used."""
+        self._check_own(to, f"move_coordinator({group!r}, to=c.brokers[0])")
         image = self.controller.call(lambda node: node.core.broker.plane.cache.topics.get(CONSUMER_OFFSETS))
         if image is None:
             raise UsageError(f"nobody has used a group yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
@@ -192,6 +197,8 @@ class Cluster(Helpers):
 
         The controller's node is deleted in the metadata store, until it is elected.
         """
+        if to is not None:
+            self._check_own(to, "move_controller(to=c.brokers[0])")
         before = self.controller
         able = [each for each in self._running().values() if (each is to if to is not None else each is not before)]
         if not able:

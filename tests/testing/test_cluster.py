@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -242,9 +242,21 @@ def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_he
         assert (known, heard) == (False, True)
 
 
-def test_a_stranger_cannot_be_cut_off() -> None:
-    with cluster(1) as c, broker() as stranger, pytest.raises(UsageError, match="none of this cluster"):
-        c.cut(stranger)
+@pytest.mark.parametrize("stranger", [1, broker()])
+@pytest.mark.parametrize(
+    ("do", "instead"),
+    [
+        (lambda c, other: c.cut(other), r"cut\(c\.brokers\[0\]\)"),
+        (lambda c, other: c.move_leader("orders", to=other), r"move_leader\('orders', to=c\.brokers\[0\]\)"),
+        (lambda c, other: c.move_coordinator("g", to=other), r"move_coordinator\('g', to=c\.brokers\[0\]\)"),
+        (lambda c, other: c.move_controller(to=other), r"move_controller\(to=c\.brokers\[0\]\)"),
+    ],
+)
+def test_a_stranger_is_refused_with_what_to_write_instead(
+    do: Callable[[Cluster, object], object], stranger: object, instead: str
+) -> None:
+    with cluster(1) as c, pytest.raises(UsageError, match=f"none of this cluster's: write {instead}"):
+        do(c, stranger)
 
 
 def leader(c: Cluster, topic: str, partition: int = 0) -> int:
