@@ -2,6 +2,9 @@
 
 Used by the fixtures in conftest.py, by the kill test and by the bench. Owns the process and its settings; Apache's
 brokers are those of `apache.py`. A test that fails on Apache's broker is a wrong test: `--broker apache-4.3.0` tells.
+
+The process is what is shipped, and what the matrix is about. A test that needs no more than some broker of ours takes
+`kafka_broker`, the fixture of kbroker's own plugin, or `kbroker.testing.broker` with settings.
 """
 
 from __future__ import annotations

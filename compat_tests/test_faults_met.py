@@ -2,6 +2,8 @@
 
 The table is the expectation. Its first column is the fault as a test writes it behind `faults.`, its second what the
 client is asked, the others what it then does, as it can be seen: what the client says, and what the log has.
+
+The broker is the fixture of the plugin that the guide is about: one for all rows, emptied after each.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from compat_tests.clients import CLIENTS, Client, ClientError, Driver
-from kbroker.testing import Broker, broker
+from kbroker.testing import Broker
 
 DOCS = Path(__file__).parents[1] / "docs" / "testing.md"
 HEAD = "| fault, on a broker's `faults` | asked for |"
@@ -87,15 +89,14 @@ MET_BY = {
 
 @pytest.mark.parametrize("stock", MET_BY.values(), ids=str)
 @pytest.mark.parametrize("row", table(), ids=lambda row: f"{row.fault} {row.asked}")
-def test_a_fault_is_met_as_the_guide_says(row: Row, stock: Client, tmp_path: Path) -> None:
-    with broker() as b:
-        b.create_topic(TOPIC)
-        driver = Driver(stock, b.bootstrap, tmp_path)
-        try:
-            eval(f"faults.{row.fault}", {"faults": b.faults})
-            assert ASKED[row.asked](b, driver) == row.does[str(stock)]
-        finally:
-            driver.close()
+def test_a_fault_is_met_as_the_guide_says(row: Row, stock: Client, kafka_broker: Broker, tmp_path: Path) -> None:
+    kafka_broker.create_topic(TOPIC)
+    driver = Driver(stock, kafka_broker.bootstrap, tmp_path)
+    try:
+        eval(f"faults.{row.fault}", {"faults": kafka_broker.faults})
+        assert ASKED[row.asked](kafka_broker, driver) == row.does[str(stock)]
+    finally:
+        driver.close()
 
 
 def test_the_guide_names_at_least_twenty_faults_and_all_three_clients() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from compat_tests.apache import RELEASES
-from compat_tests.brokers import broker_of
 from compat_tests.raw import Connection
 from compat_tests.test_apache_tools import TOOLS, run
+from kbroker.testing import broker as broker_for_tests
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
@@ -18,16 +16,16 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("level", ["0", "2"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_java_producer_commits_and_its_transactions_are_listed(release: str, level: str, tmp_path: Path) -> None:
+def test_java_producer_commits_and_its_transactions_are_listed(release: str, level: str) -> None:
     """kafka-producer-perf-test in transactions; then kafka-transactions"""
-    with broker_of("kbroker", tmp_path, {"transaction.version": level}) as broker, Connection(broker.port) as raw:
+    with broker_for_tests(transaction_version=level) as broker, Connection(broker.port) as raw:
         wanted = CreatableTopic(name="t", num_partitions=2, replication_factor=1, assignments=[], configs=[])
         raw.send(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 4)
         load = ["--topic", "t", "--num-records", "2000", "--record-size", "100", "--throughput", "2000"]
         transactions = ["--transactional-id", "perf", "--transaction-duration-ms", "50"]
-        props = ["--producer-props", f"bootstrap.servers={broker.address}"]
+        props = ["--producer-props", f"bootstrap.servers={broker.bootstrap}"]
         assert "2000 records sent" in run(release, f"{TOOLS}.ProducerPerformance", *load, *transactions, *props)
-        listed = run(release, f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.address, "list")
+        listed = run(release, f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "list")
         with Connection(broker.port) as other:
             other.send(DescribeTransactionsRequest(transactional_ids=["perf"]), 0)
             (found,) = other.receive(DescribeTransactionsResponse, 0).transaction_states
