@@ -7,7 +7,7 @@ from protocol.message import Message
 
 
 class Nobody:
-    """`Peers` of a broker that is alone, or whose requests a test carries itself: nothing is ever sent."""
+    """`Peers` of a broker that is alone: nothing is ever sent."""
 
     def join(self, cluster_id: str) -> None:
         """Fine."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from kbroker.broker.control_requests import REPLICAS_AT_ONCE
-from kbroker.log.facts import LogTruncated
-from kbroker.log.names import TopicPartition
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
@@ -26,10 +25,11 @@ from protocol.messages.control import (
     StopReplicaTopicV1,
     UpdateMetadataRequest,
 )
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import Client, Cluster
 
 ID = b"i" * 16
 EPOCH = 5
+SLOW_MS = 1_000  # of a job for the disk
 
 
 def lead(
@@ -135,7 +135,7 @@ def test_an_older_controller_is_refused_partition_by_partition() -> None:
 def test_settings_are_read_first_and_the_queue_keeps_its_order() -> None:
     cluster = Cluster(1)
     cluster.ensemble.tree.apply(Create(config_path("topics", "t"), encode_config({"retention.ms": "7"})), 0)
-    requests = cluster.nodes[1].plane.control_requests
+    clients = [Client(cluster.nodes[1]) for _ in range(2)]
     first = LeaderAndIsrRequest(
         controller_id=9,
         controller_epoch=EPOCH,
@@ -143,11 +143,11 @@ def test_settings_are_read_first_and_the_queue_keeps_its_order() -> None:
         live_leaders=[],
     )
     second = UpdateMetadataRequest(controller_id=9, controller_epoch=EPOCH, live_brokers=[])
-    assert requests.take(first, 7, "first") is None  # type: ignore[arg-type]
-    assert requests.take(second, 8, "second") is None  # type: ignore[arg-type]
-    assert held(cluster) == {}
+    for client, request, version in zip(clients, (first, second), (7, 8), strict=True):
+        client.send(request, version)
+    assert ([client.answer() for client in clients], held(cluster)) == ([None, None], {})
     cluster.settle()
-    assert [reply.ticket for reply in cluster.nodes[1].replies] == ["first", "second"]
+    assert [client.answer().error_code for client in clients] == [ErrorCode.NONE] * 2
     assert cluster.nodes[1].configs.topic_config("t").retention_ms == 7
 
 
@@ -161,12 +161,12 @@ def test_a_session_that_ends_meanwhile_refuses_what_waits() -> None:
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=ID, partition_states=[lead()])],
         live_leaders=[],
     )
-    node.plane.control_requests.take(request, 7, "first")  # type: ignore[arg-type]
+    client = Client(node)
+    client.send(request, 7)
     node.store.expire()
     node.store.heal()
     cluster.settle()
-    (reply,) = node.replies
-    assert reply.response.error_code == ErrorCode.STALE_BROKER_EPOCH  # type: ignore[attr-defined]
+    assert client.answer().error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def request_of(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
@@ -174,78 +174,89 @@ def request_of(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
     return LeaderAndIsrRequest(controller_id=9, controller_epoch=EPOCH, topic_states=topics, live_leaders=[])
 
 
+def begin_cut(cluster: Cluster, index: int = 0) -> None:
+    """Cut a follower's log; the disk takes its time over it."""
+    node = cluster.nodes[1]
+    node.job_ms = (SLOW_MS, SLOW_MS)
+    partition = node.replicas.partitions["t", index]
+    node.turn(lambda: node.replicas.truncate(partition, 0, anew=True))
+
+
+def codes_of(client: Client) -> list[ErrorCode] | None:
+    """What a LeaderAndIsr has come to, or None."""
+    answer = client.answer()
+    errors = [each for topic in answer.topics for each in topic.partition_errors] if answer else []
+    return [ErrorCode(each.error_code) for each in errors] if answer else None
+
+
 def test_nobody_leads_a_partition_while_its_log_is_being_cut_and_the_queue_keeps_its_order() -> None:
     cluster = Cluster(1)
     tell(cluster, lead(leader=2), lead(1, leader=2))
-    node = cluster.nodes[1]
-    node.replicas.cut.add(("t", 0))
-    node.replies.clear()
-    requests = node.plane.control_requests
-    assert requests.take(request_of(lead(leader_epoch=1)), 7, "first") is None  # type: ignore[arg-type]
-    assert requests.take(request_of(lead(1, leader_epoch=1)), 7, "second") is None  # type: ignore[arg-type]
+    begin_cut(cluster)
+    clients = [Client(cluster.nodes[1]) for _ in range(2)]
+    for client, state in zip(clients, (lead(leader_epoch=1), lead(1, leader_epoch=1)), strict=True):
+        client.send(request_of(state), 7)
     cluster.settle()
-    before = held(cluster)
-    node.replicas.cut.clear()
-    node.heed(LogTruncated(TopicPartition("t", 0), None))  # type: ignore[arg-type]
-    assert (before, held(cluster)) == ({0: (2, 0), 1: (2, 0)}, {0: (1, 1), 1: (1, 1)})
-    assert [reply.ticket for reply in node.replies] == ["first", "second"]
+    before = held(cluster), [codes_of(client) for client in clients]
+    cluster.advance(2 * SLOW_MS)
+    assert before == ({0: (2, 0), 1: (2, 0)}, [None, None])
+    assert (held(cluster), [codes_of(client) for client in clients]) == (
+        {0: (1, 1), 1: (1, 1)},
+        [[ErrorCode.NONE]] * 2,
+    )
 
 
 def test_many_replicas_are_led_in_slices_up_to_one_whose_log_is_being_cut() -> None:
     cluster = Cluster(1)
     count = 2 * REPLICAS_AT_ONCE
     tell(cluster, *(lead(index, leader=2) for index in range(count)))
-    node = cluster.nodes[1]
-    node.replicas.cut.add(("t", count - 1))
-    node.replies.clear()
-    request = request_of(*(lead(index, leader_epoch=1) for index in range(count)))
-    steps = node.plane.control_requests._obeyed(request, 7)
-    told = [next(steps) for _ in range(count)]
-    node.replicas.cut.clear()
-    told.append(next(steps))
-    assert told == [False] * (count - 1) + [True, False]
-    assert held(cluster)[count - 1] == (1, 1)
+    begin_cut(cluster, count - 1)
+    client = Client(cluster.nodes[1])
+    client.send(request_of(*(lead(index, leader_epoch=1) for index in range(count))), 7)
+    cluster.settle()
+    before = codes_of(client), held(cluster)[count - 1]
+    cluster.advance(2 * SLOW_MS)
+    assert before == (None, (2, 0))
+    assert (codes_of(client), held(cluster)[count - 1]) == ([ErrorCode.NONE] * count, (1, 1))
 
 
 def test_a_cut_that_begins_between_slices_is_waited_for() -> None:
     cluster = Cluster(1)
     count = 2 * REPLICAS_AT_ONCE
     tell(cluster, *(lead(index, leader=2) for index in range(count)))
-    node = cluster.nodes[1]
-    node.replies.clear()
-    requests = node.plane.control_requests
-    node.turns.begin("another", iter([None] * 100))  # type: ignore[arg-type]
-    requests.take(request_of(*(lead(index, leader_epoch=1) for index in range(count))), 7, "first")  # type: ignore[arg-type]
-    node.replicas.cut.add(("t", count - 1))
+    client = Client(cluster.nodes[1])
+    client.send(request_of(*(lead(index, leader_epoch=1) for index in range(count))), 7)
+    before = held(cluster)
+    begin_cut(cluster, count - 1)
     cluster.settle()
-    before = (node.replies[:], held(cluster)[count - 1])
-    node.replicas.cut.clear()
-    node.heed(LogTruncated(TopicPartition("t", count - 1), None))  # type: ignore[arg-type]
-    cluster.settle()
-    assert (before, [each.ticket for each in node.replies]) == (([], (2, 0)), ["first"])
-    assert held(cluster)[count - 1] == (1, 1)
+    meanwhile = codes_of(client), held(cluster)[0], held(cluster)[count - 1]
+    cluster.advance(2 * SLOW_MS)
+    assert before[count - 1] == (2, 0)
+    assert meanwhile == (None, (1, 1), (2, 0))
+    assert (codes_of(client), held(cluster)[count - 1]) == ([ErrorCode.NONE] * count, (1, 1))
 
 
 def test_a_follower_whose_log_is_being_cut_may_follow_another() -> None:
     cluster = Cluster(1)
     tell(cluster, lead(leader=2))
-    cluster.nodes[1].replicas.cut.add(("t", 0))
+    begin_cut(cluster)
+    began_ms = cluster.world.now_ms
     assert tell(cluster, lead(leader=3, leader_epoch=1, replicas=(1, 2, 3))) == [ErrorCode.NONE]
+    assert cluster.world.now_ms == began_ms
 
 
 def test_what_waits_for_a_log_goes_on_when_its_disk_fails() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, log_dirs="/data,/more")
     tell(cluster, lead(leader=2))
     node = cluster.nodes[1]
-    node.replies.clear()
-    node.replicas.cut.add(("t", 0))
-    node.plane.control_requests.take(request_of(lead(leader_epoch=1)), 7, "first")  # type: ignore[arg-type]
-    node.replicas.cut.clear()
-    node.replicas.partitions["t", 0].log = None
-    node.plane.expire(0)
+    begin_cut(cluster)
+    client = Client(node)
+    client.send(request_of(lead(leader_epoch=1)), 7)
     cluster.settle()
-    (reply,) = node.replies
-    assert reply.response.topics[0].partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
+    before = codes_of(client)
+    node.disk.fail("sync", "", errno.EIO)
+    cluster.advance(2 * SLOW_MS)
+    assert (before, codes_of(client)) == (None, [ErrorCode.KAFKA_STORAGE_ERROR])
 
 
 # -- StopReplica
@@ -257,8 +268,7 @@ def test_replicas_are_stopped_in_every_version(version: int, delete: bool) -> No
     cluster = Cluster(1)
     tell(cluster, lead())
     assert stop(cluster, 0, delete=delete, version=version) == [ErrorCode.NONE]
-    replicas = cluster.nodes[1].replicas
-    assert (replicas.deleted, replicas.stopped) == (([("t", 0)], []) if delete else ([], [("t", 0)]))
+    assert (held(cluster), cluster.nodes[1].logs()) == ({}, [] if delete else [("t", 0)])
 
 
 def test_a_late_stop_does_not_hit_a_newer_replica() -> None:
@@ -268,10 +278,13 @@ def test_a_late_stop_does_not_hit_a_newer_replica() -> None:
     assert stop(cluster, -2) == [ErrorCode.NONE]  # the topic is being deleted
 
 
-def test_what_is_not_here_is_deleted_all_the_same() -> None:
+def test_what_is_not_led_or_followed_here_is_deleted_all_the_same() -> None:
     cluster = Cluster(1)
+    tell(cluster, lead())
+    cluster.restart(1)
+    assert (held(cluster), cluster.nodes[1].logs()) == ({}, [("t", 0)])
     assert stop(cluster, -2, delete=True) == [ErrorCode.NONE]
-    assert cluster.nodes[1].replicas.deleted == [("t", 0)]
+    assert cluster.nodes[1].logs() == []
 
 
 def test_settings_are_forgotten_with_the_last_replica() -> None:

@@ -158,7 +158,9 @@ def test_creation_needs_both_sides() -> None:
 
 
 def test_a_creation_that_takes_long_is_answered_as_kafka_does_at_once() -> None:
-    assert ask(Cluster(1), "a", wait=False).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    cluster = Cluster(1)
+    cluster.nodes[1].store.cut()
+    assert ask(cluster, "a").topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def test_one_question_does_not_make_more_topics_than_one_creation_may(monkeypatch: pytest.MonkeyPatch) -> None:

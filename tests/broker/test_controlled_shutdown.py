@@ -37,8 +37,9 @@ class Broker:
         self.line = Line()
         self.plane = self.cluster.nodes[at].plane
         held = SimpleNamespace(partitions={("t", 0): SimpleNamespace(replicas=(1, 2)[:replicas])})
-        self.leaving = ControlledShutdown(self.plane, held, self.line, self.cluster.clock)  # type: ignore[arg-type]
-        self.leaving.handlers[Leave](Leave(), self.cluster.clock.now_ms())
+        self.clock = self.cluster.nodes[at].clock
+        self.leaving = ControlledShutdown(self.plane, held, self.line, self.clock)  # type: ignore[arg-type]
+        self.leaving.handlers[Leave](Leave(), self.clock.now_ms())
         self.cluster.settle()
 
     def answer(self, code: ErrorCode, *left: tuple[str, int]) -> None:
@@ -47,8 +48,8 @@ class Broker:
         self.leaving.handlers[PeerAnswer](PeerAnswer(self.line.asked[-1][3], response), 0)
 
     def wait(self, by_ms: int) -> None:
-        self.cluster.clock.advance(by_ms)
-        self.leaving.expire(self.cluster.clock.now_ms())
+        self.cluster.advance(by_ms)
+        self.leaving.expire(self.clock.now_ms())
 
 
 def test_the_controller_is_asked_in_the_brokers_present_life() -> None:

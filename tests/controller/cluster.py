@@ -1,191 +1,206 @@
-"""A cluster of control planes on one simulated ensemble: real controllers, lanes and caches, replicas without logs.
+"""Brokers on simulated machines that share an ensemble, whole ones, who speak to each other through `Peers`.
 
-Nothing is random but the seeds, and `settle` runs everything until nobody has anything left to say.
+What is under way takes no time: `settle` lets all of it happen within the millisecond, and time moves when a test says
+so (`advance`), or when somebody has to wait for an answer. Followers do not fetch unless `replicates` is set, so that a
+test can say itself who is in sync.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterator
-from types import GeneratorType
+from collections.abc import Callable
 from typing import Any
 
-from kbroker.api.call import LATER, Call
-from kbroker.api.routes import ROUTES, load
+from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.control_plane import ControlPlane
-from kbroker.broker.facts import Reply, TopicsUpdated, Touched
-from kbroker.broker.permission import Permission
-from kbroker.broker.session import Session
+from kbroker.broker.facts import BrokerConfigChanged, FactQueue
 from kbroker.config import BrokerLayers, Given
-from kbroker.controller.events import ControlAnswer
-from kbroker.metadata.cache import TopicKey
+from kbroker.core import Core
+from kbroker.log.names import parse_folder_name
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint, LeaderIsr, decode_state, state_path
-from kbroker.ports import StoreEvent
-from kbroker.replica.followers import InSyncRules
-from kbroker.replica.partition import LeaderState, Partition
-from kbroker.sim.clock import SimClock, SimRandom
+from kbroker.ports import FETCHER, PeerAddress, Region
+from kbroker.replica import ReplicaManager
+from kbroker.sim.clock import SimRandom
+from kbroker.sim.machine import Machine
+from kbroker.sim.net import Net, Wire
+from kbroker.sim.peers import SimPeers
 from kbroker.sim.store import Ensemble, SimSession
-from kbroker.timing import Turns
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.sim.world import World
+from protocol.apis import BY_KEY
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header, parse_request_header, parse_response_header
 from protocol.message import Message
-from tests.peers import Nobody
+from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+LOG_DIR = "/data"
+PATIENCE_MS = 60_000
+CONTROL_REQUESTS: dict[int, type[Message]] = {4: LeaderAndIsrRequest, 5: StopReplicaRequest, 6: UpdateMetadataRequest}
 
 
-class Replica:
-    """A partition as the control request queue sees one."""
+class Lines:
+    """A broker's lines to the others; those of its fetchers are mute unless the cluster replicates."""
 
-    is_of_another = Partition.is_of_another
+    def __init__(self, lines: SimPeers, cluster: Cluster) -> None:
+        self._lines = lines
+        self._cluster = cluster
+        self.join, self.drop, self.close = lines.join, lines.drop, lines.close
 
-    def __init__(self, topic_id: bytes) -> None:
-        self.topic_id = topic_id
-        self.log: object | None = object()
-        self.leader_epoch = -1
-        self.leader_id = -1
-        self.is_new = False
-
-
-class Replicas:
-    """What the control request queue asks of the replica manager, without logs."""
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.rules = InSyncRules(lambda: 0, 30_000)
-        self.partitions: dict[tuple[str, int], Replica] = {}
-        self.deleted: list[tuple[str, int]] = []
-        self.stopped: list[tuple[str, int]] = []
-        self.reconfigured: list[str] = []
-        self.failing = False  # the disk refuses new logs and deletions
-        self.cut: set[tuple[str, int]] = set()  # those whose logs are being cut
-
-    def become(self, topic: str, index: int, topic_id: bytes, state: LeaderState, *, is_new: bool) -> None:
-        if self.failing:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        replica = self.partitions.setdefault((topic, index), Replica(topic_id))
-        replica.leader_epoch, replica.leader_id, replica.is_new = state.leader_epoch, state.leader, is_new
-
-    def stop(self, topic: str, index: int, *, delete: bool) -> None:
-        if self.failing and delete:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.partitions.pop((topic, index), None)
-        (self.deleted if delete else self.stopped).append((topic, index))
-
-    def of_topic(self, topic: str) -> Iterator[Replica]:
-        return (replica for (name, _), replica in self.partitions.items() if name == topic)
-
-    def is_being_cut(self, topic: str, index: int) -> bool:
-        return (topic, index) in self.cut
-
-    def reconfigure(self, topic: str) -> None:
-        self.reconfigured.append(topic)
+    def send(
+        self,
+        broker_id: int,
+        address: PeerAddress,
+        purpose: str,
+        request: Message,
+        version: int,
+        token: object,
+        timeout_ms: int,
+    ) -> None:
+        if self._cluster.replicates or not purpose.startswith(FETCHER):
+            self._lines.send(broker_id, address, purpose, request, version, token, timeout_ms)
 
 
-class Node:
-    """One broker: what handlers see as `call.broker`."""
+class Node(Machine):
+    """One machine, with listeners PLAINTEXT at host1:9092 and INSIDE at inside1:9093, if it is number 1.
 
-    def __init__(self, cluster: Cluster, broker_id: int, settings: dict[str, str], replicas: Replicas | None) -> None:
+    inbox: what controllers on other machines asked of it. told: that its settings have changed.
+    """
+
+    plane: ControlPlane
+    store: SimSession
+
+    def __init__(self, cluster: Cluster, broker_id: int, cluster_id: str | None = None, **settings: str) -> None:
+        super().__init__(cluster.world, cluster.net, broker_id, lambda machine: self._assemble())
         self.id = broker_id
-        self.events: deque[StoreEvent] = deque()
-        self.store: SimSession = cluster.ensemble.connect(self.events.append)
-        static = {key: Given(text, "test") for key, text in settings.items()}
-        self.configs = Configs(BrokerLayers(static=static))
-        self.replicas = replicas or Replicas(broker_id)
-        self.clock = cluster.clock
-        self.random = SimRandom(broker_id)
-        self.facts: deque[object] = deque()
-        self.tell = self.facts.append
-        self.replies: list[Reply] = []
-        self.touched: list[Hashable] = []
-        self.told: list[object] = []  # what is none of the control plane's business
-        self.peers = Nobody()
-        self.turns = Turns()
-        self.permission = Permission()
-        self.plane = ControlPlane(
-            broker_id,
-            self.configs,
-            self.replicas,  # type: ignore[arg-type]
+        self.job_ms = (0, 0)
+        self.name = f"host{broker_id}"
+        cluster.net.hosts[self.name] = self
+        self.inbox: list[Message] = []
+        self.told: list[object] = []
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        given = {"log.dirs": LOG_DIR, **cluster.settings, **{key.replace("_", "."): settings[key] for key in settings}}
+        self._static = {key: Given(text, "test") for key, text in given.items()}
+
+    def _assemble(self) -> Core:
+        configs, facts = Configs(BrokerLayers(static=self._static)), FactQueue()
+        parts = Surroundings(self.disk, self.clock, SimRandom(self.chance.randrange(1 << 62)))
+        own = {"broker_id": self.id, "cluster_id": self._cluster_id}
+        logs = load_logs(facts, configs, configs.broker.log_dirs, parts, **own)  # type: ignore[arg-type]
+        self.store = self._cluster.ensemble.connect(self.post)
+        endpoints = (Endpoint("PLAINTEXT", 0, self.name, 9092), Endpoint("INSIDE", 0, f"inside{self.id}", 9093))
+        lines = Lines(self.make_peers(), self._cluster)
+        broker = assemble(
+            facts,
+            configs,
+            logs,
+            parts,
             self.store,
-            cluster.clock,
-            self.random,
-            (Endpoint("PLAINTEXT", 0, f"host{broker_id}", 9092), Endpoint("INSIDE", 0, f"inside{broker_id}", 9093)),
-            self.peers,
-            self.turns,
-            self.tell,
+            lines,
+            **own,  # type: ignore[arg-type]
+            endpoints=endpoints,
+            strict=True,
         )
-        self._handlers = self.plane.handlers
-        self.is_cut = False  # nobody's requests reach it
-        self.inbox: list[Message] = []  # requests it has got from other brokers
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self.told.append(fact))
+        self.plane = broker.plane
+        return Core(broker, self.world.now_ms)
 
-    def turn(self) -> bool:
-        """Heed one event of the store, and every fact; whether there was anything."""
-        busy = bool(self.events or self.facts or self.turns)
-        self.turns.run(self.clock.now_ms)
-        if self.events:
-            self.facts.append(self.events.popleft())
-        while self.facts:
-            self._heed(self.facts.popleft())
-        return busy
+    def receive(self, wire: Wire, frame: bytes) -> None:
+        """A frame has arrived; those of controllers are remembered."""
+        key, version, _, client_id, _ = parse_request_header(frame)
+        if key in CONTROL_REQUESTS:
+            kind = CONTROL_REQUESTS[key]
+            start = len(encode_request_header(kind, version, 0, client_id))
+            self.inbox.append(kind.decode(memoryview(frame), version, start))
+        super().receive(wire, frame)
 
-    def heed(self, fact: object) -> None:
-        """What comes from another broker."""
-        self.facts.append(fact)
-        self.turn()
-
-    def _heed(self, fact: object) -> None:
-        if isinstance(fact, Reply):
-            self.replies.append(fact)
-        elif isinstance(fact, Touched):
-            self.touched += fact.keys
-        elif isinstance(fact, TopicsUpdated):
-            self.touched += [TopicKey(topic) for topic in fact.topics]
-        elif type(fact) in self._handlers:
-            self._handlers[type(fact)](fact, self.clock.now_ms())
-        else:
-            self.told.append(fact)
-
-
-class OneCall(Call):
-    """A call that is its own ticket."""
-
-    __slots__ = ()
+    def turn(self, what: Callable[..., object], *arguments: object) -> None:
+        """Do something as a step of the broker's, and what follows from it at once."""
+        self._run(what, *arguments)  # type: ignore[arg-type]
 
     @property
-    def ticket(self) -> OneCall:
-        return self
+    def replicas(self) -> ReplicaManager:
+        return self.broker.replicas
+
+    @property
+    def configs(self) -> Configs:
+        return self.plane.configs
+
+    def logs(self) -> list[tuple[str, int]]:
+        """The partitions whose logs are on its disk, and not deleted."""
+        here = self.configs.broker.log_dirs
+        folders = [parse_folder_name(entry.name) for path in here for entry in self.disk.list(path) if entry.is_dir]
+        return sorted(each.topic_partition for each in folders if each is not None and each.state == "live")
 
 
-def through(result: Any) -> Any:
-    """What a handler gives back in the end, if it is one that goes on in slices."""
-    while isinstance(result, GeneratorType):
-        try:
-            next(result)
-        except StopIteration as end:
-            result = end.value
-    return result
+class Client:
+    """A connection to a node, on one of its listeners."""
+
+    def __init__(self, node: Node, listener: str = "PLAINTEXT") -> None:
+        assert node.core is not None
+        self._node = node
+        self._core = node.core
+        self._asked: tuple[type[Message], int] | None = None
+        self._channel = node.core.open(listener, "127.0.0.1", 50_000)
+
+    def send(self, request: Message, version: int) -> None:
+        """Send a request; nothing of what follows has happened yet."""
+        self._asked = type(request), version
+        head = encode_request_header(type(request), version, 1, "test")
+        frame = memoryview(bytearray(head + request.encode(version)))
+        self._node.turn(self._core.receive, self._channel, frame, self._node.world.now_ms)
+
+    def answer(self) -> Any:
+        """What has come back, or None."""
+        pieces = self._channel.out
+        if not pieces:
+            return None
+        assert self._asked is not None
+        self._channel.written()
+        self._channel.sent()
+        frame = b"".join(piece.read() if isinstance(piece, Region) else bytes(piece) for piece in pieces)[4:]
+        kind, version = self._asked
+        response = BY_KEY[kind.api or 0].response
+        _, start = parse_response_header(response, version, frame)
+        return response.decode(memoryview(frame), version, start)
 
 
 class Cluster:
-    """Brokers by id. Requests to handlers by `ask`."""
+    """Nodes that run, by id. settings: of server.properties, for all of them, with _ for each dot."""
 
     def __init__(self, *broker_ids: int, **settings: str) -> None:
-        load()
-        self.clock = SimClock()
-        self.ensemble = Ensemble()
+        self.world = World("cluster")
+        self.net = Net(self.world, (0, 0))
+        self.ensemble = Ensemble(lambda delay_ms, job: self.world.after(delay_ms, job) and None, lambda: 0)
         self.settings = {key.replace("_", "."): text for key, text in settings.items()}
+        self.replicates = False
         self.nodes: dict[int, Node] = {}
+        self._machines: dict[int, Node] = {}
         for broker_id in broker_ids or (1,):
             self.start(broker_id)
 
     # -- life and death
 
-    def start(self, broker_id: int, replicas: Replicas | None = None) -> Node:
-        node = self.nodes[broker_id] = Node(self, broker_id, self.settings, replicas)
+    def start(self, broker_id: int) -> Node:
+        """The process begins with what the disk holds."""
+        node = self.nodes[broker_id] = self.machine(broker_id)
+        node.inbox.clear()
+        node.told.clear()
+        assert node.start()
         self.settle()
         return node
 
+    def machine(self, broker_id: int) -> Node:
+        """The one of that number, whether its broker runs or not; with an empty disk if there was none."""
+        if broker_id not in self._machines:
+            self._machines[broker_id] = Node(self, broker_id)
+        return self._machines[broker_id]
+
     def stop(self, broker_id: int) -> None:
-        """The session ends at once, as in an orderly stop or long after a crash."""
-        self.nodes.pop(broker_id).plane.close()
+        """The process and its session end at once."""
+        node = self.nodes.pop(broker_id)
+        session = node.store.session
+        node.kill()
+        self.ensemble.end_session(session)
         self.settle()
 
     def restart(self, broker_id: int) -> Node:
@@ -193,80 +208,24 @@ class Cluster:
         return self.start(broker_id)
 
     def settle(self) -> None:
-        """Until nothing moves any more."""
-        moved = True
-        while moved:
-            moved = False
-            for node in list(self.nodes.values()):
-                while node.turn():
-                    moved = True
-                moved |= self._send(node)
-
-    def _send(self, node: Node) -> bool:
-        moved = False
-        for target in node.plane.outbox_brokers:
-            other = self.nodes.get(target)
-            request = node.plane.controller.outbox.head(target)
-            if other is None or other.is_cut or request is None:
-                continue
-            other.inbox.append(request)
-            ticket = object()
-            response = other.plane.control_requests.take(request, 7, ticket)
-            while response is None:
-                other.turn()
-                response = next((each.response for each in other.replies if each.ticket is ticket), None)
-            node.heed(ControlAnswer(target, request, response))  # type: ignore[arg-type]
-            moved = True
-        return moved
+        """Until nothing moves any more, unless time does."""
+        self.world.run_until(self.world.now_ms)
 
     def advance(self, by_ms: int) -> None:
-        self.clock.advance(by_ms)
-        for node in self.nodes.values():
-            node.plane.next_deadline_ms(self.clock.now_ms())
-            node.plane.expire(self.clock.now_ms())
         self.settle()
+        self.world.run_until(self.world.now_ms + by_ms)
 
     # -- asking
 
-    def ask(
-        self, request: Message, version: int, broker_id: int = 0, listener: str = "PLAINTEXT", *, wait: bool = True
-    ) -> Any:
-        """What a client of a broker (the first one) gets. wait: else what it gets when its deadline passes at once."""
-        node = self.nodes[broker_id or min(self.nodes)]
-        route = ROUTES[type(request).api]  # type: ignore[index]
-        assert route.first <= version <= route.last, (route.name, version)
-        request = type(request).decode(memoryview(request.encode(version)), version)
-        call = OneCall()
-        call.broker, call.session, call.version = node, Session(listener, "client", 1), version  # type: ignore[assignment]
-        call.client_id, call.now_ms, call.has_errors = "test", self.clock.now_ms(), False
-        try:
-            result = through(route.handle(request, call))
-        except KafkaError as error:
-            result = route.refuse(request, error.code, error.message, version)
-        if result is LATER:
-            self.settle()
-            result = next(each for each in node.replies if each.ticket is call.ticket).response
-        if not isinstance(result, Message):
-            result = self._wait(node, result, settle=wait)
-        return type(result).decode(memoryview(result.encode(version)), version)
-
-    def _wait(self, node: Node, waiting: Any, *, settle: bool) -> Message:
-        """Look again only when one of its keys was touched, as core does."""
-        if not settle:
-            expired: Message = through(waiting.expired(waiting.deadline_ms))
-            return expired
-        node.touched.clear()
-        for _ in range(100):
-            self.settle()
-            touched, node.touched[:] = list(node.touched), []
-            if any(key in touched for key in waiting.keys):
-                answer: Message | None = through(waiting.answer(self.clock.now_ms()))
-                if answer is not None:
-                    return answer
-            elif not touched:
-                break
-        late: Message = through(waiting.expired(waiting.deadline_ms))
-        return late
+    def ask(self, request: Message, version: int, broker_id: int = 0, listener: str = "PLAINTEXT") -> Any:
+        """What a client of a broker (the first one) gets; what follows from it has happened, too."""
+        client = Client(self.nodes[broker_id or min(self.nodes)], listener)
+        client.send(request, version)
+        end_ms = self.world.now_ms + PATIENCE_MS
+        while (answer := client.answer()) is None:
+            assert self.world.step(end_ms), f"no answer to {request!r}"
+        self.settle()
+        return answer
 
     # -- looking
 

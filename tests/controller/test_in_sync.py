@@ -1,4 +1,4 @@
-"""In-sync sets that leaders propose (AlterPartition), in a cluster of control planes."""
+"""In-sync sets that leaders propose (AlterPartition), on simulated machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that start, die and lose sessions while topics come and go, their events in any interleaving.
+"""Machines that start, die and lose sessions while topics come and go, what is under way in any interleaving.
 
 Each seed is one history. While it runs no assertion of the code may fail, and no two brokers write in the same epoch;
 at its end, when everybody is back and everything has settled, the cluster must be whole.
@@ -6,12 +6,13 @@ at its end, when everybody is back and everything has settled, the cluster must 
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
 
 from kbroker.controller.admin import Growth, NewTopic
-from kbroker.controller.events import AlterPartition, ControlAnswer, ElectionType, ElectLeaders, Reassign, ShutDown
+from kbroker.controller.events import AlterPartition, ElectionType, ElectLeaders, Reassign, ShutDown
 from kbroker.metadata.store import (
     CONTROLLER_EPOCH,
     DELETE_TOPICS,
@@ -22,12 +23,19 @@ from kbroker.metadata.store import (
     decode_topic,
 )
 from protocol.messages.control import AlterPartitionRequest, AlterPartitionState, AlterPartitionTopic
-from tests.controller.cluster import Cluster, Node, Replicas
+from tests.controller.cluster import Cluster, Node
 
 BROKERS = (1, 2, 3)
 TOPIC_NAMES = ("a", "b", "c")
 STEPS = 300
 ROUNDS = 3
+MOST_DELAY_MS = 3  # of a message, to the store or to a broker, one way
+REST_MS = 5_000  # in which everything that is under way ends, and lines that failed are there again
+
+
+def broken(call: str, path: str) -> OSError | None:
+    """The fault of a disk under one of two log directories."""
+    return OSError(errno.EIO, "EIO", path) if call == "rename" and path.startswith("/more/") else None
 
 
 class Swarm:
@@ -35,13 +43,14 @@ class Swarm:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.cluster = Cluster(*BROKERS)
-        self.disks: dict[int, Replicas] = {broker: node.replicas for broker, node in self.cluster.nodes.items()}
+        self.cluster = Cluster(*BROKERS, log_dirs="/data,/more")  # of which one may fail
+        self.cluster.net.delay_ms = (0, MOST_DELAY_MS)
+        self.cluster.ensemble.delay_ms = lambda: self.chance.randint(0, MOST_DELAY_MS)
         self.leaving: set[int] = set()  # brokers that said they are about to stop
         self.epochs: dict[int, set[int]] = {}  # brokers that were controller, by epoch
 
     def run(self) -> None:
-        moves = [self.handle] * 12 + [self.step] * 10 + [self.send] * 10
+        moves = [self.step] * 32
         moves += [self.create, self.create, self.grow, self.delete, self.elect, self.stop, self.start, self.start]
         moves += [self.expire, self.shut_down, self.fail_disk, self.reassign, self.reassign]
         moves += [self.reassign, self.reassign, self.catch_up, self.catch_up]
@@ -49,14 +58,14 @@ class Swarm:
             self.chance.choice(moves)()
             self.note_epochs()
         for broker in self.leaving & self.cluster.nodes.keys():
-            self.cluster.nodes.pop(broker).plane.close()
+            self.end(broker)
         for broker in BROKERS:
             if broker not in self.cluster.nodes:
                 self.boot(broker)
-        self.cluster.settle()
+        self.cluster.advance(REST_MS)
         for _ in range(ROUNDS):  # reassignments that wait for their new replicas, and deletions that wait for those
             self.catch_up()
-            self.cluster.settle()
+            self.cluster.advance(REST_MS)
 
     def node(self) -> Node | None:
         nodes = list(self.cluster.nodes.values())
@@ -64,34 +73,10 @@ class Swarm:
 
     # -- what happens
 
-    def handle(self) -> None:
-        node = self.node()
-        if node and node.events:
-            node.turn()
-
     def step(self) -> None:
-        node = self.node()
-        if node and not node.events:
-            node.turn()
-
-    def send(self) -> None:
-        """A request of a controller reaches another broker; its answer is there when it has been obeyed."""
-        node = self.node()
-        if node is None or not node.plane.outbox_brokers:
-            return
-        target = self.chance.choice(node.plane.outbox_brokers)
-        other = self.cluster.nodes.get(target)
-        request = node.plane.controller.outbox.head(target)
-        if other is None or request is None:
-            return
-        ticket = object()
-        response = other.plane.control_requests.take(request, 7, ticket)
-        for _ in range(20):
-            if response is not None:
-                node.heed(ControlAnswer(target, request, response))  # type: ignore[arg-type]
-                return
-            other.turn()
-            response = next((each.response for each in other.replies if each.ticket is ticket), None)
+        """The next things that are under way, a controller's request or what a broker makes of it among them."""
+        for _ in range(self.chance.randint(1, 10)):
+            self.cluster.world.step()
 
     def create(self) -> None:
         node = self.node()
@@ -159,7 +144,14 @@ class Swarm:
     def stop(self) -> None:
         node = self.node()
         if node and len(self.cluster.nodes) > 1:
-            self.cluster.nodes.pop(node.id).plane.close()
+            self.end(node.id)
+
+    def end(self, broker: int) -> None:
+        """The process is killed, and its session over."""
+        node = self.cluster.nodes.pop(broker)
+        session = node.store.session
+        node.kill()
+        self.cluster.ensemble.end_session(session)
 
     def start(self) -> None:
         broker = self.chance.choice(BROKERS)
@@ -167,12 +159,11 @@ class Swarm:
             self.boot(broker)
 
     def boot(self, broker: int) -> None:
-        """A process begins with what its disk holds, and no idea of its roles."""
-        disk = self.disks[broker]
-        disk.partitions.clear()
-        disk.failing = False
+        """A process begins with what its disk holds, which is whole again, and no idea of its roles."""
         self.leaving.discard(broker)
-        self.cluster.nodes[broker] = Node(self.cluster, broker, {}, disk)
+        node = self.cluster.nodes[broker] = self.cluster.machine(broker)
+        node.disk.fault = None
+        assert node.start()
 
     def expire(self) -> None:
         node = self.node()
@@ -187,11 +178,11 @@ class Swarm:
             node.plane.controller.put(ShutDown(target, -1, lambda code, left: None))
 
     def fail_disk(self) -> None:
-        """From now on the disk takes no new partition and deletes none; a restart mends it."""
+        """What is renamed next in one log directory, as a partition that is deleted, takes it offline."""
         node = self.node()
         if node:
             self.leaving.add(node.id)
-            node.replicas.failing = True
+            node.disk.fault = broken
 
     # -- what must hold
 

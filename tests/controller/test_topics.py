@@ -1,12 +1,15 @@
-"""Topics in a cluster of control planes: made, grown, deleted, with and without failures on the way."""
+"""Topics on simulated machines: made, grown, deleted, with and without failures on the way."""
 
 from __future__ import annotations
+
+import errno
 
 from kbroker.controller.admin import Growth
 from kbroker.metadata.store import decode_config, decode_topic, delete_topic_path, state_path, topic_path
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
+from protocol.messages.control import LeaderAndIsrRequest
 from protocol.messages.topics import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -14,7 +17,9 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from tests.controller.cluster import Cluster, Replicas
+from tests.controller.cluster import Cluster
+
+TWO_LOG_DIRS = "/data,/more"  # one may fail, and the broker goes on
 
 
 def delete(cluster: Cluster, *names: str, timeout_ms: int = 1000) -> list[ErrorCode]:
@@ -44,10 +49,11 @@ def test_a_lone_broker_leads_the_topics_it_creates() -> None:
 
 
 def test_the_broker_is_told_that_new_replicas_are_new() -> None:
-    cluster = Cluster(1)
-    cluster.create("t")
-    replica = cluster.nodes[1].replicas.partitions["t", 0]
-    assert (replica.is_new, replica.leader_epoch) == (True, 0)
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2,))
+    (told,) = [each for each in cluster.nodes[2].inbox if isinstance(each, LeaderAndIsrRequest)][-1].topic_states
+    (state,) = told.partition_states
+    assert (state.is_new, state.leader_epoch) == (True, 0)
 
 
 def test_leaders_of_a_new_topic_are_spread_over_the_brokers() -> None:
@@ -190,7 +196,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     cluster.create("t", 2)
     assert delete(cluster, "t") == [ErrorCode.NONE]
     assert set(cluster.ensemble.tree.nodes) == before
-    assert cluster.nodes[1].replicas.deleted == [("t", 0), ("t", 1)]
+    assert cluster.nodes[1].logs() == []
     assert "t" not in cluster.nodes[1].plane.cache.topics
 
 
@@ -215,7 +221,7 @@ def test_all_replicas_of_a_deleted_topic_are_deleted() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", 2, 3)
     delete(cluster, "t")
-    assert [sorted(node.replicas.deleted) for node in cluster.nodes.values()] == [[("t", 0), ("t", 1)]] * 3
+    assert [node.logs() for node in cluster.nodes.values()] == [[]] * 3
     assert not cluster.has(topic_path("t"))
 
 
@@ -263,34 +269,33 @@ def test_the_deletion_of_what_does_not_exist_is_forgotten() -> None:
 def test_living_brokers_delete_a_topic_at_once_and_a_dead_one_when_it_is_back() -> None:
     cluster = Cluster(1, 2)
     cluster.assign("t", (1, 2), (2, 1))
-    replicas = cluster.nodes[2].replicas
+    stopped = cluster.nodes[2]
     cluster.stop(2)
     assert delete(cluster, "t") == [ErrorCode.NONE]
-    assert sorted(cluster.nodes[1].replicas.deleted) == [("t", 0), ("t", 1)]
+    assert (cluster.nodes[1].logs(), stopped.logs()) == ([], [("t", 0), ("t", 1)])
     assert cluster.has(topic_path("t"))
-    cluster.start(2, replicas)
+    cluster.start(2)
     assert not cluster.has(topic_path("t"))
-    assert sorted(replicas.deleted) == [("t", 0), ("t", 1)]
+    assert stopped.logs() == []
 
 
 def test_a_broker_that_comes_back_under_a_new_controller_deletes_its_part() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.assign("t", (1, 2), (2, 1))
-    replicas = cluster.nodes[2].replicas
     cluster.stop(2)
     delete(cluster, "t")
     cluster.restart(1)
     assert cluster.controller.id == 3
     assert "t" not in cluster.nodes[3].plane.cache.topics
-    cluster.start(2, replicas)
+    cluster.start(2)
     assert not cluster.has(topic_path("t"))
-    assert sorted(replicas.deleted) == [("t", 0), ("t", 1)]
+    assert cluster.nodes[2].logs() == []
 
 
 def test_deletion_waits_for_a_failed_disk() -> None:
-    cluster = Cluster(1, 2)
+    cluster = Cluster(1, 2, log_dirs=TWO_LOG_DIRS)
     cluster.assign("t", (1, 2))
-    cluster.nodes[2].replicas.failing = True
+    cluster.nodes[2].disk.fail("rename", "/t-0", errno.EIO)
     delete(cluster, "t")
     assert cluster.has(topic_path("t"))
     cluster.stop(2)
@@ -299,14 +304,12 @@ def test_deletion_waits_for_a_failed_disk() -> None:
 
 
 def test_a_half_deleted_topic_is_gone_after_a_restart() -> None:
-    cluster = Cluster(1)
+    cluster = Cluster(1, log_dirs=TWO_LOG_DIRS)
     cluster.create("t", 2)
-    cluster.nodes[1].replicas.failing = True
+    cluster.nodes[1].disk.fail("rename", "/t-0", errno.EIO)
     delete(cluster, "t")
     assert cluster.has(delete_topic_path("t"))
-    cluster.nodes[1].replicas.failing = False
-    cluster.stop(1)
-    cluster.start(1, Replicas(1))
+    cluster.restart(1)
     assert not cluster.has(topic_path("t"))
     assert not cluster.has(delete_topic_path("t"))
 
