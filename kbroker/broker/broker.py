@@ -91,6 +91,8 @@ class Broker:
         self.replica_moves = ReplicaMoves(logs, replicas, clock, self.give)
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []
+        for each in coordinators:
+            each.give_jobs_to(self.give)
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))

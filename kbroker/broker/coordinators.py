@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator import Happened
     from kbroker.coordinator import Reply as CoordinatorReply
+    from kbroker.coordinator.runtime import Give
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.steps import Procedure
@@ -103,6 +104,10 @@ class CoordinatorPart:
     def _cannot_count(self, error: Exception) -> None:
         """The session with the store has ended: the next one brings a whole image."""
         self._asking = False
+
+    def give_jobs_to(self, give: Give) -> None:
+        """Where what it reads while it loads becomes a job."""
+        self._runtime.give = give
 
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""

@@ -4,8 +4,8 @@ Between the handlers (and the core's clock) on one side, and the shards of `grou
 asks `find` for the shard of a group or transaction, has it do something, and hands over the effects; this answers,
 keeps the timers, follows the high watermark. It decides nothing about groups or transactions.
 
-A partition that this broker begins to lead is replayed in slices between other requests, since a large one takes long;
-until then its shard answers COORDINATOR_LOAD_IN_PROGRESS.
+A partition that this broker begins to lead is read by jobs for the disk and replayed in slices between other requests,
+since a large one takes long; until then its shard answers COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kbroker.coordinator.effects import CancelTimer, Carry, Effect, Happened, Reply, SetTimer, TimerKey, Written
 from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
 from kbroker.coordinator.shard import Shard
-from kbroker.coordinator.store import Store
+from kbroker.coordinator.store import Slice, Store
 from kbroker.timing import KeyedTimers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
@@ -33,14 +33,19 @@ S = TypeVar("S", bound=Shard[Any])
 log = logging.getLogger("kbroker.coordinator")
 
 
-class _Loading(Generic[S]):
-    """A shard being replayed. offset: of the record to go on with."""
+Give: TypeAlias = "Callable[[Slice, Runtime[Any]], None]"
+"""Takes a job for the disk, and who is to hear of its end (`finished`)."""
 
-    __slots__ = ("offset", "shard")
+
+class _Loading(Generic[S]):
+    """A shard being replayed. offset: of the record to go on with. slice: the one that is being read."""
+
+    __slots__ = ("offset", "shard", "slice")
 
     def __init__(self, shard: S) -> None:
         self.shard = shard
         self.offset = 0
+        self.slice: Slice | None = None
 
 
 class Runtime(Generic[S]):
@@ -73,6 +78,7 @@ class Runtime(Generic[S]):
         self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
         self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
         self._loading: deque[_Loading[S]] = deque()
+        self.give: Give  # is put in by who runs jobs
 
     # --- whose is it
 
@@ -130,13 +136,13 @@ class Runtime(Generic[S]):
     # --- time
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next; 0 while a partition is being loaded."""
-        if self._loading:
+        """When to call `expire` next; 0 if more of a partition is to be loaded."""
+        if self._loading and self._loading[0].slice is None:
             return 0
         return self._timers.next_deadline_ms() if self._timers else None
 
     def expire(self, now_ms: int) -> None:
-        """Timers that are due; a slice of what is being loaded."""
+        """Timers that are due; the next slice of what is being loaded."""
         if not (self._timers or self._loading):
             return  # as of a coordinator that nobody uses
         while (key := self._timers.pop_due(now_ms)) is not None:
@@ -145,7 +151,7 @@ class Runtime(Generic[S]):
                 turn = shard.turn(now_ms)
                 shard.timer(turn, key)
                 self.carry_out(turn.effects, now_ms)
-        if self._loading:
+        if self._loading and self._loading[0].slice is None:
             self._load_slice(now_ms)
 
     # --- partitions of the topic
@@ -212,24 +218,57 @@ class Runtime(Generic[S]):
         shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.carry_out(turn.effects, now_ms)
 
+    # --- loading
+
+    def finished(self, job: Any, error: OSError | None, now_ms: int) -> None:
+        """A slice has been read, or cannot be: replay it, unless its partition was resigned meanwhile."""
+        loading = self._loading[0] if self._loading else None
+        read = loading.slice if loading is not None else None
+        if loading is None or read is None or read is not job:
+            return
+        loading.slice = None
+        shard = loading.shard
+        shard.advance(self._store.high_watermark(shard.partition))
+        try:
+            if error is not None:
+                raise error
+            batches = read.batches()
+            if batches is not None:
+                loading.offset = replay_batches(shard, self.topic, batches, read.offset)
+        except RecordError as broken:
+            self._stop_loading(broken, now_ms)
+        except OSError as failure:
+            self._cannot_load(self._store.failed(shard.partition, failure))
+
     def _load_slice(self, now_ms: int) -> None:
-        """Replay about a slice's bytes of the first partition in line; at its end, its shard is served."""
+        """Have the next slice of the first partition in line read; at its end, its shard is served."""
         loading = self._loading[0]
         shard = loading.shard
         shard.advance(self._store.high_watermark(shard.partition))
         try:
-            part = self._store.read(shard.partition, loading.offset)
-            if part is not None:
-                loading.offset = replay_batches(shard, self.topic, part.data, part.offset)
-                return
+            loading.slice = self._store.read(shard.partition, loading.offset)
         except RecordError as error:
-            log.error("%s-%d: stopped loading at %s", self.topic, shard.partition, error)
-        except KafkaError as error:  # the directory goes offline, and this broker resigns from the partition
-            log.error("%s-%d: cannot be loaded: %s", self.topic, shard.partition, error)
-            self._loading.popleft()
-            return
-        self._loading.popleft()
+            self._stop_loading(error, now_ms)
+        except KafkaError as error:
+            self._cannot_load(error)
+        else:
+            if loading.slice is not None:
+                self.give(loading.slice, self)
+            else:
+                self._loaded(now_ms)
+
+    def _loaded(self, now_ms: int) -> None:
+        shard = self._loading.popleft().shard
         shard.loading = False
         turn = shard.turn(now_ms)
         shard.loaded(turn)
         self.carry_out(turn.effects, now_ms)
+
+    def _stop_loading(self, error: RecordError, now_ms: int) -> None:
+        log.error("%s-%d: stopped loading at %s", self.topic, self._loading[0].shard.partition, error)
+        self._loaded(now_ms)
+
+    def _cannot_load(self, error: KafkaError) -> None:
+        """The directory goes offline, and this broker resigns from the partition."""
+        log.error("%s-%d: cannot be loaded: %s", self.topic, self._loading[0].shard.partition, error)
+        self._loading.popleft()

@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kbroker.log import Origin
+from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.content import build_batch
 
 if TYPE_CHECKING:
-    from kbroker.ports import Clock
+    from kbroker.ports import Clock, Region
     from kbroker.replica import ReplicaManager
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 ALL_REPLICAS = -1
-SLICE_BYTES = 256 << 10  # replayed between two other requests: some 3 ms
+SLICE_BYTES = 256 << 10  # read at a time, and replayed between two other requests: some 3 ms
 
 
 class Appended(NamedTuple):
@@ -31,11 +32,19 @@ class Appended(NamedTuple):
     high_watermark: int
 
 
-class Slice(NamedTuple):
-    """Whole batches, from a partition. offset: of the first record wanted of them."""
+class Slice(Protocol):
+    """Some batches of a partition, to be read: a job for the disk."""
 
-    offset: int
-    data: memoryview
+    @property
+    def offset(self) -> int:
+        """Of the first record wanted of them."""
+
+    def run(self) -> None:
+        """On any thread. Raises: OSError."""
+
+    def batches(self) -> memoryview | None:
+        """What was read; None: the partition is ready for reading now, ask it again. Raises: OSError."""
+        ...
 
 
 class Store(Protocol):
@@ -55,9 +64,51 @@ class Store(Protocol):
         """
         ...
 
+    def failed(self, partition: int, error: OSError) -> KafkaError:
+        """A slice could not be read: what to say of it, once what follows for the partition has been done."""
+        ...
+
     def high_watermark(self, partition: int) -> int:
         """How far a partition is committed; 0 if it is not there."""
         ...
+
+
+class _Region:
+    """A slice of a segment's file."""
+
+    __slots__ = ("_data", "_region", "offset")
+
+    def __init__(self, offset: int, region: Region) -> None:
+        self.offset = offset
+        self._region = region
+        self._data: memoryview | None = None
+
+    def run(self) -> None:
+        """Read it."""
+        self._data = memoryview(self._region.read())
+
+    def batches(self) -> memoryview | None:
+        """See Slice."""
+        return self._data
+
+
+class _ColdSegment:
+    """What has to be done first for a segment that nobody has read lately."""
+
+    __slots__ = ("_wanted", "offset")
+
+    def __init__(self, offset: int, wanted: NotReadyError) -> None:
+        self.offset = offset
+        self._wanted = wanted
+
+    def run(self) -> None:
+        """Do it."""
+        self._wanted.job.run()
+
+    def batches(self) -> memoryview | None:
+        """See Slice."""
+        self._wanted.segment.take(self._wanted.job)
+        return None
 
 
 class TopicStore:
@@ -92,10 +143,16 @@ class TopicStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{partition} is offline")
         offset = max(offset, log.log_start_offset)  # it moves where the topic is not compacted
         try:
-            fetched = log.read(offset, SLICE_BYTES, log.readable_end(LOG_END))
-            return None if fetched.region is None else Slice(offset, memoryview(fetched.region.read()))
+            region = log.read(offset, SLICE_BYTES, log.readable_end(LOG_END), wait=False).region
+        except NotReadyError as error:
+            return _ColdSegment(offset, error)
         except OSError as error:
             raise self._replicas.storage_error(found, error) from error
+        return None if region is None else _Region(offset, region)
+
+    def failed(self, partition: int, error: OSError) -> KafkaError:
+        """See Store."""
+        return self._replicas.storage_error(self._replicas.find(self.topic, partition), error)
 
     def high_watermark(self, partition: int) -> int:
         """See Store."""

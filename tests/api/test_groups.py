@@ -375,6 +375,19 @@ def test_a_group_is_refused_while_its_partition_is_loaded(world: World, client: 
     assert committed(world.client()) == 7
 
 
+def test_a_disk_that_takes_its_time_over_a_group_s_partition_holds_up_no_other(world: World, client: Client) -> None:
+    commit(client, 7)
+    world.restart()
+    world.disk_is_busy = True
+    world.advance(10_000)
+    request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    loading = world.client().ask(request, 7).error_code
+    other = produced(world.client().ask(produce(b"v"), 9)).error_code
+    world.disk_is_busy = False
+    world.advance(100)
+    assert (loading, other, committed(world.client())) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0, 7)
+
+
 def test_a_disk_that_fails_while_groups_are_loaded_ends_its_directory_and_not_the_broker(
     world: World, client: Client
 ) -> None:

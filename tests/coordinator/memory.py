@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from kbroker.coordinator import Appended, KeyValue
+from kbroker.coordinator import Appended, KeyValue, Runtime
 from kbroker.coordinator.store import Slice
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.batch import BatchHeader, assign, unpack_header
 from protocol.records.content import build_batch, parse_records
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+
+
+class Read(NamedTuple):
+    """Batches that are there already."""
+
+    offset: int
+    data: memoryview
+
+    def run(self) -> None:
+        """There is nothing to wait for."""
+
+    def batches(self) -> memoryview:
+        return self.data
+
+
+def at_once(job: Slice, owner: Runtime[Any]) -> None:
+    """Run a job while its owner waits."""
+    job.run()
+    owner.finished(job, None, 0)
 
 
 class MemoryStore:
@@ -51,9 +71,12 @@ class MemoryStore:
             self.marks[partition] = end
         return Appended(first, end, self.high_watermark(partition))
 
-    def read(self, partition: int, offset: int) -> Slice | None:
+    def failed(self, partition: int, error: OSError) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def read(self, partition: int, offset: int) -> Read | None:
         wanted = [each for each in self.batches.get(partition, []) if unpack_header(each, 0)[0] >= offset]
-        return Slice(offset, memoryview(b"".join(wanted))) if wanted else None
+        return Read(offset, memoryview(b"".join(wanted))) if wanted else None
 
     def high_watermark(self, partition: int) -> int:
         return self.marks.get(partition, 0)

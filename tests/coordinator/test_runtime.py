@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from types import SimpleNamespace
 from typing import Any
 
-from kbroker.coordinator import KeyValue, Reply, Runtime, Shard, TimerKey, Turn
+from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.groups import HeartbeatResponse
-from tests.coordinator.memory import MemoryStore
+from tests.coordinator.memory import MemoryStore, at_once
+
+LOG, OTHER_LOG = SimpleNamespace(high_watermark=1), SimpleNamespace(high_watermark=1)
 
 
 class Counter(Shard[str]):
@@ -53,14 +56,22 @@ class Counter(Shard[str]):
 
 
 class House:
-    """A runtime that leads partition 0. answers: in order, (call, error code)."""
+    """A runtime that leads partition 0. answers: in order, (call, error code). happened: what it told the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: int = 1) -> None:
         self.store = MemoryStore()
         self.answers: list[tuple[Hashable, int]] = []
+        self.happened: list[Happened] = []
         self.runtime: Runtime[Counter] = Runtime(
-            "t", 1, self.store, lambda *where: Counter(*where, self.store), self._answer, lambda _: None, 0
+            "t",
+            partitions,
+            self.store,
+            lambda *where: Counter(*where, self.store),
+            self._answer,
+            self.happened.append,
+            0,
         )
+        self.runtime.give = at_once
 
     def _answer(self, reply: Reply) -> None:
         response: Any = reply.response
@@ -159,3 +170,131 @@ def test_timer_of_a_shard_goes_with_it() -> None:
     house.runtime.expire(10)
     house.runtime.resigned(0, 10)
     assert (rings, house.runtime.next_deadline_ms()) == (["tick"], None)
+
+
+def test_timer_that_is_cancelled_does_not_ring() -> None:
+    house = House()
+    shard = house.serve()
+    turn = shard.turn(0)
+    turn.cancel_timer("tick", "")
+    house.runtime.carry_out(turn.effects, 0)
+    house.runtime.expire(10)
+    assert (shard.words, house.runtime.next_deadline_ms()) == ([], None)
+
+
+def test_what_an_operator_wants_to_know_is_told() -> None:
+    house = House()
+    turn = house.serve().turn(0)
+    turn.happened("g", "is empty", is_detail=True)
+    house.runtime.carry_out(turn.effects, 0)
+    assert house.happened == [Happened("g", "is empty", True)]
+
+
+def test_those_who_wait_are_sent_away_when_the_partition_is_led_anew() -> None:
+    house = House()
+    house.serve()
+    house.store.hold = True
+    house.write("a", "call")
+    house.runtime.elected(0, 2, 0)
+    assert house.answers == [("call", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
+def test_slice_that_was_read_for_a_former_leadership_is_not_replayed() -> None:
+    house = House()
+    house.serve()
+    house.write("a")
+    jobs: list[Any] = []
+    house.runtime.give = lambda job, owner: jobs.append(job)
+    house.runtime.elected(0, 2, 0)
+    house.runtime.expire(0)
+    waits = house.runtime.next_deadline_ms()
+    house.runtime.elected(0, 3, 0)
+    house.runtime.finished(jobs[0], None, 0)
+    assert (waits, house.runtime.next_deadline_ms(), house.runtime.shards[0].words) == (None, 0, [])
+
+
+def test_timers_ring_while_a_slice_of_another_partition_is_read() -> None:
+    house = House(partitions=2)
+    shard = house.serve()
+    house.store.append(1, [(b"a", b"")], -1, -1)
+    house.runtime.give = lambda job, owner: None
+    house.runtime.elected(1, 1, 0)
+    house.runtime.expire(0)
+    waits = house.runtime.next_deadline_ms()
+    house.runtime.expire(10)
+    assert (waits, [word for word, _ in shard.words]) == (10, ["tick"])
+
+
+def test_partition_whose_disk_fails_is_not_served() -> None:
+    house = House()
+    house.serve()
+    house.write("a")
+    house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
+    house.runtime.elected(0, 2, 0)
+    house.runtime.expire(0)
+    assert (house.runtime.find("g"), house.runtime.next_deadline_ms()) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
+
+
+def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_loads() -> None:
+    house = House()
+    house.runtime.marked(0, 7, 0, 1, 0, commit=True)  # there is no shard
+    house.runtime.elected(0, 1, 0)
+    house.runtime.marked(0, 7, 0, 1, 0, commit=True)
+    shard = house.runtime.shards[0]
+    loading = list(shard.words), shard.high_watermark
+    house.runtime.expire(0)
+    house.runtime.marked(0, 7, 0, 1, 0, commit=False)
+    assert (loading, shard.words, shard.high_watermark) == (([], 0), [("marker False", 7)], 1)
+
+
+def partition(log: object = LOG, *, epoch: int = 1, is_leader: bool = True) -> Any:
+    return SimpleNamespace(index=0, log=log, leader_epoch=epoch, is_leader=is_leader)
+
+
+def test_new_epoch_under_the_same_leader_keeps_the_shard() -> None:
+    house = House()
+    house.runtime.role_changed(partition(), 0, is_leader=True)
+    shard = house.runtime.shards[0]
+    house.runtime.role_changed(partition(epoch=2), 0, is_leader=True)
+    assert (house.runtime.shards[0] is shard, shard.epoch) == (True, 1)
+
+
+def test_leadership_of_another_log_begins_anew_and_without_one_ends() -> None:
+    house = House()
+    house.runtime.role_changed(partition(), 0, is_leader=True)
+    house.runtime.role_changed(partition(OTHER_LOG, epoch=2), 0, is_leader=True)
+    epoch = house.runtime.shards[0].epoch
+    house.runtime.role_changed(partition(OTHER_LOG, epoch=3), 0, is_leader=False)
+    gone = dict(house.runtime.shards)
+    house.runtime.role_changed(partition(OTHER_LOG, epoch=4), 0, is_leader=True)
+    assert (epoch, gone, house.runtime.shards[0].epoch) == (2, {}, 4)
+
+
+def test_log_that_moves_into_another_directory_takes_the_shard_along() -> None:
+    house = House()
+    house.runtime.log_moved(partition(OTHER_LOG))  # of a partition that somebody else leads
+    assert house.runtime.shards == {}
+    house.runtime.role_changed(partition(), 0, is_leader=True)
+    shard = house.runtime.shards[0]
+    house.runtime.log_moved(partition(OTHER_LOG))
+    house.runtime.log_moved(partition(None))
+    house.runtime.role_changed(partition(OTHER_LOG, epoch=2), 0, is_leader=True)
+    assert house.runtime.shards[0] is shard
+
+
+def test_only_a_leader_s_high_watermark_commits() -> None:
+    house = House()
+    shard = house.serve()
+    house.runtime.moved(partition(is_leader=False), 0)
+    house.runtime.moved(partition(None), 0)
+    before = shard.high_watermark
+    house.runtime.moved(partition(), 0)
+    assert (before, shard.high_watermark) == (0, 1)
+
+
+def test_number_of_partitions_decides_whose_a_key_is() -> None:
+    house = House()
+    house.serve()
+    house.runtime.resize(50)
+    found = house.runtime.partition_of("g")
+    assert (found, house.runtime.find("g")) == (ord("g") % 50, ErrorCode.NOT_COORDINATOR)

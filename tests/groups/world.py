@@ -15,7 +15,7 @@ from kbroker.groups import GroupCoordinator, GroupShard, group_shards
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.records import Record
-from tests.coordinator.memory import MemoryStore
+from tests.coordinator.memory import MemoryStore, at_once
 
 START_MS = 1_000_000
 
@@ -66,6 +66,7 @@ class World:
         self.runtime: Runtime[GroupShard] = Runtime(
             "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
         )
+        self.runtime.give = at_once
         return GroupCoordinator(self.runtime)
 
     @property

@@ -32,7 +32,7 @@ from protocol.messages.transactions import (
     InitProducerIdResponse,
     ListTransactionsRequest,
 )
-from tests.coordinator.memory import MemoryStore
+from tests.coordinator.memory import MemoryStore, at_once
 
 START_MS = 1_000_000
 NOBODY = Producer(-1, -1)
@@ -64,6 +64,7 @@ class World:
         self.runtime: Runtime[TransactionShard] = Runtime(
             "__transaction_state", 1, self.store, make, self._reply, self._happened, self.now_ms, self._carry
         )
+        self.runtime.give = at_once
         self.transactions = TransactionCoordinator(self.runtime)
         self.runtime.elected(0, self.epoch, self.now_ms)
         while self.runtime.next_deadline_ms() == 0:
