@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from kbroker.pipeline import audit, register, segments
 from kbroker.pipeline.errors import explain
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
+from protocol.records.content import build_batch
 from tests.pipeline.given import KEEP, T0, fill, records
 
 
@@ -94,8 +97,6 @@ def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any,
 
 
 def test_deleted_records_are_not_read_from_disk(tmp_path: Path) -> None:
-    from protocol.records.content import build_batch
-
     place = tmp_path / "t-0"
     place.mkdir()
     (place / f"{0:020}.log").write_bytes(build_batch(records(20)))
@@ -105,6 +106,20 @@ def test_deleted_records_are_not_read_from_disk(tmp_path: Path) -> None:
         row for each in planned for batch in segments.rows(each, headers=False) for row in batch["offset"].to_pylist()
     ]
     assert offsets == [15, 16, 17, 18, 19]
+
+
+def test_a_task_that_reads_a_segment_loads_no_pandas(tmp_path: Path) -> None:
+    place = tmp_path / "t-0"
+    place.mkdir()
+    (place / f"{0:020}.log").write_bytes(build_batch(records(20)))
+    code = (
+        "import sys; from kbroker.pipeline import segments\n"
+        "for each in segments.plan(sys.argv[1], segments.Wanted(), committed=False):\n"
+        "    assert sum(rows.num_rows for rows in segments.rows(each, headers=False)) == 20\n"
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_written_rows_keep_their_timestamps_and_their_keys_choose_partitions(
