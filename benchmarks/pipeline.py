@@ -1,11 +1,13 @@
 """`scripts/bench pipeline`: Spark's Kafka connector on kbroker beside Apache Kafka, and our data source beside it.
 
-And how the jobs' times grow. Both brokers run all the time and serve the same rows in turns, with one Spark session for
-all. Rates are the best of a row's turns: the first warms the JVM. Budgets: the connector on kbroker
-at least as fast as on Apache's broker; reading segments from disk at least 3 times the connector, over the wire at
-least half of it. On a machine with other work look at ratios, and run it again.
+And how the jobs' times grow. Both brokers run all the time, with one Spark session for all. All rows of a size are the
+same query of the same records (all columns, thrown away by Spark's `noop`) and take turns, each turn in another order;
+one turn that does not count warms the JVM, the Python workers and the page cache. A row's rate is that of its best
+turn. Budgets: the connector on kbroker at least as fast as on Apache's broker; reading segments from disk at least 3
+times the connector as it is shipped, over the wire at least half of it. On a machine with other work look at ratios,
+and run it again.
 
-    scripts/bench pipeline [--records N] [--jobs-records N] [--json FILE]
+    scripts/bench pipeline [--quick] [--records N] [--jobs-records N] [--turns N] [--only rates|jobs] [--json FILE]
 """
 
 from __future__ import annotations
@@ -32,30 +34,47 @@ from protocol.records import Record, legacy
 PARTITIONS = 2
 KEEP = {"retention.ms": "-1"}
 JOBS = ("archive", "replay", "mirror", "audit", "profile", "compact-check", "convert")
+Rates = dict[tuple[str, str], float]
+"""Records a second, by row and who ran it."""
+Runners = Mapping[tuple[str, str], Callable[[], None]]
+"""What a turn of each row is."""
 
 
 def main() -> int:
     """Run all rows; 1 if a budget is missed."""
-    options = argparse.ArgumentParser(prog="scripts/bench pipeline")
-    options.add_argument("--records", type=int, default=5_000_000, help="of 100 B; a fifth as many of 1 KB")
-    options.add_argument(
-        "--jobs-records", type=int, default=250_000, help="at first; then twice and four times as many"
-    )
-    options.add_argument("--turns", type=int, default=3, help="of each row, the best of which counts: 3 warm the JVM")
-    options.add_argument("--json", help="write the numbers there")
-    given = options.parse_args()
+    given = _arguments()
     spark = session.start("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     register(spark)
     shapes = {"100 B": (100, given.records), "1 KB": (1000, given.records // 5)}
+    rates: Rates = {}
+    times: dict[str, list[float]] = {}
     with scratch() as folder:
-        rates = measure(spark, folder, shapes, given.turns)
+        if given.only != "jobs":
+            rates = measure(spark, folder, shapes, given.turns)
         missed = show_rates(rates)
-        times = jobs(spark, folder / "jobs", given.jobs_records)
-    show_times(times)
+        if given.only != "rates":
+            times = jobs(spark, folder / "jobs", given.jobs_records)
+    show_times(times, given.jobs_records)
     if given.json:
-        Path(given.json).write_text(json.dumps({"rates": rates, "jobs": times}, indent=1) + "\n")
+        Path(given.json).write_text(
+            json.dumps({"rates": {" ".join(row): rate for row, rate in rates.items()}, "jobs": times}, indent=1) + "\n"
+        )
     spark.stop()
     return missed
+
+
+def _arguments() -> argparse.Namespace:
+    options = argparse.ArgumentParser(prog="scripts/bench pipeline")
+    options.add_argument("--quick", action="store_true", help="a million records of 100 B, 50,000 for the jobs")
+    options.add_argument("--records", type=int, help="of 100 B; a fifth as many of 1 KB. 5,000,000")
+    options.add_argument("--jobs-records", type=int, help="at first; then twice and four times as many. 250,000")
+    options.add_argument("--turns", type=int, default=3, help="of each row, behind the one that warms; the best counts")
+    options.add_argument("--only", choices=["rates", "jobs"], help="leave out the other half")
+    options.add_argument("--json", help="write the numbers there")
+    given = options.parse_args()
+    given.records = given.records or (1_000_000 if given.quick else 5_000_000)
+    given.jobs_records = given.jobs_records or (50_000 if given.quick else 250_000)
+    return given
 
 
 @contextmanager
@@ -88,51 +107,58 @@ def load(cluster: Cluster, topic: str, size: int, count: int, keys: int = 0) -> 
             left -= step * repeats
 
 
-def measure(spark: Any, folder: Path, shapes: Mapping[str, tuple[int, int]], turns: int) -> dict[str, dict[str, float]]:
-    """Records a second of each row, by broker. Both run all the time, and take turns in each row."""
-    rates: dict[str, dict[str, float]] = {OURS: {}, APACHES: {}}
+def measure(spark: Any, folder: Path, shapes: Mapping[str, tuple[int, int]], turns: int) -> Rates:
+    """Records a second of each row, by who ran it."""
+    rates: Rates = {}
     with ExitStack() as stack:
         brokers = {kind: stack.enter_context(started(kind, folder / kind)) for kind in (OURS, APACHES)}
         for name, (size, count) in shapes.items():
             for broker in brokers.values():
                 with Cluster(Source(broker.address).settings) as cluster:
                     load(cluster, f"bench-{size}", size, count)
-            for row, records, runners in rows_of(spark, brokers, name, size, count):
-                for kind, rate in best(records, runners, turns).items():
-                    rates[kind][row] = rate
-                print(f"{row}: " + ", ".join(f"{kind} {rates[kind][row]:,.0f}" for kind in runners), file=sys.stderr)
+            rates |= best(count, readers(spark, brokers, name, size), turns)
+            rates |= best(count // 5, writers(spark, brokers, name, size, count // 5), turns)
             for broker in brokers.values():  # the disk is needed by the next shape
                 with Cluster(Source(broker.address).settings) as cluster:
                     cluster.remove([f"bench-{size}", f"bench-write-{size}"])
     return rates
 
 
-def rows_of(
-    spark: Any, brokers: Mapping[str, Broker], name: str, size: int, count: int
-) -> Iterator[tuple[str, int, dict[str, Callable[[], None]]]]:
-    """The rows of a shape: name, records of a turn, and what each broker's turn is."""
+def readers(spark: Any, brokers: Mapping[str, Broker], name: str, size: int) -> Runners:
+    """Every way to read the topic of a shape."""
     topic = f"bench-{size}"
     sources = {kind: Source(broker.address) for kind, broker in brokers.items()}
-    for row, tuned in (("connector reads", False), ("connector reads tuned", True)):
-        turns = {kind: partial(drain, connected(spark, each, topic, tuned=tuned)) for kind, each in sources.items()}
-        yield f"{row} {name}", count, dict(turns)
-    yield (
-        f"connector writes {name}",
-        count // 5,
-        {kind: partial(written, spark, each, size, count // 5) for kind, each in sources.items()},
-    )
-    yield f"source over the wire {name}", count, {OURS: partial(drain, wired(spark, sources[OURS], topic))}
-    yield f"source from disk {name}", count, {OURS: partial(drain, on_disk(spark, brokers[OURS], topic))}
+    frames = {
+        (f"{row} {name}", kind): connected(spark, source, topic, tuned=tuned)
+        for row, tuned in (("connector reads", False), ("connector reads tuned", True))
+        for kind, source in sources.items()
+    }
+    frames[f"source over the wire {name}", OURS] = wired(spark, sources[OURS], topic)
+    frames[f"source from disk {name}", OURS] = on_disk(spark, brokers[OURS], topic)
+    return {row: partial(drain, frame) for row, frame in frames.items()}
 
 
-def best(count: int, runners: Mapping[str, Callable[[], None]], turns: int) -> dict[str, float]:
-    """The best rate of each runner, who take turns: other work on the machine meets all of them."""
-    rates: dict[str, float] = dict.fromkeys(runners, 0.0)
-    for number in range(turns):
-        for kind, turn in sorted(runners.items(), reverse=bool(number % 2)):  # nobody always goes first, or cold
+def writers(spark: Any, brokers: Mapping[str, Broker], name: str, size: int, count: int) -> Runners:
+    """The connector, writing to each broker."""
+    return {
+        (f"connector writes {name}", kind): partial(written, spark, Source(broker.address), size, count)
+        for kind, broker in brokers.items()
+    }
+
+
+def best(count: int, runners: Runners, turns: int) -> Rates:
+    """The best rate of each runner. They take turns: other work on the machine meets all of them."""
+    rates: Rates = {}
+    order = list(runners)
+    for number in range(turns + 1):
+        for row in order:
             begun = time.perf_counter()
-            turn()
-            rates[kind] = max(rates[kind], count / (time.perf_counter() - begun))
+            runners[row]()
+            rate = count / (time.perf_counter() - begun)
+            if number:  # the first warms
+                rates[row] = max(rate, rates.get(row, 0.0))
+        print(f"turn {number}: " + ", ".join(f"{' '.join(row)} {rates.get(row, 0):,.0f}" for row in runners))
+        order = [*order[1::2], *order[::2]]  # nobody always goes first, or behind the same neighbour
     return rates
 
 
@@ -175,30 +201,34 @@ def jobs(spark: Any, folder: Path, count: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in JOBS}
     with started(OURS, folder) as broker:
         source = Source(broker.address)
-        for factor in (1, 2, 4):
-            topic, to = f"jobs-{factor}", str(folder / f"archive-{factor}")
-            with Cluster(source.settings) as cluster:
-                load(cluster, topic, 100, count * factor, keys=1000)
-            copy, old = {topic: f"{topic}-copy"}, folder / f"old-{factor}"
-            old_log(old, count * factor)
-            turns: dict[str, Callable[[], Any]] = {
-                "archive": partial(archive.archive, spark, source, [topic], to, until_now=True),
-                "replay": partial(replay.replay, spark, source, to, topics=copy),
-                "mirror": partial(
-                    mirror.mirror, spark, source, source, {topic: f"{topic}-m"}, str(folder / f"m-{factor}")
-                ),
-                "audit": partial(audited, spark, source, copy),
-                "profile": partial(profiled, spark, source, topic),
-                "compact-check": partial(compact_check.compact_check, spark, source, [topic]),
-                "convert": partial(convert.convert, spark, str(old), str(folder / f"new-{factor}")),
-            }
-            for name, turn in turns.items():
+        for records in (count // 5, count, 2 * count, 4 * count):  # the first warms: a cold JVM would flatter growth
+            for name, turn in turns_of_jobs(spark, source, folder / f"{records}", records).items():
                 begun = time.perf_counter()
                 turn()
                 spark.catalog.clearCache()
-                times[name].append(time.perf_counter() - begun)
-                print(f"{name}, {factor} times: {times[name][-1]:.1f} s", file=sys.stderr)
+                seconds = time.perf_counter() - begun
+                if records >= count:
+                    times[name].append(seconds)
+                print(f"{name}, {records:,} records: {seconds:.1f} s", file=sys.stderr)
     return times
+
+
+def turns_of_jobs(spark: Any, source: Source, folder: Path, count: int) -> dict[str, Callable[[], Any]]:
+    """What a turn of each job is, in their order, with so many records to work on."""
+    topic, to = f"jobs-{count}", str(folder / "archive")
+    with Cluster(source.settings) as cluster:
+        load(cluster, topic, 100, count, keys=1000)
+    copy, old = {topic: f"{topic}-copy"}, folder / "old"
+    old_log(old, count)
+    return {
+        "archive": partial(archive.archive, spark, source, [topic], to, until_now=True),
+        "replay": partial(replay.replay, spark, source, to, topics=copy),
+        "mirror": partial(mirror.mirror, spark, source, source, {topic: f"{topic}-m"}, str(folder / "mirror")),
+        "audit": partial(audited, spark, source, copy),
+        "profile": partial(profiled, spark, source, topic),
+        "compact-check": partial(compact_check.compact_check, spark, source, [topic]),
+        "convert": partial(convert.convert, spark, str(old), str(folder / "new")),
+    }
 
 
 def old_log(folder: Path, count: int) -> None:
@@ -223,28 +253,29 @@ def profiled(spark: Any, source: Source, topic: str) -> None:
         drain(table)
 
 
-def show_rates(rates: dict[str, dict[str, float]]) -> int:
+def show_rates(rates: Rates) -> int:
     """Print the table and the verdicts; 1 if a budget is missed."""
-    ours, apaches = rates[OURS], rates[APACHES]
     missed = 0
-    print("| records a second | kbroker | Apache Kafka | ratio | budget | |\n|---|---|---|---|---|---|")
-    for row, rate in ours.items():
-        if row in apaches:
-            ratio, budget, beside = rate / apaches[row], 1.0, f"{apaches[row]:,.0f}"
-        else:
-            connector = ours[
-                "connector reads " + row.rpartition(" ")[0].rpartition(" ")[2] + " " + row.rpartition(" ")[2]
-            ]
-            ratio, budget, beside = rate / connector, 3.0 if "disk" in row else 0.5, "(to the connector)"
-        verdict = "holds" if ratio >= budget else "MISSED"
+    print("| records a second | kbroker | beside | ratio | budget | |\n|---|---|---|---|---|---|")
+    for (row, kind), rate in rates.items():
+        if kind != OURS:
+            continue
+        size = " ".join(row.split()[-2:])
+        other, budget, named = (row, APACHES), 1.0, "Apache Kafka"
+        if row.startswith("source"):
+            other, budget, named = (f"connector reads {size}", OURS), 3.0 if "disk" in row else 0.5, "the connector"
+        ratio = rate / rates[other]
         missed |= ratio < budget
+        verdict = "holds" if ratio >= budget else "MISSED"
+        beside = f"{named} {rates[other]:,.0f}"
         print(f"| {row} | {rate:,.0f} | {beside} | {ratio:.2f}x | >= {budget}x | {verdict} |", flush=True)
     return int(missed)
 
 
-def show_times(times: dict[str, list[float]]) -> None:
+def show_times(times: Mapping[str, list[float]], count: int) -> None:
     """How the jobs grow."""
-    print("\n| seconds of a job on | 1 | 2 | 4 times the records | 4 times to 1 |\n|---|---|---|---|---|")
+    print(f"\n| seconds of a job on | {count:,} | {2 * count:,} | {4 * count:,} records | 4 times to 1 |")
+    print("|---|---|---|---|---|")
     for name, found in times.items():
         print(f"| {name} | {found[0]:.1f} | {found[1]:.1f} | {found[2]:.1f} | {found[2] / found[0]:.1f}x |")
 
