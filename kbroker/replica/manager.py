@@ -119,7 +119,10 @@ class ReplicaManager:
         """An fsync that flush.messages asked for has ended: who waits for it is looked at again."""
         partition = self.partitions.get(durable)
         if partition is not None and partition.log is not None:
-            partition.advance_high_watermark()
+            if partition.is_leader:
+                partition.advance_high_watermark()
+            else:  # its leader says nothing again that it has said
+                partition.log.set_high_watermark(max(partition.told_high_watermark, partition.log.high_watermark))
             self.touched.append(partition)
 
     # -- followers
@@ -175,6 +178,7 @@ class ReplicaManager:
         own = partition.log
         if own is None:
             return
+        partition.told_high_watermark = high_watermark
         before = own.high_watermark
         if high_watermark > before and own.set_high_watermark(high_watermark) != before:
             self.touched.append(partition)

@@ -64,8 +64,8 @@ class Partition:
     """A partition of which this broker holds a replica. It is its own key in the purgatory.
 
     log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
-    partition_epoch: as the controller last said. followers: by broker id, while this is the leader. proposal: the
-    in-sync set that the controller was asked for.
+    partition_epoch: as the controller last said. followers: by broker id, while this is the leader. told_high_watermark:
+    the leader's, as it last told a follower. proposal: the in-sync set that the controller was asked for.
     """
 
     __slots__ = (
@@ -88,6 +88,7 @@ class Partition:
         "proposal",
         "removing",
         "replicas",
+        "told_high_watermark",
         "topic",
         "topic_id",
     )
@@ -109,6 +110,7 @@ class Partition:
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
+        self.told_high_watermark = 0
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
@@ -158,6 +160,8 @@ class Partition:
 
     def _adopt(self, state: LeaderState, log: Log) -> None:
         assert state.leader_epoch >= self.leader_epoch, (self, state)
+        if state.leader_epoch > self.leader_epoch:
+            self.told_high_watermark = 0
         self.log = log
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch

@@ -22,6 +22,7 @@ from tests.world import World
 
 ME, OTHER = 1, 2
 ID = bytes(range(16))
+LEADER_EPOCH_AT = 12
 
 
 def state(epoch: int, *, leader: int = ME, isr: tuple[int, ...] = (ME,)) -> LeaderState:
@@ -45,6 +46,13 @@ def append(world: World, partition: Partition, *values: bytes, acks: int = 1) ->
     return world.replicas.append(partition, records, acks, Origin.CLIENT, world.clock.wall_ms()).first_offset
 
 
+def of_epoch_0(records: bytes) -> memoryview:
+    """A batch as its leader stamps it."""
+    stamped = bytearray(records)
+    stamped[LEADER_EPOCH_AT : LEADER_EPOCH_AT + 4] = bytes(4)
+    return memoryview(stamped)
+
+
 def refusal(world: World, partition: Partition) -> ErrorCode:
     with pytest.raises(KafkaError) as error:
         append(world, partition, b"v")
@@ -64,6 +72,19 @@ def test_a_follower_takes_no_appends_and_answers_no_reads(world: World) -> None:
     assert refusal(world, partition) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError, match=f"is led by {OTHER}"):
         partition.read(0, 100, 0, whole_first_batch=True)
+
+
+def test_a_follower_that_flushes_first_is_no_further_behind_its_leader_than_its_disk() -> None:
+    world = World(log_flush_interval_messages="1")
+    partition = become(world, state(0, leader=OTHER), is_new=True)
+    world.disk_is_busy = True
+    world.replicas.append_as_follower(partition, of_epoch_0(batch(b"a", b"b")), world.clock.wall_ms())
+    world.replicas.follow_bounds(partition, high_watermark=2, log_start_offset=0)  # told once, and not again
+    assert partition.log is not None
+    before = partition.log.high_watermark
+    world.disk_is_busy = False
+    world.settle()
+    assert (before, partition.log.high_watermark) == (0, 2)
 
 
 def test_a_new_epoch_begins_at_the_end_of_the_log(world: World) -> None:
