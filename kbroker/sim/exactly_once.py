@@ -4,7 +4,9 @@
 clients that fence each other; some transactions are walked away from; machines die in the middle of a write, are cut
 off, come back. `Ledger` and `Checks` look on. After the faults the world heals: then every input must have been counted
 exactly once, every reader must have had all that was committed and nothing else, and no transaction may be open.
-Where power fails, records are flushed before anybody is told of them: else one replica cannot keep a promise.
+Where power fails, records are flushed before anybody is told of them: else one replica cannot keep a promise. In half
+of the other worlds of three machines or more, each partition has three replicas, those of the coordinators, too: there
+another machine takes over what its former leader has decided.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.metadata.cache import TRANSACTION_STATE
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import Checks
 from kbroker.sim.committed import CommittedReader
@@ -21,6 +24,7 @@ from kbroker.sim.ledger import Ledger, stable_end
 from kbroker.sim.machine import Machine
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
+from kbroker.sim.replicated import ReplicatedChecks
 from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.transactors import Mapper, Transactor
@@ -48,6 +52,17 @@ KINDS = (
 )
 
 
+REPLICAS = 3
+REPLICATED = {
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+ONE_REPLICA_FAULTS = ("disk error", "dead disk")
+"""Of machines that fail for good one after the other there are too few for three replicas."""
+
+
 class Outcome(NamedTuple):
     """What a world came to. digest: of everything that happened in it."""
 
@@ -61,7 +76,10 @@ class Outcome(NamedTuple):
 
 
 class ExactlyOnce:
-    """A world of transactions. kinds: of faults; None lets the seed choose."""
+    """A world of transactions.
+
+    kinds: of faults. replicated: whether each partition has three replicas. None lets the seed choose.
+    """
 
     def __init__(
         self,
@@ -69,22 +87,30 @@ class ExactlyOnce:
         machines: int | None = None,
         kinds: Sequence[str] | None = None,
         kept_lines: int | None = 400,
+        *,
+        replicated: bool | None = None,
     ) -> None:
         self.seed = seed
         self.world = World(f"transactions/{seed}", kept_lines)
         chance = self.world.chance("exactly once")
         self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
-        self.checks = Checks(self.world)
         self.ledger = Ledger(self.world)
         self.power = chance.random() < 0.5
         if kinds is None:
             kinds = [kind for kind in (*KINDS, *(("power",) if self.power else ())) if chance.random() < 0.5]
-        self.topics = _topics(chance, power="power" in kinds)
-        self._promise_flushes()
+        topics = _topics(chance, power="power" in kinds)
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
         settings = _settings(power="power" in kinds)
         count = chance.choice((1, 3, 3, 4)) if machines is None else machines
+        if replicated is None:
+            replicated = count >= REPLICAS and "power" not in kinds and self.world.chance("replicas").random() < 0.5
+        self.checks = ReplicatedChecks(self.world) if replicated else Checks(self.world)
+        self.topics = [topic._replace(replicas=REPLICAS) for topic in topics] if replicated else topics
+        if replicated:
+            kinds = [kind for kind in kinds if kind not in ONE_REPLICA_FAULTS]
+            settings |= REPLICATED
+        self._promise_flushes()
         if count == 1:
             kinds = [kind for kind in kinds if kind not in ("link", "zombie")]
         compose = alone(settings, self.ensemble) if count == 1 else one_of_several(settings, self.ensemble)
@@ -209,10 +235,13 @@ class ExactlyOnce:
         for shard in machine.broker.transactions.runtime.shards.values():
             if shard.loading:
                 continue
+            partition = machine.broker.replicas.partitions[TRANSACTION_STATE, shard.partition]
+            if partition.is_under_min_isr or shard.waiting:
+                self._served_since[shard] = now_ms  # nothing can be written, or committed, for now
             since_ms = self._served_since.setdefault(shard, now_ms)
             for known in shard.transactions.values():
                 due_ms = max(known.started_ms + known.timeout_ms, since_ms) + OVERDUE_LOOK_MS + SLACK_MS
-                if known.state is State.ONGOING and due_ms < now_ms and not shard.waiting:
+                if known.state is State.ONGOING and due_ms < now_ms:
                     raise self.world.broken(f"{known} is open since {known.started_ms}")
 
     def _check_end(self) -> None:

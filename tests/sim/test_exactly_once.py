@@ -16,14 +16,17 @@ from kbroker.txn.shard import TransactionShard
 from tests.sim.campaign import campaign
 
 
-@pytest.mark.parametrize(("seed", "machines"), [(307, 1), (2, 3)])
-def test_a_few_worlds_hold(seed: int, machines: int) -> None:
-    outcome = ExactlyOnce(seed, machines).run(60_000)
+@pytest.mark.parametrize(
+    ("seed", "machines", "replicated"),
+    [(307, 1, False), (2, 3, False), pytest.param(11, 3, True, marks=pytest.mark.slow)],
+)
+def test_a_few_worlds_hold(seed: int, machines: int, *, replicated: bool) -> None:
+    outcome = ExactlyOnce(seed, machines, replicated=replicated).run(60_000)
     assert min(outcome.committed, outcome.aborted, outcome.counted, outcome.boots) > 5
 
 
 def test_a_seed_repeats_itself() -> None:
-    assert ExactlyOnce(204, 3).run(9_000) == ExactlyOnce(204, 3).run(9_000)
+    assert ExactlyOnce(204, 3, replicated=False).run(9_000) == ExactlyOnce(204, 3, replicated=False).run(9_000)
 
 
 @pytest.mark.slow
