@@ -64,8 +64,9 @@ class Partition:
     """A partition of which this broker holds a replica. It is its own key in the purgatory.
 
     log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
-    partition_epoch: as the controller last said. followers: by broker id, while this is the leader. told_high_watermark:
-    the leader's, as it last told a follower. proposal: the in-sync set that the controller was asked for.
+    partition_epoch: as the controller last said. followers: by broker id, while this is the leader.
+    told_high_watermark: the leader's, as it last told a follower. proposal: the in-sync set that the controller was
+    asked for.
     """
 
     __slots__ = (
