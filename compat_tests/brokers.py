@@ -31,7 +31,7 @@ class KbrokerProcess(Server):
         folder.mkdir(parents=True, exist_ok=True)
         self.port = port
         self._settings = {"log.dirs": str(folder / "data"), **(settings or {})}
-        super().__init__(folder, self._command(), start_timeout_s=20)
+        super().__init__(folder, self._command())
 
     def stop(self, timeout_s: float = 30) -> None:
         """As Server.stop; the next start takes the same port."""

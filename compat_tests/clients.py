@@ -12,7 +12,8 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,20 @@ CLIENTS = (
     Client("Java", "3.9.1", _java("3.9.1")),
     Client("Java", "4.3.0", _java("4.3.0")),
 )
+
+
+@contextmanager
+def running(address: str, folder: Path, *clients: Client) -> Iterator[list[Driver]]:
+    """A driver of each client, ended with the block; the test is skipped, with the reason, if one cannot be had."""
+    with ExitStack() as ended:
+        drivers = []
+        for client in clients:
+            try:
+                drivers.append(Driver(client, address, folder))
+            except environments.NoClientError as reason:
+                pytest.skip(str(reason))
+            ended.callback(drivers[-1].close)
+        yield drivers
 
 
 class Driver:

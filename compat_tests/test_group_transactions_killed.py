@@ -14,8 +14,7 @@ import pytest
 
 from compat_tests import environments
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver, running
 from compat_tests.waiting import eventually
 
 SECTION = "9 Transactions"
@@ -59,11 +58,10 @@ def test_every_record_is_copied_once_while_the_broker_is_killed(
     """Copy as a member of a group while the broker is killed, transaction.version {level}"""
     random = Random(2)
     numbers = 0
-    with KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker:
-        try:
-            driver, reference = Driver(kind, broker.address, tmp_path), Driver(REFERENCE, broker.address, tmp_path)
-        except NoClientError as reason:
-            pytest.skip(str(reason))
+    with (
+        KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker,
+        running(broker.address, tmp_path, kind, REFERENCE) as (driver, reference),
+    ):
         for topic in (SOURCE, TOPIC):
             reference.create_topic(topic)
         copying = driver.start("copy", name=NAME, group=GROUP, source=SOURCE, topic=TOPIC, last=LAST)
@@ -78,7 +76,5 @@ def test_every_record_is_copied_once_while_the_broker_is_killed(
         commits = copying()
         expected = [*map(str, range(numbers)), LAST]
         seen = reference.read_committed(TOPIC, len(expected) + 1, wait_ms=5_000)
-        driver.close()
-        reference.close()
     assert commits > 0
     assert seen == expected

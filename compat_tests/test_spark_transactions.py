@@ -12,8 +12,7 @@ from random import Random
 import pytest
 
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import REFERENCE, ClientError, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.clients import REFERENCE, ClientError, running
 from compat_tests.test_group_transactions_killed import SETTINGS
 from compat_tests.test_spark import SPARK
 from compat_tests.test_transactions_killed import AT_ONCE, TOPIC, Counter, committed
@@ -29,11 +28,10 @@ def test_stream_reads_what_is_committed_once_while_the_broker_is_killed(
 ) -> None:
     """Stream with isolation level read_committed while the broker is killed"""
     random = Random(4)
-    with KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker:
-        try:
-            spark, reference = Driver(SPARK, broker.address, tmp_path), Driver(REFERENCE, broker.address, tmp_path)
-        except NoClientError as reason:
-            pytest.skip(str(reason))
+    with (
+        KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker,
+        running(broker.address, tmp_path, SPARK, REFERENCE) as (spark, reference),
+    ):
         for topic in (TOPIC, NUMBERS):
             reference.create_topic(topic)
         counter = Counter(reference)
@@ -52,7 +50,5 @@ def test_stream_reads_what_is_committed_once_while_the_broker_is_killed(
                 print("the stream gave up; the next one goes on:", gave_up)
         counted = committed(reference)
         seen = spark.ask("stream_to_parquet", options=OPTIONS, folder=str(tmp_path / "stream"))
-        spark.close()
-        reference.close()
     assert counted >= AT_ONCE * request.config.getoption("--kills")
     assert sorted(seen, key=int) == [str(number) for number in range(counted)]

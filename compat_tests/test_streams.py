@@ -14,8 +14,7 @@ import pytest
 
 from compat_tests import apache, environments
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import REFERENCE, Client, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.clients import REFERENCE, Client, Driver, running
 from compat_tests.test_group_transactions_killed import SETTINGS, committed
 from compat_tests.waiting import eventually
 
@@ -43,12 +42,10 @@ def test_every_word_is_counted_once_while_the_broker_is_killed(tmp_path: Path, r
     """Count words with processing.guarantee=exactly_once_v2 while the broker is killed"""
     random = Random(3)
     counts: Counter[str] = Counter()
-    with KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker:
-        try:
-            driver = Driver(streams(tmp_path / "state"), broker.address, tmp_path)
-            reference = Driver(REFERENCE, broker.address, tmp_path)
-        except NoClientError as reason:
-            pytest.skip(str(reason))
+    with (
+        KbrokerProcess(tmp_path / "broker", settings=SETTINGS) as broker,
+        running(broker.address, tmp_path, streams(tmp_path / "state"), REFERENCE) as (driver, reference),
+    ):
         reference.create_topic(SOURCE, partitions=PARTITIONS)
         reference.create_topic(TOPIC)
         driver.ask("start", name=NAME, source=SOURCE, topic=TOPIC)
@@ -65,8 +62,6 @@ def test_every_word_is_counted_once_while_the_broker_is_killed(tmp_path: Path, r
             broker.start()
         eventually(lambda: read(reference) == lines, within_s=60)
         seen = reference.read_committed(TOPIC, counts.total() + 1, wait_ms=10_000)
-        driver.close()
-        reference.close()
     found: dict[str, list[int]] = {word: [] for word in WORDS}
     for word, _, count in (value.partition(" ") for value in seen):
         found[word].append(int(count))

@@ -14,8 +14,7 @@ from random import Random
 import pytest
 
 from compat_tests.brokers import KbrokerProcess
-from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.clients import CLIENTS, REFERENCE, Client, ClientError, Driver, running
 
 SECTION = "9 Transactions"
 NAME, GROUP, TOPIC, SOURCE = "counter", "counters", "counted", "numbers"
@@ -89,13 +88,12 @@ def kill(broker: KbrokerProcess) -> None:
 def test_every_input_is_counted_once_while_the_broker_is_killed(
     kind: Client, level: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Consume, transform and produce while the broker is killed"""
+    """Consume, transform and produce while the broker is killed, transaction.version {level}"""
     random = Random(1)
-    with KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker:
-        try:
-            driver, reference = Driver(kind, broker.address, tmp_path), Driver(REFERENCE, broker.address, tmp_path)
-        except NoClientError as reason:
-            pytest.skip(str(reason))
+    with (
+        KbrokerProcess(tmp_path / "broker", settings={**SETTINGS, "transaction.version": level}) as broker,
+        running(broker.address, tmp_path, kind, REFERENCE) as (driver, reference),
+    ):
         for topic in (TOPIC, SOURCE):
             reference.create_topic(topic)
         counter = Counter(driver)
@@ -107,7 +105,5 @@ def test_every_input_is_counted_once_while_the_broker_is_killed(
             counter.count(committed(reference), commit=True)
         counted = committed(reference)
         seen = reference.read_committed(TOPIC, counted + 1, wait_ms=5_000)
-        driver.close()
-        reference.close()
     assert counted > 0
     assert seen == [str(number) for number in range(counted)]
