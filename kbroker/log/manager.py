@@ -437,7 +437,10 @@ class LogManager:
         assert isinstance(job, Work), job
         if error is not None and lacks_descriptors(error):
             self._fail(job.directory, error)
-            self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
+            if isinstance(job, CleanPiece):  # half done: it cannot be done again
+                self.cleaner.finished(job, error, now_ms)
+            else:
+                self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
             return []
         if isinstance(job, CleanPiece):
             self.cleaner.finished(job, error, now_ms)

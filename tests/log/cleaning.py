@@ -34,8 +34,14 @@ class Compacted:
     """A broker's logs with partition t-0, whose clocks move when a test says so."""
 
     def __init__(
-        self, disk: SimDisk | None = None, config: LogConfig = COMPACTED, manager_config: ManagerConfig = QUICK
+        self,
+        disk: SimDisk | None = None,
+        config: LogConfig = COMPACTED,
+        manager_config: ManagerConfig = QUICK,
+        config_at_start: LogConfig | None = None,
     ) -> None:
+        """config_at_start: what is known of the settings while logs are loaded, if that is not all."""
+        self.config_at_start = config_at_start or config
         self.disk = SimDisk(0, lambda: self.wall_ms) if disk is None else disk
         self.config = config
         self.manager_config = manager_config
@@ -48,8 +54,9 @@ class Compacted:
 
     def start(self) -> None:
         """Open the directory, and make the partition if it is not there."""
-        self.manager = start(self.disk, config=self.config, manager_config=self.manager_config)
+        self.manager = start(self.disk, config=self.config_at_start, manager_config=self.manager_config)
         self.manager.get_or_create("t", 0, None, self.config, is_new=True, wall_ms=self.wall_ms)
+        self.manager.reconfigure("t", 0, self.config)
         self.log.set_high_watermark(self.log.log_end_offset)
 
     @property

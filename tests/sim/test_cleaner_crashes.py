@@ -7,9 +7,17 @@ from contextlib import suppress
 
 import pytest
 
+from kbroker.log import LogConfig
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.errors import KafkaError
-from tests.log.cleaning import DAY, Compacted, check_against
+from tests.log.cleaning import COMPACTED, DAY, Compacted, check_against
+
+UNKNOWN = LogConfig(
+    segment_bytes=COMPACTED.segment_bytes,
+    segment_index_bytes=COMPACTED.segment_index_bytes,
+    index_interval_bytes=COMPACTED.index_interval_bytes,
+)
+"""As long as nobody has said that the topic is compacted: a broker loads its logs before it hears of topics."""
 
 
 def story(world: Compacted) -> list[range]:
@@ -51,20 +59,20 @@ class Lived:
             raise PowerLoss
 
 
-def recovered(lived: Lived, durable_to: int, *, crash_again: int | None) -> Compacted:
-    """Start again after the crash, failing once more on the way if told so."""
+def recovered(lived: Lived, durable_to: int, *, crash_again: int | None, known: LogConfig = COMPACTED) -> Compacted:
+    """Start again after the crash, failing once more on the way if told so. known: settings, while logs are loaded."""
     before = lived.world
     assert before is not None
     lived.disk.restart()
     if crash_again is not None:
         lived.disk.crash_at = lived.disk.calls + crash_again
     try:
-        world = Compacted(lived.disk)
+        world = Compacted(lived.disk, config_at_start=known)
         if lived.disk.is_down:
             raise PowerLoss
     except PowerLoss:
         lived.disk.restart()
-        world = Compacted(lived.disk)
+        world = Compacted(lived.disk, config_at_start=known)
     lived.disk.crash_at = None
     world.written = [record for record in before.written if record.offset < world.log.log_end_offset]
     world.sequences = {
@@ -89,8 +97,9 @@ def check(world: Compacted) -> None:
         assert is_told or world.log.log_end_offset <= offset + 1, "an aborted record that no index tells of"
 
 
+@pytest.mark.parametrize("known", [COMPACTED, UNKNOWN], ids=["settings known", "settings not known yet"])
 @pytest.mark.parametrize("seed", range(2))
-def test_power_fails_at_every_call(seed: int) -> None:
+def test_power_fails_at_every_call(seed: int, known: LogConfig) -> None:
     points = crash_points()
     for call in points:
         lived = Lived(seed)
@@ -99,7 +108,7 @@ def test_power_fails_at_every_call(seed: int) -> None:
             lived.live()
         assert lived.world is not None
         again = 1 + call * 7 % 23 if call % 2 else None
-        world = recovered(lived, lived.world.log.recovery_point, crash_again=again)
+        world = recovered(lived, lived.world.log.recovery_point, crash_again=again, known=known)
         world.append(("k0", "after"))
         world.roll()
         world.compact(8)

@@ -270,7 +270,14 @@ class Cleaner:
         compaction = self._compaction(log, dirt, segments, wall_ms)
         cleaning = _Cleaning(partition, log, directory, compaction, segments, now_ms)
         self._running[partition] = cleaning
-        self._next(cleaning, compaction.note_some, self._noted, now_ms)
+
+        def begin() -> bool:
+            # The recovery point that allows this is in place, and its name may not be durable. Were it an older one
+            # after a power cut, recovery would take the gaps that compaction leaves for lost batches.
+            self._disk.sync_dir(directory.path)
+            return compaction.note_some()
+
+        self._next(cleaning, begin, self._noted, now_ms)
 
     def _compaction(self, log: Log, dirt: Dirt, segments: list[Segment], wall_ms: int) -> Compaction:
         from kbroker.log.cleaner.compaction import Compaction, Plan, Source  # its loops are loaded when first needed
@@ -303,7 +310,10 @@ class Cleaner:
         self._keeper.run_later(CleanPiece(cleaning, work), self._busy_until_ms)
 
     def finished(self, piece: CleanPiece, error: OSError | None, now_ms: int) -> None:
-        """A piece has come back. error: what the disk said; the caller takes the directory offline."""
+        """A piece has come back. error: what the disk said; the caller takes the directory offline.
+
+        Where only a descriptor was lacking, the caller does not; then the log's turn comes again.
+        """
         cleaning = piece.cleaning
         cleaning.is_waiting = False
         logs = self._keeper.logs
