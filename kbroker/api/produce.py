@@ -310,7 +310,8 @@ class Unprepared:
         elif not self._records:  # no whole message in them
             answer.append((partition.index, 0, -1, -1, log.log_start_offset, (), None, NO_LEADER))
         else:
-            _check_special(call, partition, self._records, transactional_id)
+            if self._records[MAGIC_AT] == MAGIC and self._records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL:
+                _check_transaction(call, partition, self._records, transactional_id)  # it may have ended meanwhile
             wall_ms = call.broker.clock.wall_ms()
             plan = call.broker.replicas.append(partition, self._records, acks, Origin.PREPARED, wall_ms)
             _note(partition, plan, acks, answer, waiting)

@@ -80,6 +80,16 @@ def test_an_old_set_in_a_new_request_is_refused(world: World, client: Client) ->
     assert (answer.error_code, in_log(world)) == (ErrorCode.INVALID_RECORD, [])
 
 
+@pytest.mark.parametrize("version", [0, 2, 3, 6, 9])
+def test_a_client_that_knows_no_zstd_may_write_to_a_topic_that_keeps_zstd(
+    world: World, client: Client, version: int
+) -> None:
+    world.create("packed", compression_type="zstd")
+    sent = old_set(b"a", b"b", magic=version // 2) if version < 3 else batch(b"a", b"b")
+    answer = produced(client.ask(produce(records=sent, topic="packed"), version))
+    assert (answer.error_code, values(in_log(world, "packed"))) == (0, [b"a", b"b"])
+
+
 def test_the_append_time_is_told(world: World, client: Client) -> None:
     world.create("stamped", message_timestamp_type="LogAppendTime")
     answer = produced(client.ask(produce(records=old_set(b"a"), topic="stamped"), 2))
