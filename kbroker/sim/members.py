@@ -42,8 +42,9 @@ from protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.sim.checks import Where
+    from kbroker.sim.checks import Checks, Where
     from kbroker.sim.machine import Machine
+    from kbroker.sim.topics import Topic
 
 FIND, JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, OFFSETS = 10, 11, 14, 12, 13, 8, 9
 STATIC_SINCE = {JOIN: 5, SYNC: 3, HEARTBEAT: 3, COMMIT: 7}
@@ -392,3 +393,21 @@ def subscription(topics: list[str]) -> bytes:
 def _places(assignment: bytes) -> list[Where]:
     parts = [part.rpartition("-") for part in assignment.decode().split(",") if part]
     return [(topic, int(index)) for topic, _, index in parts]
+
+
+def all_is_shared(checks: Checks, members: Sequence[Member], topics: Sequence[Topic]) -> None:
+    """Every partition is read by one member of the group, to its end."""
+    owners: dict[Where, Member] = {}
+    for member in members:
+        for where, position in member.positions.items() if member.assigned else ():
+            if where in owners:
+                raise checks.world.broken(f"{member} and {owners[where]} both read {where}")
+            owners[where] = member
+            end = checks.log_end(where)
+            if position != end and where in member.places():
+                raise checks.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
+    sees_growth = not any(member.forgets_that_it_leads for member in members)
+    for topic in topics:
+        for index in range(checks.catalogue.count(topic) if sees_growth else topic.partitions):
+            if (topic.name, index) not in owners:
+                raise checks.world.broken(f"nobody in {members[0].group} reads {topic.name}-{index}")

@@ -8,12 +8,15 @@ What must hold, looked at after every event and in whole at the end:
 - log start <= high watermark <= log end, and a high watermark does not go back while its broker runs;
 - after everything has healed, all replicas are in sync, and their logs are the same.
 
-Power is not cut here: a record counts as kept once it is in the page cache of all in sync, as in Kafka.
+A record counts as kept once it is in the page cache of all in sync, as in Kafka. Where every record is flushed first
+(`FLUSHED_FAULTS`), power is cut, too, and disks fail. Some worlds have consumer groups, whose committed offsets are
+replicated like anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,7 @@ from kbroker.sim.compose import one_of_several
 from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
 from kbroker.sim.machine import Machine
+from kbroker.sim.members import Member, all_is_shared
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
 from kbroker.sim.store import Ensemble
@@ -36,11 +40,16 @@ from protocol.records.content import parse_records
 if TYPE_CHECKING:
     from kbroker.log.log import Log
     from kbroker.sim.checks import Where
+    from kbroker.sim.client import Client
 
 FAULTS = ("kill", "kill within", "stop", "cut", "wall", "slow network", "slow disk", "session", "store cut", "link")
-"""What a replicated record survives; a disk that fails or loses what was not synced is a story of its own."""
+"""What a replicated record survives in the page cache."""
+
+FLUSHED_FAULTS = (*FAULTS, "power", "disk error", "dead disk")
+"""What it survives if each is flushed before it counts."""
 
 SCAN_BYTES = 1 << 20
+FAULTS_MS = 120_000
 
 
 class ReplicatedChecks(Checks):
@@ -114,7 +123,9 @@ class ReplicatedChecks(Checks):
             for (one, first), (other, second) in pairwise(logs):
                 end = min(first.high_watermark, second.high_watermark)
                 start = max(first.log_start_offset, second.log_start_offset)
-                if start < end and _bytes(first, start, end) != _bytes(second, start, end):
+                with _undisturbed(one), _undisturbed(other):
+                    is_same = start >= end or _bytes(first, start, end) == _bytes(second, start, end)
+                if not is_same:
                     raise self.world.broken(f"{where} is not the same on {one} and {other}, {start} to {end}")
 
     def all_is_there(self) -> None:
@@ -135,6 +146,16 @@ class ReplicatedChecks(Checks):
 
 def _partitions(machine: Machine) -> dict[Where, Log]:
     return {where: each.log for where, each in machine.broker.replicas.partitions.items() if each.log is not None}
+
+
+@contextmanager
+def _undisturbed(machine: Machine) -> Iterator[None]:
+    """While the judge looks, the disk does not fail: its faults are the broker's to meet."""
+    fault, machine.disk.fault = machine.disk.fault, None
+    try:
+        yield
+    finally:
+        machine.disk.fault = fault
 
 
 def _bytes(log: Log, start: int, end: int) -> bytes:
@@ -163,10 +184,17 @@ def values_in(log: Log) -> dict[int, bytes]:
 
 
 class ReplicatedSwarm:
-    """A world of three to five machines, each topic on three of them. `run` lets it live."""
+    """A world of three to five machines, or more, each topic on three of them. `run` lets it live."""
 
-    def __init__(self, seed: int, kept_lines: int | None = 400, kinds: Sequence[str] | None = None) -> None:
-        """kinds: of faults; None lets the seed choose."""
+    def __init__(
+        self,
+        seed: int,
+        kept_lines: int | None = 400,
+        kinds: Sequence[str] | None = None,
+        *,
+        machines: int | None = None,
+    ) -> None:
+        """kinds: of faults, machines: how many; None lets the seed choose."""
         self.world = World(seed, kept_lines)
         chance = self.world.chance("replicated")
         self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
@@ -185,8 +213,11 @@ class ReplicatedSwarm:
             "num.replica.fetchers": chance.choice(("1", "2")),
             "default.replication.factor": "3",
         }
+        is_flushed = chance.random() < 0.4 if kinds is None else not set(kinds) <= set(FAULTS)
+        if is_flushed:
+            settings["log.flush.interval.messages"] = "1"
         compose = one_of_several(settings, self.ensemble)
-        count = chance.choice((3, 3, 4, 5))
+        count = machines or chance.choice((3, 3, 4, 5))
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
@@ -195,9 +226,10 @@ class ReplicatedSwarm:
         founder.topics = self.topics
         self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
         self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
-        self.clients = [founder, *self.producers, *self.consumers]
+        self.members = [self._member(number) for number in range(chance.choice((0, 2, 3)))]
+        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members]
         if kinds is None:
-            kinds = [kind for kind in FAULTS if chance.random() < 0.4]
+            kinds = [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if chance.random() < 0.4]
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names, kinds)
 
@@ -218,7 +250,17 @@ class ReplicatedSwarm:
         consumer.pace_ms = 300
         return consumer
 
-    def run(self, faults_ms: int, healing_ms: int = 120_000) -> int:
+    def _member(self, number: int) -> Member:
+        member = Member(f"member-{number}", self.world, self.net, self.machines, self.checks)
+        member.group = "group"
+        member.topics = self.topics
+        member.static = member.chance.random() < 0.4
+        member.restless = member.chance.random() < 0.5
+        member.commit_ms = member.chance.choice((500, 5_000))
+        member.max_wait_ms = 1_000
+        return member
+
+    def run(self, faults_ms: int = FAULTS_MS, healing_ms: int = 120_000) -> int:
         """Let it live, heal it, hold it to its promises. Returns: records acknowledged. Raises: Broken."""
         world = self.world
         for machine in self.machines:
@@ -230,6 +272,8 @@ class ReplicatedSwarm:
             world.run_until(world.now_ms + 1_000)
             self.checks.agree()
         self.faults.heal()
+        for member in self.members:
+            member.restless = False
         before = self.checks.acknowledged
         world.run_until(world.now_ms + healing_ms // 2)
         if self.checks.acknowledged == before:
@@ -240,6 +284,8 @@ class ReplicatedSwarm:
         check_whole(world, self.ensemble, self.machines)
         self._all_in_sync()
         self.checks.all_is_there()
+        if self.members:
+            all_is_shared(self.checks, self.members, self.topics)
         return self.checks.acknowledged
 
     def _all_in_sync(self) -> None:

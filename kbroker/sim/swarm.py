@@ -18,7 +18,7 @@ from kbroker.sim.consumers import Consumer
 from kbroker.sim.faults import Faults
 from kbroker.sim.keeper import MOST_PARTITIONS, Keeper
 from kbroker.sim.machine import Machine
-from kbroker.sim.members import Member
+from kbroker.sim.members import Member, all_is_shared
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
 from kbroker.sim.store import Ensemble
@@ -29,7 +29,6 @@ from kbroker.sim.world import World
 if TYPE_CHECKING:
     import random
 
-    from kbroker.sim.checks import Where
     from kbroker.sim.client import Client
 
 FAULTS_MS = 180_000
@@ -182,24 +181,7 @@ class Swarm:
                     raise self.world.broken(f"{consumer} stands at {position} of {where}, which ends at {end}")
 
         for group in {member.group: None for member in self.members}:
-            self._all_is_shared([member for member in self.members if member.group == group])
-
-    def _all_is_shared(self, members: list[Member]) -> None:
-        """Every partition is read by one member of the group, to its end."""
-        owners: dict[Where, Member] = {}
-        for member in members:
-            for where, position in member.positions.items() if member.assigned else ():
-                if where in owners:
-                    raise self.world.broken(f"{member} and {owners[where]} both read {where}")
-                owners[where] = member
-                end = self.checks.log_end(where)
-                if position != end and where in member.places():
-                    raise self.world.broken(f"{member} stands at {position} of {where}, which ends at {end}")
-        sees_growth = not any(member.forgets_that_it_leads for member in members)
-        for topic in self.topics:
-            for index in range(self.checks.catalogue.count(topic) if sees_growth else topic.partitions):
-                if (topic.name, index) not in owners:
-                    raise self.world.broken(f"nobody in {members[0].group} reads {topic.name}-{index}")
+            all_is_shared(self.checks, [member for member in self.members if member.group == group], self.topics)
 
     def _restart(self) -> None:
         """A clean stop and start; `Checks` reads every log as the broker comes up."""

@@ -1,6 +1,7 @@
 """Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--machines N]`, and plays.
 
-`scripts/sim transactions` with the same options runs worlds of transactions (`kbroker/sim/exactly_once.py`).
+`scripts/sim transactions` with the same options runs worlds of transactions (`kbroker/sim/exactly_once.py`);
+`scripts/sim replicated`, worlds of replicated topics (`kbroker/sim/replicated.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbroker.sim.exactly_once import ExactlyOnce
+from kbroker.sim.replicated import ReplicatedSwarm
 from kbroker.sim.swarm import Swarm
 from kbroker.sim.transaction_play import perform
 
@@ -79,7 +81,11 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-WORLDS: dict[str, type[Swarm] | type[ExactlyOnce]] = {"swarm": Swarm, "transactions": ExactlyOnce}
+WORLDS: dict[str, type[Swarm] | type[ExactlyOnce] | type[ReplicatedSwarm]] = {
+    "swarm": Swarm,
+    "transactions": ExactlyOnce,
+    "replicated": ReplicatedSwarm,
+}
 
 
 def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str = "swarm") -> int | None:

@@ -10,7 +10,12 @@ from kbroker.sim.world import Broken
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_world_of_replicated_topics_keeps_what_it_has_acknowledged(seed: int) -> None:
-    assert ReplicatedSwarm(seed).run(30_000) > 0
+    assert ReplicatedSwarm(seed).run(20_000, healing_ms=60_000) > 0
+
+
+def test_a_world_of_flushed_records_outlives_power_cuts_and_failing_disks() -> None:
+    swarm = ReplicatedSwarm(3, kinds=["power", "disk error", "dead disk"])
+    assert swarm.run(20_000, healing_ms=60_000) > 0
 
 
 @pytest.mark.slow
