@@ -40,12 +40,15 @@ class Reader:
         "_call",
         "_cold",
         "_isolation",
+        "_left",
         "_max_bytes",
         "_min_bytes",
         "_most_regions",
+        "_regions_left",
         "_replicas",
         "_session",
         "_wanted",
+        "_whole_first",
     )
 
     def __init__(
@@ -111,36 +114,24 @@ class Reader:
 
         may_wait: for the disk, which is to bring something first: then None.
         """
-        left = self._max_bytes
-        regions_left = self._most_regions
-        whole_first = True
-        answers: list[tuple[Wanted, PartitionData, int]] = []
+        answers = self._begin()
         for wanted in self._wanted:
-            data, size = self._read(wanted, min(left, wanted.max_bytes), whole_first)
-            if size:
-                whole_first = False
-                regions_left -= 1
-                left = max(left - size, 0) if regions_left else 0
-            answers.append((wanted, data, size))
+            self._read(wanted, answers)
         if self._cold and self._waits(answers, may_wait=may_wait):
             return None
         return self._answer(answers)
 
     def response_in_slices(self) -> InSlices:
         """As `response`, for many partitions."""
-        left = self._max_bytes
-        regions_left = self._most_regions
-        whole_first = True
-        answers: list[tuple[Wanted, PartitionData, int]] = []
+        answers = self._begin()
         for wanted in self._wanted:
             yield
-            data, size = self._read(wanted, min(left, wanted.max_bytes), whole_first)
-            if size:
-                whole_first = False
-                regions_left -= 1
-                left = max(left - size, 0) if regions_left else 0
-            answers.append((wanted, data, size))
+            self._read(wanted, answers)
         return self._answer(answers)
+
+    def _begin(self) -> list[tuple[Wanted, PartitionData, int]]:
+        self._left, self._regions_left, self._whole_first = self._max_bytes, self._most_regions, True
+        return []
 
     def _answer(self, answers: list[tuple[Wanted, PartitionData, int]]) -> FetchResponse:
         session = self._session
@@ -148,23 +139,32 @@ class Reader:
             return FetchResponse(responses=by_topic(answers))
         return FetchResponse(session_id=session.id, responses=by_topic(session.news(answers)))
 
-    def _read(self, wanted: Wanted, max_bytes: int, whole_first: bool) -> tuple[PartitionData, int]:
-        """One partition's part of the response, and the bytes of records in it."""
+    def _read(self, wanted: Wanted, answers: list[tuple[Wanted, PartitionData, int]]) -> None:
+        """Add one partition's part of the response, and the bytes of records in it; they count off what is left."""
+        size = 0
         try:
             partition = self._find(wanted)
             diverging = divergence(partition, wanted)
             if diverging is not None:
-                return self._data(partition, wanted, diverging=diverging), 0
-            fetched = partition.read(wanted.fetch_offset, max_bytes, self._isolation, whole_first, may_wait=False)
+                data = self._data(partition, wanted, diverging=diverging)
+            else:
+                most = min(self._left, wanted.max_bytes)
+                fetched = partition.read(wanted.fetch_offset, most, self._isolation, self._whole_first, may_wait=False)
+                data = self._data(partition, wanted, fetched)
+                if fetched.region is not None:
+                    size = len(fetched.region)
+                    self._whole_first = False
+                    self._regions_left -= 1
+                    self._left = max(self._left - size, 0) if self._regions_left else 0
         except NotReadyError as error:
             self._cold = True
             self._call.broker.cold_reads.warm(partition, error)
-            return self._data(partition, wanted), 0
+            data = self._data(partition, wanted)
         except (KafkaError, OSError) as error:
             self._call.has_errors = True
             code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
-            return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b""), 0
-        return self._data(partition, wanted, fetched), 0 if fetched.region is None else len(fetched.region)
+            data = PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b"")
+        answers.append((wanted, data, size))
 
     def _waits(self, answers: Sequence[tuple[Wanted, PartitionData, int]], *, may_wait: bool) -> bool:
         """Whether to wait for the disk rather than to say nothing; the partitions are touched when it is ready."""
