@@ -34,7 +34,7 @@ NEVER_MS = -(1 << 62)  # before any time
 
 API_VERSIONS, METADATA = 18, 3
 API_VERSIONS_VERSION = 3  # served since Kafka 2.4; the oldest that leads topic ids is 2.8
-METADATA_VERSIONS = range(2, 13)  # 2 is the first with a cluster id
+METADATA_VERSIONS = range(4, 13)  # 4 is the first that can be asked not to create topics
 
 SOFTWARE = "kbroker"
 

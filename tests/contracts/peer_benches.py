@@ -102,12 +102,18 @@ class PlayedBroker:
                 for key, (first, last) in self.served.items()
             ]
             asked.answer(ApiVersionsResponse(error_code=0, api_keys=keys))
+        elif asked.kind.api == METADATA and not self._serves(asked):
+            self.hang_up(connection)
         elif asked.kind.api == METADATA:
             self.greetings += 1
             brokers = [MetadataResponseBroker(node_id=id_, host=at.host, port=at.port) for id_, at in self.brokers]
             asked.answer(MetadataResponse(brokers=brokers, cluster_id=self.cluster_id, controller_id=-1, topics=[]))
         else:
             self.asked.append(asked)
+
+    def _serves(self, asked: Asked) -> bool:
+        first, last = self.served[asked.kind.api or 0]
+        return first <= asked.version <= last
 
 
 class Bench:

@@ -250,6 +250,16 @@ def test_an_answer_out_of_turn_ends_the_connection(bench: Bench) -> None:
     bench.until(lambda: not broker.open)
 
 
+def test_a_second_answer_to_a_request_is_not_taken_for_that_of_the_next(bench: Bench) -> None:
+    broker = bench.broker()
+    send(bench, broker, 1)
+    send(bench, broker, 2)
+    asked = heard(bench, broker)
+    asked.answer(done())
+    asked.answer(done())
+    assert ends(bench, 2) == [(1, None), (2, PeerFaultKind.OUT_OF_TURN)]
+
+
 def test_an_answer_that_cannot_be_read_ends_the_connection(bench: Bench) -> None:
     broker = bench.broker()
     send(bench, broker, "token")
@@ -322,7 +332,16 @@ def test_an_api_that_the_broker_does_not_serve_fails_alone(bench: Bench) -> None
     assert ends(bench) == [(2, PeerFaultKind.UNSUPPORTED)]
 
 
-@pytest.mark.parametrize("served", [None, (0, 1), (13, 13)])
+@pytest.mark.parametrize("served", [(0, 4), (4, 4), (12, 12), (12, 13)])
+def test_a_broker_is_greeted_in_a_version_that_it_serves(bench: Bench, served: tuple[int, int]) -> None:
+    broker = bench.broker()
+    broker.served[3] = served
+    send(bench, broker, "token")
+    heard(bench, broker).answer(done())
+    assert ends(bench) == [("token", None)]
+
+
+@pytest.mark.parametrize("served", [None, (0, 3), (13, 13)])
 def test_a_broker_that_cannot_greet_is_sent_nothing(bench: Bench, served: tuple[int, int] | None) -> None:
     broker = bench.broker()
     broker.served.pop(3)
@@ -477,6 +496,18 @@ def test_what_failed_on_a_line_is_not_posted_once_it_is_dropped(bench: Bench) ->
     bench.peers.drop(2, CONTROL)
     bench.settle()
     assert [each.token for each in bench.events] == [1]
+
+
+def test_what_fails_at_once_is_not_posted_if_its_line_is_dropped_in_the_same_step(bench: Bench) -> None:
+    broker = bench.broker()
+    broker.served[4] = (0, 6)
+    send(bench, broker, 1, version=6)
+    heard(bench, broker).answer(done())
+    ends(bench)
+    send(bench, broker, 2, version=7)
+    bench.peers.drop(broker.id, CONTROL)
+    bench.advance(TIMEOUT_MS)
+    assert bench.events == []
 
 
 def test_dropping_one_line_leaves_the_others(bench: Bench) -> None:
