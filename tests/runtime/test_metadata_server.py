@@ -266,6 +266,16 @@ def test_a_session_that_comes_back_takes_its_place_from_the_old_connection(serve
     again.close()
 
 
+def test_watches_end_with_their_connection(server: RunningServer, raw: Raw, client: Any) -> None:
+    raw.connect()
+    assert raw.ask(1, Op.EXISTS, wire.string("/w") + b"\1")[2] == Code.NO_NODE
+    again = Raw(server)
+    again.connect(session=raw.session, password=raw.password)
+    client.create("/w")
+    assert again.ask(2, Op.SYNC, wire.string("/"))[0] == 2  # not an event
+    again.close()
+
+
 def test_watches_that_are_set_again_fire_for_what_has_changed_meanwhile(raw: Raw, client: Any) -> None:
     raw.connect()
     for path in ("/set", "/same", "/gone", "/parent"):
