@@ -63,16 +63,13 @@ class OldReader(Reader):
 
     def response(self, *, may_wait: bool = False) -> Any:
         """Read now; LATER if there is anything to convert."""
-        self._answers = []
-        left = self._max_bytes
-        whole_first = self._call.version >= WHOLE_FIRST_SINCE
+        self._answers = self._begin()
+        self._whole_first = self._call.version >= WHOLE_FIRST_SINCE
         for wanted in self._wanted:
-            limit = min(left, wanted.max_bytes)
-            data, size = self._read(wanted, limit, whole_first)
-            self._answers.append((wanted, data, size))
+            limit = min(self._left, wanted.max_bytes)
+            self._read(wanted, self._answers)
+            _, data, size = self._answers[-1]
             if size:
-                whole_first = False
-                left = max(left - size, 0) if len(self._found) + 1 < self._most_regions else 0
                 partition = self._find(wanted)
                 (region,) = cast("list[Region]", data.records)
                 self._found.append(Found(Piece(region, wanted.fetch_offset), partition, data, limit))
