@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker.controller.events import Reassign
 from kbroker.log.log import Log
 from kbroker.log.producers import Origin
 from kbroker.metadata.store import LeaderIsr, decode_state, state_path
@@ -25,9 +26,13 @@ PATIENCE_MS = 60_000
 
 
 class Story:
-    """Machines 1 to `count`; the topic t is on all of them. Records are given to whom a machine takes for leader."""
+    """Machines 1 to `count`; the topic t is on all of them, or on as many as `replicas`, while a test begins.
 
-    def __init__(self, count: int = 3, partitions: int = 1, **settings: str) -> None:
+    Records are given to whom a machine takes for leader.
+    """
+
+    def __init__(self, count: int = 3, partitions: int = 1, replicas: int = 0, **settings: str) -> None:
+        replicas = replicas or count
         self.world = World("story")
         self.net = Net(self.world, (1, 1))
         self.checks = ReplicatedChecks(self.world)
@@ -41,10 +46,12 @@ class Story:
             machine.start()
         self.world.watchers.append(self.checks.look)
         founder = Founder("founder", self.world, self.net, self.machines, self.checks)
-        founder.topics = [Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1"}, replicas=count)]
+        founder.topics = [
+            Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1"}, replicas=replicas)
+        ]
         founder.start(0)
-        self.until(lambda: all(len(each.broker.replicas.partitions) == partitions for each in self.machines))
-        self.until(lambda: len(self.state().isr) == count)
+        self.until(lambda: sum(len(each.broker.replicas.partitions) for each in self.machines) == partitions * replicas)
+        self.until(lambda: len(self.state().isr) == replicas)
         self.wait(1_000)
 
     def wait(self, ms: int) -> None:
@@ -65,6 +72,27 @@ class Story:
 
     def followers(self, index: int = 0) -> list[Machine]:
         return [each for each in self.machines if each is not self.leader(index)]
+
+    def controllers(self) -> list[Machine]:
+        return [each for each in self.machines if each.up and each.broker.plane.controller.is_active]
+
+    def part(self, one: Machine, other: Machine) -> None:
+        """Neither hears the other from now on."""
+        self.net.block(one.name, other.name)
+        self.net.block(other.name, one.name)
+
+    def join(self, one: Machine, other: Machine) -> None:
+        self.net.unblock(one.name, other.name)
+        self.net.unblock(other.name, one.name)
+
+    def reassign(self, *targets: int) -> None:
+        """Let the replicas of t-0 be these; none: call off what is under way."""
+        (controller,) = self.controllers()
+        told: list[object] = []
+        event = Reassign({("t", 0): targets or None}, told.append)
+        controller._run(lambda: controller.broker.plane.controller.put(event))
+        self.until(lambda: told)
+        assert told == [{("t", 0): None}]
 
     def partition(self, machine: Machine, index: int = 0) -> Partition:
         return machine.broker.replicas.partitions["t", index]
@@ -89,8 +117,8 @@ class Story:
         held = machine.broker.replicas.partitions.get(("t", index)) if machine.up else None
         return held is not None and held.is_leader
 
-    def values(self, machine: Machine) -> list[bytes]:
-        return [value for _, value in sorted(values_in(self.log(machine)).items())]
+    def values(self, machine: Machine, index: int = 0) -> list[bytes]:
+        return [value for _, value in sorted(values_in(self.log(machine, index)).items())]
 
 
 def test_a_record_is_committed_once_all_in_sync_have_it() -> None:
@@ -258,3 +286,77 @@ def test_a_dead_leader_is_said_to_be_so_once_and_then_once_in_a_while(caplog: py
         True,
         [],
     )
+
+
+def test_a_broker_that_the_controller_does_not_reach_follows_its_leader_and_obeys_later() -> None:
+    story = Story(partitions=3)
+    (controller,) = story.controllers()
+    index = next(each for each in range(3) if story.leader(each) is not controller)
+    leader = story.leader(index)
+    (other,) = [each for each in story.followers(index) if each is not controller]
+    story.part(controller, other)
+    story.append(leader, b"one", index=index)
+    story.until(lambda: story.bounds(leader, index)[0] == 1)
+    assert other.broker_id in story.state(index).isr
+    assert story.log(other, index).log_end_offset == 1
+    epoch = story.state(index).leader_epoch
+    leader.kill()
+    story.until(lambda: story.state(index).leader_epoch > epoch)
+    story.wait(1_000)
+    deaf = story.partition(other, index).leader_epoch
+    story.join(controller, other)
+    story.until(lambda: story.partition(other, index).leader_epoch == story.state(index).leader_epoch)
+    assert deaf == epoch
+    story.until(lambda: story.leads(story.leader(index), index))
+    assert story.values(story.leader(index), index) == [b"one"]
+
+
+def test_a_controller_cut_off_from_the_store_is_followed_by_another_and_obeyed_no_more() -> None:
+    story = Story()
+    (old,) = story.controllers()
+    assert old.store is not None
+    old.store.cut()
+    story.until(lambda: any(each is not old for each in story.controllers()))
+    (new,) = [each for each in story.controllers() if each is not old]
+    believes = old in story.controllers()
+    others = [each for each in story.machines if each is not old]
+    story.until(lambda: all(each.broker.plane.control_requests.controller_epoch == 2 for each in others))
+    old.store.heal()
+    story.until(lambda: story.controllers() == [new])
+    story.append(story.leader(), b"one")
+    story.until(lambda: story.bounds(story.leader())[0] == 1)
+    assert believes
+
+
+def test_after_a_rolling_restart_leaders_go_back_to_the_preferred_replicas() -> None:
+    story = Story(partitions=3, leader_imbalance_check_interval_seconds="40")
+    preferred = [story.leader(index) for index in range(3)]
+    for machine in story.machines:
+        machine.stop()
+        story.until(lambda gone=machine.broker_id: all(gone not in story.state(index).isr for index in range(3)))  # type: ignore[misc]
+        machine.start()
+        story.until(lambda: all(len(story.state(index).isr) == 3 for index in range(3)))
+    moved = [story.leader(index) for index in range(3)]
+    story.until(lambda: [story.leader(index) for index in range(3)] == preferred)
+    assert moved != preferred
+
+
+def test_a_reassignment_that_is_called_off_halfway_leaves_everything_where_it_was() -> None:
+    story = Story(4, replicas=3)
+    before = story.state()
+    (fresh,) = [each for each in story.machines if each.broker_id not in before.isr]
+    leader = story.leader()
+    story.append(leader, b"one")
+    story.until(lambda: story.bounds(leader)[0] == 1)
+    story.part(leader, fresh)  # it never catches up
+    kept = [each for each in before.isr if each != before.leader]
+    story.reassign(before.leader, kept[0], fresh.broker_id)
+    story.until(lambda: fresh.broker_id in story.partition(leader).replicas)
+    story.append(leader, b"two")
+    story.reassign()
+    story.join(leader, fresh)
+    story.until(lambda: ("t", 0) not in fresh.broker.replicas.partitions and len(story.state().isr) == 3)
+    story.until(lambda: story.bounds(leader)[0] == 2)
+    assert set(story.state().isr) == set(before.isr)
+    assert set(story.partition(leader).replicas) == set(before.isr)
+    assert story.values(leader) == [b"one", b"two"]
