@@ -51,6 +51,10 @@ def explain(error: BaseException) -> str:
         if match:
             groups = [each for each in match.groups() if each] or ["(unknown)"]
             return line.format(*groups)
+    trace = text.rpartition("Traceback (most recent call last)")[2]
+    raised = re.search(r"^[\w.]+(?:Error|Exception): .+", trace, re.MULTILINE) if trace != text else None
+    if raised:  # by a Python worker; the text begins with no more than that one raised something
+        return _one_line(raised[0])
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _one_line(f"{type(error).__name__}: {first}")
 

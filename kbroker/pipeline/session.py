@@ -32,6 +32,7 @@ ALWAYS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.shuffle.partitions": "8",
+    "spark.executorEnv.PYTHONSAFEPATH": "1",  # Python workers do not import a clone's own folder, where the job is run
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic called 007 keeps its zeros
 }
 

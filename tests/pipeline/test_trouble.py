@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,21 @@ def test_a_topic_that_is_not_there_is_named_by_every_job(
         job(spark, source, str(tmp_path / "folder"))
     assert not cluster.has("nobody")
     assert not (tmp_path / "folder").exists()
+
+
+def test_python_workers_do_not_import_the_folder_where_the_job_is_run(spark: Any) -> None:
+    """A clone's folder has a `kbroker` without `kbroker.protocol`, which only the installed one has."""
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.flags.safe_path).collect() == [True]
+
+
+def test_what_a_python_worker_raised_is_the_line() -> None:
+    text = """An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "pyspark/serializers.py", line 454, in loads
+    return cloudpickle.loads(obj, encoding=encoding)
+ModuleNotFoundError: No module named 'kbroker.protocol'
+ SQLSTATE: 38000
+org.apache.spark.SparkException: Job aborted due to stage failure"""
+    assert explain(RuntimeError(text)) == "ModuleNotFoundError: No module named 'kbroker.protocol'"
 
 
 def test_a_topic_that_an_archive_does_not_have_is_named(
