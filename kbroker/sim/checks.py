@@ -192,7 +192,7 @@ class Checks:
         expected = position
         is_since = self.is_since(moment, where)
         for record in records:
-            jumps = record.offset != expected and not expected < record.offset <= promise.forgotten
+            jumps = record.offset != expected and not self.may_skip(promise, expected, record.offset)
             if jumps and is_since:
                 raise self.world.broken(f"{promise}: a reader at {expected} gets {record.offset}")
             if record.offset >= high_watermark:
@@ -202,6 +202,10 @@ class Checks:
             for record in records:
                 self._place(promise, record.offset, bytes(record.value or b""))
             promise.told = max(promise.told, expected)
+
+    def may_skip(self, promise: Promise, expected: int, offset: int) -> bool:
+        """Whether what comes next in a log, or to its reader, may begin behind the offset that should follow."""
+        return expected < offset <= promise.forgotten
 
     def may_forget(self, where: Where, before: int) -> None:
         """Somebody has asked for records below an offset to be deleted, or retention may do so (FOREVER)."""
@@ -454,7 +458,7 @@ class Checks:
             check(data, position, len(data))
             base_offset, last_offset, checksum = header[0], header[0] + header[6], header[4]
             follows = base_offset == expected or expected == start <= last_offset
-            if not follows and not expected < base_offset <= promise.forgotten:
+            if not follows and not self.may_skip(promise, expected, base_offset):
                 raise self.world.broken(f"{promise}: {expected} should follow, there is {BatchHeader(*header)}")
             expected = last_offset + 1
             if promise.batches.get(base_offset) == checksum or promise.is_internal or BatchHeader(*header).is_control:

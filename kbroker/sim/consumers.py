@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.sim.checks import BATCHES_SINCE, whole_batches
+from kbroker.sim.checks import whole_batches
 from kbroker.sim.client import Lost, Script
 from kbroker.sim.leaders import Router
 from kbroker.sim.producers import RETRIABLE
@@ -29,7 +29,7 @@ from protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from protocol.records import Record, legacy
-from protocol.records.batch import MAGIC, MAGIC_AT
+from protocol.records.batch import MAGIC, MAGIC_AT, scan
 from protocol.records.content import parse_set
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FETCH, LIST_OFFSETS = 1, 2
 TOPIC_IDS_SINCE = 13
 SESSIONS_SINCE = 7
+ZSTD_SINCE = 10  # KIP-110
 EARLIEST = -2
 SHORT_WAIT_MS = 300
 SESSION_LOST = frozenset(
@@ -89,7 +90,7 @@ class Reader(Router):
         self.positions: dict[Where, int] = {}
         self.placed: dict[Where, Moment] = {}  # when the position was looked up
         self.behind: dict[Where, int] = {}  # high watermark last seen
-        self.too_old = False  # zstd is not for clients before batches: a newer one reads on
+        self.too_old = False  # zstd is not for clients before it: a newer one reads on
         self._fetch_sessions: dict[Machine, FetchSession] = {}
         self._turn = 0
 
@@ -99,7 +100,7 @@ class Reader(Router):
         With one after the other, not all at once as clients do: so none is waited for long.
         """
         if self.too_old:
-            self.versions[FETCH] = max(self.versions[FETCH], BATCHES_SINCE)
+            self.versions[FETCH] = max(self.versions[FETCH], ZSTD_SINCE)
         led, _ = yield from self.by_leader(self.positions, lambda where: where)
         if not led:
             return False
@@ -162,7 +163,7 @@ class Reader(Router):
                 raise self.world.broken(f"{self}: {promise} does not know {position}")
             lost.append(where)
             return False
-        if code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and self.versions[FETCH] < BATCHES_SINCE:
+        if code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and self.versions[FETCH] < ZSTD_SINCE:
             self.too_old = True
             return False
         if code is not ErrorCode.NONE:
@@ -180,12 +181,19 @@ class Reader(Router):
         position = self.positions[where]
         ahead = [record for record in self._records(data) if record.offset >= position]
         if not ahead:
+            self._step_over(where, data)
             return False
         self.checks.fetched(where, position, part.high_watermark, ahead, moment)
         self.positions[where] = ahead[-1].offset + 1
         self.note(f"read {where[0]}-{where[1]} {position} to {ahead[-1].offset}")
         self.got(where, ahead)
         return True
+
+    def _step_over(self, where: Where, data: memoryview) -> None:
+        """Go on behind batches of which compaction has left nothing but the header, as all clients do."""
+        if len(data) > MAGIC_AT and data[MAGIC_AT] == MAGIC:
+            *_, (_, last) = scan(data)
+            self.positions[where] = max(self.positions[where], last[0] + last[6] + 1)
 
     def got(self, where: Where, records: Sequence[Record]) -> None:
         """For who wants to know what was read."""

@@ -82,7 +82,7 @@ class Keeper(Router):
             yield from self.pause(2_000)
 
     def _things(self, topic: Topic) -> list[Callable[[Topic], Step]]:
-        things: list[Callable[[Topic], Step]] = [self._cut_off, self._tune]
+        things: list[Callable[[Topic], Step]] = [self._tune] if topic.is_compacted else [self._cut_off, self._tune]
         if self.checks.catalogue.count(topic) < MOST_PARTITIONS:
             things.append(self._grow)
         return [*things, self._delete, self._delete] if topic.mortal else things

@@ -209,12 +209,16 @@ class Producer(Router):
             base_sequence=sequence,
         )
 
+    def key_of(self, value: bytes) -> bytes | None:
+        """The key of the record that has this value."""
+        return None
+
     def _request(self, batch: Batch) -> ProduceRequest:
         name, index = batch.where
         by_id = self.versions[PRODUCE] >= 13
         topic_id = self.checks.catalogue.topic_id(name)
         now_ms = 1_700_000_000_000 + self.world.now_ms
-        records = [Record(at, now_ms, None, value) for at, value in enumerate(batch.values)]
+        records = [Record(at, now_ms, self.key_of(value), value) for at, value in enumerate(batch.values)]
         data = self._set(records, batch.sequence)
         return ProduceRequest(
             acks=self.acks,

@@ -60,8 +60,8 @@ class Swarm:
         self.world = World(seed, kept_lines)
         chance = self.world.chance("swarm")
         self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
-        self.checks = Checks(self.world)
-        self.topics = _topics(chance)
+        self.checks = self._make_checks()
+        self.topics = self._make_topics(chance)
         for topic in self.topics:
             if topic.forgets:
                 for index in range(MOST_PARTITIONS):
@@ -70,7 +70,7 @@ class Swarm:
                 self.checks.promise((topic.name, index)).flushed_first = topic.is_flushed_first
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(self._later, lambda: store_chance.randint(0, 2))
-        settings = _settings(chance)
+        settings = self._make_settings(chance)
         count = self.world.chance("machines").choice(HOW_MANY_MACHINES) if machines is None else machines
         compose = alone(settings, self.ensemble) if count == 1 else one_of_several(settings, self.ensemble)
         self.machines = [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
@@ -89,11 +89,23 @@ class Swarm:
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names)
 
+    def _make_checks(self) -> Checks:
+        return Checks(self.world)
+
+    def _make_topics(self, chance: random.Random) -> list[Topic]:
+        return _topics(chance)
+
+    def _make_settings(self, chance: random.Random) -> dict[str, str]:
+        return settings_of(chance)
+
+    def _new_producer(self, name: str) -> Producer:
+        return Producer(name, self.world, self.net, self.machines, self.checks)
+
     def _later(self, delay_ms: int, job: Callable[[], None]) -> None:
         self.world.after(delay_ms, job)
 
     def _producer(self, number: int, chance: random.Random) -> Producer:
-        producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
+        producer = self._new_producer(f"producer-{number}")
         producer.topics = chance.sample(self.topics, chance.randint(1, len(self.topics)))
         producer.idempotent = chance.random() < 0.6
         producer.acks = -1 if producer.idempotent else chance.choice((-1, 1, 1, 0))
@@ -227,7 +239,8 @@ def _topics(chance: random.Random) -> list[Topic]:
     return topics
 
 
-def _settings(chance: random.Random) -> dict[str, str]:
+def settings_of(chance: random.Random) -> dict[str, str]:
+    """Of every broker of a world."""
     settings = {
         "log.retention.check.interval.ms": "5000",
         "log.initial.task.delay.ms": "1000",

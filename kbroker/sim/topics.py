@@ -21,6 +21,11 @@ class Topic(NamedTuple):
         return self.configs.get("retention.bytes", "-1") != "-1" or self.configs.get("retention.ms", "-1") != "-1"
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether of each key the last record stays, and DeleteRecords is refused."""
+        return self.configs.get("cleanup.policy") == "compact"
+
+    @property
     def is_flushed_first(self) -> bool:
         """Whether nobody is told of a record before it is durable."""
         return self.configs.get("flush.messages") == "1"

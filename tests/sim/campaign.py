@@ -1,7 +1,8 @@
 """Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--machines N]`, and plays.
 
-`scripts/sim transactions` with the same options runs worlds of transactions (`kbroker/sim/exactly_once.py`);
-`scripts/sim replicated`, worlds of replicated topics (`kbroker/sim/replicated.py`).
+With the same options, `scripts/sim transactions` runs worlds of transactions (`kbroker/sim/exactly_once.py`),
+`scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), and `scripts/sim storage` of compaction,
+conversion and old clients (`kbroker/sim/storage.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from kbroker.sim.exactly_once import ExactlyOnce
 from kbroker.sim.replicated import ReplicatedSwarm
+from kbroker.sim.storage import Storage
 from kbroker.sim.swarm import Swarm
 from kbroker.sim.transaction_play import perform
 
@@ -85,6 +87,7 @@ WORLDS: dict[str, type[Swarm] | type[ExactlyOnce] | type[ReplicatedSwarm]] = {
     "swarm": Swarm,
     "transactions": ExactlyOnce,
     "replicated": ReplicatedSwarm,
+    "storage": Storage,
 }
 
 
