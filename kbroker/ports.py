@@ -363,8 +363,9 @@ class MetadataStore(Protocol):
 # -- other brokers
 
 
-CONTROL, TO_CONTROLLER, FETCHER, COORDINATOR = "control", "to-controller", "fetcher", "coordinator"
-"""Purposes of lines: what a controller says, what it is asked, replication, what coordinators say.
+CONTROL, TO_CONTROLLER, FETCHER = "control", "to-controller", "fetcher"
+MARKERS, TRANSACTIONS = "markers", "transactions"
+"""Purposes of lines: what a controller says, and is asked; replication; what coordinators of transactions say, and ask.
 
 Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
 """

@@ -161,6 +161,15 @@ def test_no_imports_run_in_a_circle() -> None:
     assert a_cycle(import_graph()) == []
 
 
+SPEAKS_TO_PEERS = re.compile(r"peers\.send\(")
+
+
+def test_the_map_names_everybody_who_speaks_to_other_brokers() -> None:
+    senders = {name for name, path in modules("kbroker") if SPEAKS_TO_PEERS.search(path.read_text())}
+    rows = re.findall(r"^\| `.*$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    assert senders == {f"kbroker/{each}" for row in rows for each in re.findall(r"`([a-z_/]+\.py)`", row)}
+
+
 MAY_SLEEP = {
     "kbroker/testing/_disk.py",  # a slow disk is what a test has asked for
     "kbroker/testing/_helpers.py",  # asks other threads' brokers again and again until a test's wait is over

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
 from kbroker.log import Origin
 from kbroker.metadata.cache import CONSUMER_OFFSETS
-from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
@@ -50,8 +50,6 @@ log = logging.getLogger("kbroker.transactions")
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
 
-
-LINE = "markers"
 WRITE_TXN_MARKERS_VERSION = 1
 ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
 MOST_TRANSACTIONS = 1_000  # in one request: some 50 kB, and as many appends in one step of its receiver
@@ -214,7 +212,7 @@ class TransactionMarkers:
         self._asked.add(asked.leader)
         request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in asked.sendings.items()])
         address = PeerAddress(endpoint.host, endpoint.port)
-        self._peers.send(asked.leader, address, LINE, request, WRITE_TXN_MARKERS_VERSION, asked, ANSWER_MS)
+        self._peers.send(asked.leader, address, MARKERS, request, WRITE_TXN_MARKERS_VERSION, asked, ANSWER_MS)
         return True
 
     @property

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import TRANSACTION_STATE
-from kbroker.ports import PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import TRANSACTIONS, PeerAddress, PeerAnswer, PeerFault
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     Codes = Mapping[TopicPartition, ErrorCode]
 
-LINE = "transactions"
 ADD_PARTITIONS_VERSION = 5
 OF_CLIENTS = 3  # the newest version of which the answer is about one transaction
 ANSWER_MS = 30_000  # request.timeout.ms
@@ -166,7 +165,7 @@ class TransactionPartitions:
         self._waiting.setdefault(broker_id, deque())
         request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in questions])
         address, token = PeerAddress(endpoint.host, endpoint.port), _Batch(broker_id, questions)
-        self._peers.send(broker_id, address, LINE, request, ADD_PARTITIONS_VERSION, token, ANSWER_MS)
+        self._peers.send(broker_id, address, TRANSACTIONS, request, ADD_PARTITIONS_VERSION, token, ANSWER_MS)
         return True
 
     @property

@@ -8,7 +8,7 @@ procedure of its own.
     def rename(old, new):
         (found,) = yield [Get(old)]
         created, deleted = yield [Create(new, found.data), Delete(old)]
-        answer = yield from ask(Ask(2, address, COORDINATOR, request, version=1, timeout_ms=30_000))
+        answer = yield from ask(Ask(2, address, TO_CONTROLLER, request, version=1, timeout_ms=30_000))
         return created.stat, answer.error_code
 """
 

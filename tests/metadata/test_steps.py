@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
-from kbroker.ports import COORDINATOR, Create, Get, Operation, PeerFaultKind, StoreAnswer, StoreEvent
+from kbroker.ports import TO_CONTROLLER, Create, Get, Operation, PeerFaultKind, StoreAnswer, StoreEvent
 from kbroker.sim.store import Ensemble
 from protocol.messages.control import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SimBench
@@ -121,7 +121,7 @@ def consult(broker: PlayedBroker) -> Procedure[object]:
     request = LeaderAndIsrRequest(
         controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
     )
-    answer = yield from ask(Ask(broker.id, broker.address, COORDINATOR, request, version=7, timeout_ms=1_000))
+    answer = yield from ask(Ask(broker.id, broker.address, TO_CONTROLLER, request, version=7, timeout_ms=1_000))
     (made,) = yield [Create("/told", str(answer.error_code).encode())]
     return made.path
 
@@ -155,6 +155,6 @@ def test_answers_to_others_are_let_pass() -> None:
         controller_id=1, controller_epoch=3, broker_epoch=7, type=0, topic_states=[], live_leaders=[]
     )
     bench.run(consult(bench.net.broker(3)))
-    bench.net.peers.send(broker.id, broker.address, COORDINATOR, request, 7, "somebody else's", 1_000)
+    bench.net.peers.send(broker.id, broker.address, TO_CONTROLLER, request, 7, "somebody else's", 1_000)
     bench.hear()
     assert (bench.results, bench.steps.busy) == ([], True)
