@@ -40,9 +40,11 @@ from kbroker.config.limits import (
     LARGE_REQUEST_BYTES,
     MANY_PARTITIONS,
     PARKED_OPERATIONS,
+    PARKED_PER_ADDRESS,
     PARTITIONS_PER_PRODUCE,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     REQUESTS_IN_FLIGHT_PER_CONNECTION,
+    WOKEN_AT_ONCE,
 )
 from kbroker.ports import Region
 from kbroker.timing import Parked, Purgatory, Steps
@@ -172,6 +174,9 @@ class Core:
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
+        self._parked_by: Counter[str] = Counter()  # of each address, how many
+        self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
+        self._is_waking = False
         self._requests, self._facts = broker.counters.requests, broker.facts
         self._turns = broker.turns
         self._now_ms = now_ms
@@ -230,9 +235,12 @@ class Core:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
         self._now_ms = now_ms
         self._deadline_moved = True
-        for request in self._purgatory.expire(now_ms):
-            waiting = cast("Waiting", request.waiting)
-            self._finish(request, self._asked(request, waiting.expired, now_ms))
+        expired = self._purgatory.expire(now_ms)
+        if len(expired) > WOKEN_AT_ONCE:
+            self._turns.begin(self, self._over(expired))
+        else:
+            for request in expired:
+                self._finish(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
         if self._turns:
@@ -250,6 +258,8 @@ class Core:
         """The connection is gone: its waiting answers have nobody to go to."""
         self._hang_up(channel, "gone")
         channel.out = []
+        if not self._parked_by[channel.session.peer_host]:
+            del self._parked_by[channel.session.peer_host]
         self.dirty.pop(channel, None)
         self._deadline_moved = True
         self.broker.disconnected(channel.session)
@@ -324,16 +334,16 @@ class Core:
     def _park(self, request: Request, waiting: Waiting) -> None:
         """Keep a request whose answer depends on partitions; its handler has just found that it cannot leave yet.
 
-        Where too many wait already, and earlier if its connection has many, its time is up at once.
+        Where too many wait already, here or of its address, and earlier if its connection has many, its time is up.
         """
         if not request.late:
             request.channel.pending.append(request)
-        parked = len(self._purgatory)
-        if parked >= PARKED_OPERATIONS or (
-            parked >= PARKED_OPERATIONS // 2 and len(request.channel.pending) > FEW_PARKED
-        ):
+        share = 2 if len(request.channel.pending) > FEW_PARKED else 1
+        mine = self._parked_by[request.session.peer_host]
+        if mine >= PARKED_PER_ADDRESS // share or len(self._purgatory) >= PARKED_OPERATIONS // share:
             self._finish(request, waiting.expired(self._now_ms))
             return
+        self._parked_by[request.session.peer_host] = mine + 1
         request.waiting = waiting
         deadline_ms = waiting.deadline_ms
         request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
@@ -484,6 +494,8 @@ class Core:
         for request in channel.pending:
             if request.parked is not None:
                 self._purgatory.cancel(request.parked)
+                request.parked = None
+                self._parked_by[channel.session.peer_host] -= 1
         channel.pending.clear()
         self.dirty[channel] = None
 
@@ -534,9 +546,41 @@ class Core:
             return True
 
         for key in keys:
-            self._purgatory.check(key, ready)
+            if self._purgatory.watching(key) > WOKEN_AT_ONCE:
+                self._wake(key)
+            else:
+                self._purgatory.check(key, ready)
         for request, response in responses:
             self._finish(request, response)
+
+    def _wake(self, key: Hashable) -> None:
+        """Look at the many that watch a key in slices. Touched again meanwhile, it is looked at once more."""
+        self._waking[key] = None
+        if not self._is_waking:
+            self._is_waking = self._deadline_moved = True
+            self._turns.begin(self, self._woken())
+
+    def _woken(self) -> Steps:
+        while self._waking:
+            key = next(iter(self._waking))
+            del self._waking[key]
+            for parked in self._purgatory.under(key):
+                if not parked.waiting:
+                    continue
+                request = parked.operation
+                response = self._asked(request, cast("Waiting", request.waiting).answer, self._now_ms)
+                if response is not None:
+                    self._purgatory.cancel(parked)
+                    self._finish(request, response)
+                yield
+        self._is_waking = False
+
+    def _over(self, expired: Sequence[Request]) -> Steps:
+        """Answer the many whose time is up."""
+        for request in expired:
+            if request.parked is not None:  # its connection is still there
+                self._finish(request, self._asked(request, cast("Waiting", request.waiting).expired, self._now_ms))
+                yield
 
     def _reply(self, request: Request, result: Result) -> None:
         """What a handler would have given back at once, had it not taken so long."""
@@ -568,8 +612,9 @@ class Core:
             return HANGUP
 
     def _finish(self, request: Request, response: Answer | Signal | InSlices) -> None:
-        request.parked = None
-        request.waiting = None
+        if request.parked is not None:
+            self._parked_by[request.session.peer_host] -= 1
+        request.parked = request.waiting = None
         request.late = True
         if isinstance(response, IS_ANSWER):
             self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kbroker.config.limits import PARTITIONS_PER_FETCH
 from kbroker.controller.epoch import STEP_PARTITIONS
-from kbroker.timing.turns import SLICE_STEPS
+from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -184,6 +186,72 @@ def test_the_store_is_told_of_many_partitions_a_few_at_a_time(world: World, monk
     client.send(wide(2_000), 5)
     world.advance(0)
     assert (client.look() != {}, max(sizes) <= 2 * STEP_PARTITIONS + 1) == (True, True)
+
+
+def touched_by(world: World, polls: list[Client]) -> list[int]:
+    """How many of these clients have an answer after each event, from a record on that wakes them until all have."""
+    world.client().start(produce(b"v"), 9)
+    counts = [sum(bool(each.look()) for each in polls)]
+    while counts[-1] < len(polls):
+        world.core.expire(world.clock.now_ms())
+        counts.append(sum(bool(each.look()) for each in polls))
+    return counts
+
+
+def test_many_that_wait_for_one_partition_are_woken_in_slices(world: World) -> None:
+    polls = [world.client() for _ in range(5 * SLICE_STEPS)]
+    for each in polls:
+        each.send(fetch(max_wait_ms=60_000), 12)
+    counts = touched_by(world, polls)
+    assert max(later - before for before, later in pairwise([0, *counts])) <= SLICE_STEPS
+
+
+def test_a_partition_touched_while_its_watchers_are_woken_is_looked_at_again(world: World) -> None:
+    patient = world.client()
+    patient.send(fetch(max_wait_ms=60_000, min_bytes=200), 12)
+    others = [world.client() for _ in range(3 * SLICE_STEPS)]
+    for each in others:
+        each.send(fetch(max_wait_ms=60_000, min_bytes=200), 12)
+    for _ in range(5):
+        world.client().send(produce(b"v"), 9)
+    world.advance(0)
+    assert all(each.look() for each in (patient, *others))
+
+
+def test_many_whose_time_is_up_are_answered_in_slices(world: World) -> None:
+    polls = [world.client() for _ in range(3 * SLICE_STEPS)]
+    for each in polls:
+        each.send(fetch(max_wait_ms=1_000), 12)
+    polls[-1].hang_up()
+    world.clock.advance(1_500)
+    world.core.expire(world.clock.now_ms())
+    at_first = sum(bool(each.look()) for each in polls)
+    world.advance(0)
+    assert (at_first <= FIRST_STEPS + SLICE_STEPS, all(each.look() for each in polls[:-1])) == (True, True)
+
+
+def test_an_address_that_has_parked_much_is_answered_early_and_others_are_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.core.PARKED_PER_ADDRESS", 10)
+    for _ in range(20):
+        world.client(host="10.0.0.66").send(fetch(max_wait_ms=60_000), 12)
+    other = world.client(host="10.0.0.7")
+    poll = other.send(fetch(max_wait_ms=60_000), 12)
+    parked = len(world.core._purgatory)
+    assert (parked, poll in other.look()) == (11, False)
+
+
+def test_what_an_address_has_parked_is_forgotten_with_it(world: World) -> None:
+    client = world.client()
+    for _ in range(5):
+        client.send(fetch(max_wait_ms=60_000), 12)
+    client.hang_up()
+    gone = dict(world.core._parked_by)
+    poll = world.client()
+    poll.send(fetch(max_wait_ms=100), 12)
+    world.advance(1_000)
+    assert (gone, sum(world.core._parked_by.values()), bool(poll.look())) == ({}, 0, True)
 
 
 def test_a_connection_with_many_parked_requests_is_answered_early_before_others_are(

@@ -126,9 +126,9 @@ class World:
             self.core.expire(self.clock.now_ms())
         self.clock.advance(end_ms - self.clock.now_ms())
 
-    def client(self, client_id: str | None = "test") -> Client:
+    def client(self, client_id: str | None = "test", host: str = "127.0.0.1") -> Client:
         """A new connection."""
-        return Client(self, client_id)
+        return Client(self, client_id, host)
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
         """Create a topic. settings: with _ for each dot."""
@@ -151,7 +151,7 @@ class World:
 class Client:
     """A connection: frames in, answers out."""
 
-    def __init__(self, world: World, client_id: str | None) -> None:
+    def __init__(self, world: World, client_id: str | None, host: str) -> None:
         self._world = world
         self._client_id = client_id
         self._next_id = 100
@@ -159,7 +159,7 @@ class Client:
         self._received = b""
         self.answers: dict[int, Any] = {}
         self.order: list[int] = []
-        self.channel: Channel = world.core.open("PLAINTEXT", "127.0.0.1", 50_000)
+        self.channel: Channel = world.core.open("PLAINTEXT", host, 50_000)
 
     @property
     def closing(self) -> str:

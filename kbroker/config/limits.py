@@ -50,10 +50,16 @@ DESCRIPTOR_RETRY_MS = 1_000
 # are of 10,000 records at most, as shipped.
 NAMED_RECORDS = 10_000
 
-# Parked answers over all connections. A parked fetch costs about 1 KB; this bounds them to a few hundred megabytes.
-# Once half of them are, a connection that has a few already gets its answers early: the rest is for those with one.
+# Parked answers over all connections, and of one address. A parked fetch costs about 1 KB; this bounds them to a few
+# hundred megabytes. Once half of either are, a connection that has a few already gets its answers early: the rest is
+# for those with one. The answers of an address that has all it may have are early, those of others are not.
 PARKED_OPERATIONS = 200_000
+PARKED_PER_ADDRESS = 20_000
 FEW_PARKED = 4
+
+# Parked under one partition, from which on they are looked at in slices when it moves: each takes some 10 us, and some
+# 100 if it is answered.
+WOKEN_AT_ONCE = 64
 
 # Member ids handed out (MEMBER_ID_REQUIRED) and not used yet, per group: each lives a session timeout, so a client that
 # asks and never comes back, in a loop, would fill memory. Kafka has no bound here.

@@ -64,6 +64,14 @@ class Purgatory(Generic[Key, Operation]):
         """How many keys have an operation waiting under them."""
         return len(self._watchers)
 
+    def watching(self, key: Key) -> int:
+        """How many operations wait under a key."""
+        return len(self._watchers.get(key, ()))
+
+    def under(self, key: Key) -> tuple[Parked[Key, Operation], ...]:
+        """What waits under a key now, oldest first; each may be over by the time it is looked at."""
+        return tuple(self._watchers.get(key, ()))
+
     def park(self, operation: Operation, keys: Iterable[Key], deadline_ms: int) -> Parked[Key, Operation]:
         """Keep an operation until a check of one of its keys says it is ready, or until its deadline.
 
