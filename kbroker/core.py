@@ -38,6 +38,7 @@ from kbroker.config.limits import (
     FEW_PARKED,
     LARGE_PRODUCE_BYTES,
     LARGE_REQUEST_BYTES,
+    LONG_PRODUCE_BYTES,
     MANY_PARTITIONS,
     PARKED_OPERATIONS,
     PARKED_PER_ADDRESS,
@@ -78,9 +79,8 @@ _CORRELATION_BYTES = 4
 class Request(Call):
     """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
 
-    __slots__ = ("answer", "channel", "correlation_id", "is_large", "late", "parked", "route", "waiting")
+    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
-    is_large: bool  # was decoded in slices
     late: bool  # stands in its channel's `pending`, and its answer comes now
     parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
     waiting: Waiting | Unbegun | None
@@ -98,6 +98,7 @@ class Request(Call):
         self.correlation_id = correlation_id
         self.late = self.has_errors = self.is_large = False
         self.answer = self.waiting = self.parked = self.verified = None
+        self.opened_bytes = 0
 
     @property
     def ticket(self) -> Request:
@@ -416,7 +417,10 @@ class Core:
         """Whether a request of many bytes is also one of many parts."""
         if request.route.api != PRODUCE:
             return True
-        return len(frame) > LARGE_PRODUCE_BYTES and names_over(MANY_PARTITIONS, frame, request.version, start)
+        size, version = len(frame), request.version
+        return size > LONG_PRODUCE_BYTES or (
+            size > LARGE_PRODUCE_BYTES and names_over(MANY_PARTITIONS, frame, version, start)
+        )
 
     def _in_slices(self, request: Request, steps: Steps) -> None:
         """Do what a request wants in slices; its connection waits, other requests of it are not begun."""

@@ -29,10 +29,21 @@ class Call:
 
     now_ms: monotonic milliseconds, for deadlines; never a record's timestamp. has_errors: set by whoever puts an error
     code into an answer of Produce or Fetch, so that it is counted; in the answers of others the core looks for itself.
+    is_large: whether it is handled in slices, for its size. opened_bytes: that its batches have been decompressed to.
     verified: what coordinators of transactions have said, where that had to be asked before.
     """
 
-    __slots__ = ("broker", "client_id", "has_errors", "now_ms", "session", "verified", "version")
+    __slots__ = (
+        "broker",
+        "client_id",
+        "has_errors",
+        "is_large",
+        "now_ms",
+        "opened_bytes",
+        "session",
+        "verified",
+        "version",
+    )
 
     broker: Broker
     session: Session
@@ -40,6 +51,8 @@ class Call:
     client_id: str | None
     now_ms: int
     has_errors: bool
+    is_large: bool
+    opened_bytes: int
     verified: Verified | None
 
     @property

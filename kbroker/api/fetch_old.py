@@ -108,7 +108,8 @@ class OldReader(Reader):
     def _give(self, found: list[Found]) -> None:
         magic = 1 if self._call.version >= V1_SINCE else 0
         self._found = found
-        self._call.broker.give(DownConvertJob(magic, [each.piece for each in found]), self)
+        job = DownConvertJob(magic, [each.piece for each in found])
+        self._call.broker.openings.add(self._call.session.peer_host, job, self)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """The job has ended: answer, or look further where there was nothing for the client."""

@@ -174,11 +174,12 @@ class _Search(NamedTuple):
 class DelayedListOffsets:
     """A ListOffsets that waits until records have been read, by jobs that it owns."""
 
-    __slots__ = ("_broker", "_open", "_response", "deadline_ms")
+    __slots__ = ("_address", "_broker", "_open", "_response", "deadline_ms")
 
     def __init__(self, response: ListOffsetsResponse, searches: Sequence[_Search], call: Call) -> None:
         self.deadline_ms = call.now_ms + SEARCH_PATIENCE_MS
         self._broker = call.broker
+        self._address = call.session.peer_host
         self._response = response
         self._open: dict[Job, _Search] = {}
         for search in searches:
@@ -235,7 +236,10 @@ class DelayedListOffsets:
 
     def _give(self, job: Job, search: _Search) -> None:
         self._open[job] = search
-        self._broker.give(job, self)
+        if isinstance(job, TimeScan):  # of which the last batch is opened
+            self._broker.openings.add(self._address, job, self)
+        else:
+            self._broker.give(job, self)
 
     def _conclude(self, search: _Search, found: Found | None) -> None:
         try:

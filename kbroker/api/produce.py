@@ -8,7 +8,8 @@ answered, and shown to consumers, once it is durable: the fsync runs beside the 
 until it began, so nobody waits for more than two of them.
 
 What is not in the topic's format or codec is made anew before it is appended (`log/prepare.py`), beside the loop unless
-it is small; the connection's next requests wait for that, so that the order of its records stays.
+it is small; the connection's next requests wait for that, so that the order of its records stays. So are batches looked
+at that decompress to more than 4 MB together. A request of many partitions or bytes is handled in slices.
 
 A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
 
@@ -17,12 +18,12 @@ unless transaction.partition.verification.enable is off; from version 12 on it i
 Where the coordinator is another broker, the request and those behind it on the connection wait for its answer.
 
 Unlike Kafka: a transactional batch without a transactional id costs its own partition's part of the request and not all
-of it; a compressed batch has at most a million records and becomes at most 128 MB, else it is MESSAGE_TOO_LARGE; a
-request over 1 MB names at most 100,000 partitions, else the connection is closed (`produce_bounds.py`). A partition
-named twice gets both batches; Kafka keeps one of them. No records at all (null) are INVALID_RECORD, compression that
-nobody knows is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the
-first and UNKNOWN_SERVER_ERROR to the others. A batch sent again is told its append time only where the log gives such
-times.
+of it; a compressed batch has at most a million records and becomes at most 128 MB, and so do all of a request together
+beyond 16 times their size, else it is MESSAGE_TOO_LARGE; a request over 128 KB names at most 20,000 topics and
+partitions, else the connection is closed (`produce_bounds.py`). A partition named twice gets both batches; Kafka keeps
+one of them. No records at all (null) are INVALID_RECORD, compression that nobody knows is UNSUPPORTED_COMPRESSION_TYPE,
+and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the first and UNKNOWN_SERVER_ERROR to the others.
+A batch sent again is told its append time only where the log gives such times.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kbroker.broker.facts import Reply
 from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
-from kbroker.log.prepare import is_small, prepare
+from kbroker.log.prepare import Opened, is_small, prepare
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
@@ -48,7 +49,7 @@ from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRA
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
     from kbroker.broker.jobs import Job
     from kbroker.log.append import AppendPlan
     from kbroker.log.log import Log
@@ -88,52 +89,103 @@ class UnverifiedError(KafkaError):
 
 def produce(request: Flat, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
-    transactional_id, acks, timeout_ms, topic_data = request
+    transactional_id, acks, _, topic_data = request
     if acks not in (0, 1, -1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "", call.version)
     if transactional_id is not None and call.verified is None and _waits_for_coordinator(request, call):
         return FIRST
-    wall_ms = call.broker.clock.wall_ms()
+    if call.is_large:
+        return _in_slices(request, call)
     appended: Appended = []
     topics: list[Flat] = []
-    failed = False
+    failures: list[int] = []
     unprepared: list[Unprepared] = []
-    nameable = NAMED_RECORDS
-    replicas = call.broker.replicas
-    partitions, touched = replicas.partitions, replicas.touched
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         answers: list[Flat] = []
-        for index, records in partition_data:
-            try:
-                partition = partitions.get((name or "", index)) or _find(call, name, index)
-                if (
-                    partition.is_internal
-                    or records is None
-                    or len(records) < HEADER_SIZE
-                    or records[LOW_ATTRIBUTES_AT] & _SPECIAL
-                ):
-                    _check_special(call, partition, records, transactional_id)
-                written = partition.append_from_client(records, acks, wall_ms)
-                touched.append(partition)
-                log = partition.log
-                assert log is not None, partition
-                if isinstance(written, int):
-                    if acks == ALL_REPLICAS:
-                        appended.append((partition, log.log_end_offset, answers, len(answers)))
-                    answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
-                else:
-                    replicas.flush_if_wanted(partition, written)
-                    _note(partition, written, acks, answers, appended)
-            except (KafkaError, OSError) as reason:
-                error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
-                if isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old):
-                    unprepared.append(Unprepared(partition, records, answers, call))
-                else:
-                    failed = call.has_errors = True
-                answers.append(_failure(index, error, _log_start(call, name, index), nameable))
-                nameable -= len(answers[-1][RECORD_ERRORS])
+        _append(call, name, partition_data, answers, acks, transactional_id, appended, unprepared, failures)
         topics.append((topic, topic_id, answers))
+    return _conclude(request, call, topics, appended, unprepared, failed=bool(failures))
+
+
+def _in_slices(request: Flat, call: Call) -> InSlices:
+    """`produce` of many partitions or bytes: one partition after the other."""
+    transactional_id, acks, _, topic_data = request
+    appended: Appended = []
+    topics: list[Flat] = []
+    failures: list[int] = []
+    unprepared: list[Unprepared] = []
+    for topic, topic_id, partition_data in topic_data:
+        answers: list[Flat] = []
+        topics.append((topic, topic_id, answers))
+        for each in partition_data:
+            name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, [each], call)
+            _append(call, name, (each,), answers, acks, transactional_id, appended, unprepared, failures)
+            yield
+    return _conclude(request, call, topics, appended, unprepared, failed=bool(failures))
+
+
+def _append(
+    call: Call,
+    name: str | None,
+    partition_data: Sequence[Flat],
+    answers: list[Flat],
+    acks: int,
+    transactional_id: str | None,
+    appended: Appended,
+    unprepared: list[Unprepared],
+    failures: list[int],
+) -> None:
+    """Append batches of one topic. answers, appended, unprepared: what is added to.
+
+    failures: one for each that failed, how many records were named as refused so far.
+    """
+    replicas, wall_ms = call.broker.replicas, call.broker.clock.wall_ms()
+    partitions, touched = replicas.partitions, replicas.touched
+    for index, records in partition_data:
+        try:
+            partition = partitions.get((name or "", index)) or _find(call, name, index)
+            if (
+                partition.is_internal
+                or records is None
+                or len(records) < HEADER_SIZE
+                or records[LOW_ATTRIBUTES_AT] & _SPECIAL
+            ):
+                _check_special(call, partition, records, transactional_id)
+            written = partition.append_from_client(records, acks, wall_ms, call)
+            touched.append(partition)
+            log = partition.log
+            assert log is not None, partition
+            if isinstance(written, int):
+                if acks == ALL_REPLICAS:
+                    appended.append((partition, log.log_end_offset, answers, len(answers)))
+                answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
+            else:
+                replicas.flush_if_wanted(partition, written)
+                _note(partition, written, acks, answers, appended)
+        except (KafkaError, OSError) as reason:
+            error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
+            named = failures[-1] if failures else 0
+            is_unprepared = isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old)
+            if is_unprepared:
+                unprepared.append(Unprepared(partition, records, answers, call))
+            answers.append(_failure(index, error, _log_start(call, name, index), NAMED_RECORDS - named))
+            if not is_unprepared:
+                call.has_errors = True
+                failures.append(named + len(answers[-1][RECORD_ERRORS]))
+
+
+def _conclude(
+    request: Flat,
+    call: Call,
+    topics: list[Flat],
+    appended: Appended,
+    unprepared: list[Unprepared],
+    *,
+    failed: bool,
+) -> Answer | Waiting | Signal:
+    """What follows once all is appended that could be at once."""
+    _, acks, timeout_ms, _ = request
     if unprepared:
         return Preparing(call, request, topics, appended, unprepared, failed=failed).start()
     if acks == 0:
@@ -272,10 +324,10 @@ class Unprepared:
         """Take the records out of the receive buffer, which others use now."""
         self._records = memoryview(bytearray(self._records))
 
-    def prepare(self) -> None:
-        """Make them anew, on any thread."""
+    def prepare(self, opened: Opened) -> None:
+        """Make them anew, on any thread. opened: by others of the request."""
         try:
-            self._records = prepare(self._records, self._config, self._wall_ms)
+            self._records = prepare(self._records, self._config, self._wall_ms, opened)
         except KafkaError as error:
             self._error = error
 
@@ -305,7 +357,7 @@ class Unprepared:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the replica has gone while its records were prepared")
         if log.config is not self._config:  # the topic's settings have changed meanwhile
             self._config = log.config
-            self.prepare()
+            self.prepare(Opened())
             self._append(call, acks, transactional_id, answer, waiting)
         elif not self._records:  # no whole message in them
             answer.append((partition.index, 0, -1, -1, log.log_start_offset, (), None, NO_LEADER))
@@ -339,27 +391,28 @@ class Preparing:
         self._unprepared = unprepared
         self._failed = failed
 
-    def start(self) -> Result:
+    def start(self) -> Answer | Waiting | Signal:
         """Prepare here what is small; else give the job."""
         if all(each.is_small for each in self._unprepared):
             self.run()
             return self._go_on(self._call.now_ms)
         for each in self._unprepared:
             each.own()
-        self._call.broker.give(self, self)
+        self._call.broker.openings.add(self._call.session.peer_host, self, self)
         return FIRST
 
     def run(self) -> None:
         """On any thread."""
+        opened = Opened()
         for each in self._unprepared:
-            each.prepare()
+            each.prepare(opened)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """The job has ended."""
         assert error is None, error
         self._call.broker.tell(Reply(self._call.ticket, self._go_on(now_ms)))
 
-    def _go_on(self, now_ms: int) -> Result:
+    def _go_on(self, now_ms: int) -> Answer | Waiting | Signal:
         transactional_id, acks, timeout_ms, _ = self._request
         appended = self._appended
         for each in self._unprepared:

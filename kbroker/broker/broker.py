@@ -12,6 +12,7 @@ from kbroker.broker.cold_reads import ColdReads
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, Touched
 from kbroker.broker.jobs import Errand
+from kbroker.broker.openings import Openings
 from kbroker.broker.permission import Permission
 from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
@@ -83,6 +84,7 @@ class Broker:
         self.fetch_regions = fetch_regions
         self.permission = Permission()
         self.counters = Counters()
+        self.openings = Openings(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs

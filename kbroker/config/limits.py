@@ -37,6 +37,10 @@ LOGS_CLOSED_AT_ONCE = 16
 # batch.num.messages is the same number; Java's producer splits what is refused as too large.
 RECORDS_PER_COMPRESSED_BATCH = 1_000_000
 
+# What the compressed batches of one Produce decompress to, as long as they are looked at between those of others: some
+# ten milliseconds. What is beyond is looked at on a thread, one request at a time.
+OPENED_AT_ONCE_BYTES = 4 << 20
+
 # Files of logs open at once: more gains nothing, for a segment is opened again when it is needed. And partitions whose
 # records go into one Fetch, each of which may hold a file open; what is beyond comes with the next.
 MOST_LOG_FILES = 4096
@@ -84,8 +88,12 @@ REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 # Named by one Produce, topics counted too. Without records, a partition is 8 bytes there, and some 500 once decoded and
 # answered. Looked at, a microsecond a partition, in a request of this size: in a smaller one there are some 16,000 at
 # most, and they are decoded in some ten milliseconds.
-PARTITIONS_PER_PRODUCE = 100_000
+PARTITIONS_PER_PRODUCE = 20_000
 LARGE_PRODUCE_BYTES = 128 * 1024
+
+# A Produce of this size is handled in slices, however few partitions it names: to check and write so much takes a few
+# milliseconds.
+LONG_PRODUCE_BYTES = 4 << 20
 
 # Made by one CreateTopics or CreatePartitions; topics made by one Metadata. Each costs a folder, open files and writes
 # to the metadata store; a count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same

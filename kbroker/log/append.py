@@ -9,7 +9,9 @@ The checks are Apache's, in Apache's order, with Apache's codes (LogValidator, U
 
 from __future__ import annotations
 
-from kbroker.config.limits import NAMED_RECORDS, RECORDS_PER_COMPRESSED_BATCH
+from typing import Protocol
+
+from kbroker.config.limits import NAMED_RECORDS, OPENED_AT_ONCE_BYTES, RECORDS_PER_COMPRESSED_BATCH
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.old_formats import refuse_in_old_format, stamped
@@ -34,8 +36,15 @@ from protocol.records.batch import (
     set_max_timestamp,
     unpack_header,
 )
-from protocol.records.compression import Codec, codec_named, codec_of
-from protocol.records.content import FactsTuple, check_records, parse_records, rebuild_batch, refused_records
+from protocol.records.compression import LIMIT_BYTES, Codec, codec_named, codec_of
+from protocol.records.content import (
+    FactsTuple,
+    check_opened,
+    check_records,
+    parse_records,
+    rebuild_batch,
+    refused_records,
+)
 from protocol.records.control_records import ControlType, parse_marker
 
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
@@ -56,8 +65,16 @@ class UnexpectedOffsetError(KafkaError):
         self.first_offset = first_offset
 
 
+class Opener(Protocol):
+    """A request, in whose batches so many bytes of records have been decompressed so far."""
+
+    opened_bytes: int
+
+
 class UnpreparedError(KafkaError):
-    """A client's records are not in the topic's format or codec: `prepare.py` makes them anew, and nothing was written.
+    """A client's records are not in the topic's format or codec, or take long to look at; nothing was written.
+
+    `prepare.py` makes them anew, or looks at them, off the loop.
 
     is_old: whether they are of format v0 or v1; only old requests may bring those.
     """
@@ -128,16 +145,18 @@ def plan_as_leader(
     producers: Producers,
     now_ms: int,
     origin: Origin = Origin.CLIENT,
+    opener: Opener | None = None,
 ) -> AppendPlan:
     """Check one v2 batch of a producer or coordinator, and stamp it with offset, leader epoch and timestamp.
 
-    records: writable; bytes behind the batch that are no whole batch are ignored. now_ms: wall clock.
+    records: writable; bytes behind the batch that are no whole batch are ignored. now_ms: wall clock. opener: the
+    request that it came in, if that may open only so much at once.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (also for v0 and v1: convert first), MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, and what producers raise; UnpreparedError.
     """
     if origin is _PREPARED:
         return _plan_prepared(records, next_offset, leader_epoch, config, producers, now_ms)
-    return _plan_with_care(records, next_offset, leader_epoch, config, producers, now_ms, origin)
+    return _plan_with_care(records, next_offset, leader_epoch, config, producers, now_ms, origin, opener)
 
 
 def _plan_prepared(
@@ -162,6 +181,7 @@ def _plan_with_care(
     producers: Producers,
     now_ms: int,
     origin: Origin,
+    opener: Opener | None,
 ) -> AppendPlan:
     """`plan_as_leader`, of any batch: each check by itself, in Apache's order."""
     if origin is _CLIENT and must_prepare(records, config):
@@ -170,7 +190,7 @@ def _plan_with_care(
     attributes, max_timestamp, producer_id = header[5], header[8], header[9]
     rebuild = None
     if config.looks_at_records:
-        facts = look_at_records(records, header, config, now_ms)
+        facts = look_at_records(records, header, config, now_ms, opener, OPENED_AT_ONCE_BYTES)
         max_timestamp = facts[0]
         if facts[4] >= 0 or config.compression_type != "producer":
             rebuild = _codec_to_rebuild_with(header, facts, config, origin)
@@ -282,17 +302,28 @@ def batch_for_client(records: memoryview, config: LogConfig) -> tuple[memoryview
     return _checked(records, config, _CLIENT)
 
 
-def look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> FactsTuple:
+def look_at_records(
+    records: memoryview,
+    header: HeaderTuple,
+    config: LogConfig,
+    now_ms: int,
+    opener: Opener | None = None,
+    most_bytes: int = LIMIT_BYTES,
+) -> FactsTuple:
     """Check that the records parse, have keys on a compacted topic, and timestamps within the topic's limits.
 
-    Returns: the fields of `Facts`. Raises: KafkaError.
+    most_bytes: that all batches of an opener may decompress to. Returns: the fields of `Facts`. Raises: KafkaError;
+    UnpreparedError where they are more.
     """
     if header[5] & CODEC_MASK and header[12] > RECORDS_PER_COMPRESSED_BATCH:
         raise _refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"{header[12]} records in a compressed batch, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
         )
-    facts = check_records(records, 0, header)
+    if opener is not None and header[5] & CODEC_MASK:
+        facts = _open(records, header, opener, most_bytes)
+    else:
+        facts = check_records(records, 0, header)
     limits = None
     if config.limits_timestamps:
         limits = (now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms)
@@ -301,6 +332,22 @@ def look_at_records(records: memoryview, header: HeaderTuple, config: LogConfig,
             limits = None  # kept by all
     if limits is not None or (config.compact and facts[3] >= 0):
         raise _unwanted(records, header, limits, needs_key=config.compact)
+    return facts
+
+
+def _open(records: memoryview, header: HeaderTuple, opener: Opener, most_bytes: int) -> FactsTuple:
+    """Look at compressed records as far as their request may have any opened. Raises: UnpreparedError beyond that."""
+    left = most_bytes - opener.opened_bytes
+    if left <= 0:
+        raise UnpreparedError(is_old=False)
+    try:
+        facts, size = check_opened(records, 0, header, left)
+    except RecordError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            opener.opened_bytes = most_bytes
+            raise UnpreparedError(is_old=False) from None
+        raise
+    opener.opened_bytes += size
     return facts
 
 

@@ -16,7 +16,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 
-from kbroker.log.append import AppendPlan, marker_of, may_abort, plan_as_follower, plan_as_leader, plan_of_duplicate
+from kbroker.log.append import (
+    AppendPlan,
+    Opener,
+    marker_of,
+    may_abort,
+    plan_as_follower,
+    plan_as_leader,
+    plan_of_duplicate,
+)
 from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
@@ -144,17 +152,25 @@ class Log(LogReads):
     # ---- append
 
     def append_as_leader(
-        self, records: memoryview, leader_epoch: int, wall_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        wall_ms: int,
+        origin: Origin = Origin.CLIENT,
+        opener: Opener | None = None,
     ) -> AppendPlan:
         """Append one batch, giving it the next offsets and this leader epoch; a duplicate is answered, not appended.
 
         records: a writable view of one batch, v2; it is stamped in place. wall_ms: for LogAppendTime and limits.
         Raises KafkaError as `append.plan_as_leader`; OSError.
         """
-        plan = plan_as_leader(records, self.log_end_offset, leader_epoch, self.config, self.producers, wall_ms, origin)
+        end_offset, config, producers = self.log_end_offset, self.config, self.producers
+        plan = plan_as_leader(records, end_offset, leader_epoch, config, producers, wall_ms, origin, opener)
         return self._carry_out(plan, leader_epoch, wall_ms)
 
-    def append_from_client(self, records: memoryview, leader_epoch: int, wall_ms: int) -> int | AppendPlan:
+    def append_from_client(
+        self, records: memoryview, leader_epoch: int, wall_ms: int, opener: Opener | None = None
+    ) -> int | AppendPlan:
         """Append a client's batch as the leader. Returns: its first offset, where there is no more to tell.
 
         That is so for nearly all batches, and they are written without a plan. Else the plan, as `append_as_leader`
@@ -163,7 +179,7 @@ class Log(LogReads):
         first, segment, config, producers = self.log_end_offset, self.segments[-1], self.config, self.producers
         header = accept(records, config.plain_bytes, first, leader_epoch)
         if header is None or crc32c(records[ATTRIBUTES_AT:]) != header[4]:
-            return self.append_as_leader(records, leader_epoch, wall_ms)
+            return self.append_as_leader(records, leader_epoch, wall_ms, _CLIENT, opener)
         if header[9] >= 0:
             repeated = producers.check(header, _CLIENT)
             if repeated is not None:

@@ -2,9 +2,9 @@
 
 What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
 lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
-memory: append refuses it with `UnpreparedError`, the handler has it done, on the pool where it is not small, and
-appends what came out with `Origin.PREPARED`. Where the topic keeps an old format, everything is made anew
-(`old_formats.py`).
+memory; so does a look at batches that decompress to much. Append refuses them with `UnpreparedError`, the handler has
+it done, on the pool where they are not small, and appends what came out with `Origin.PREPARED`. Where the topic keeps an
+old format, everything is made anew (`old_formats.py`).
 Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
 
 The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kbroker.config.limits import RECORDS_PER_COMPRESSED_BATCH
 from kbroker.log.append import (
     LOW_ATTRIBUTES_AT,
+    UnpreparedError,
     append_time_of,
     batch_for_client,
     codec_wanted,
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 SMALL_BYTES = 4096
 """Up to this size, and uncompressed, records are prepared where they are: a thread would cost more."""
 
+USUAL_RATIO = 16
+"""Of decompressed to compressed bytes: that much is free."""
+
 
 def is_small(records: memoryview) -> bool:
     """Whether preparing takes no longer than handing it to somebody else would."""
@@ -53,22 +57,55 @@ def is_small(records: memoryview) -> bool:
     return not records[at] & CODEC_MASK
 
 
-def prepare(records: memoryview, config: LogConfig, wall_ms: int, limit: int = LIMIT_BYTES) -> memoryview:
+class Opened:
+    """What the batches of a request have decompressed to so far, beyond what is usual for their size.
+
+    All of them together may to as much as one of them.
+    """
+
+    __slots__ = ("opened_bytes",)
+
+    def __init__(self) -> None:
+        self.opened_bytes = 0
+
+    def next(self, size_bytes: int) -> int:
+        """What the next batch, of this size, may become. Raises: RecordError MESSAGE_TOO_LARGE if that is nothing."""
+        self.opened_bytes = max(self.opened_bytes - USUAL_RATIO * size_bytes, 0)
+        left = LIMIT_BYTES - self.opened_bytes
+        if left <= 0:
+            raise self.too_much()
+        return left
+
+    def too_much(self) -> RecordError:
+        """What is said of the batch that is one too many."""
+        reason = f"the batches of the request decompress to more than {LIMIT_BYTES} bytes"
+        return RecordError(ErrorCode.MESSAGE_TOO_LARGE, 0, reason)
+
+
+def prepare(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened | None = None) -> memoryview:
     """These records as the topic keeps them, checked: one v2 batch, or a set of an old format, in the topic's codec.
 
     Empty if there is no whole message in them. records: of `append.must_prepare`; they stay as they are. wall_ms: for
-    limits of timestamps. limit: bytes that they may decompress to. Raises: RecordError, KafkaError, as
+    limits of timestamps. opened: by others of the same request. Raises: RecordError, KafkaError, as
     `append.plan_as_leader` does.
     """
-    batch = _as_batch(records, config, wall_ms, limit)
+    batch = _as_batch(records, config, wall_ms, opened or Opened())
     return batch if config.message_format == MAGIC or not batch else as_old_set(batch, config)
 
 
-def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, limit: int) -> memoryview:
+def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened) -> memoryview:
     """The records in one v2 batch, in the topic's codec."""
+    limit = opened.next(len(records))
     if records[MAGIC_AT] == MAGIC:
-        return _recompressed(records, config, wall_ms)
-    messages = open_set(records, limit)
+        return _recompressed(records, config, wall_ms, opened)
+    try:
+        messages = open_set(records, limit)
+    except RecordError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            opened.opened_bytes = LIMIT_BYTES
+        raise
+    if messages.codec_id:
+        opened.opened_bytes += len(messages.body)
     if not messages.records_count:
         return memoryview(b"")
     if messages.codec_id and len(records) > config.max_message_bytes:
@@ -83,14 +120,20 @@ def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, limit: int) 
     return memoryview(batch)
 
 
-def _recompressed(records: memoryview, config: LogConfig, wall_ms: int) -> memoryview:
-    """A v2 batch in the topic's codec."""
+def _recompressed(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened) -> memoryview:
+    """A v2 batch in the topic's codec; one that is, and whose records are in order, keeps its bytes."""
     batch, header = batch_for_client(records, config)
-    facts = look_at_records(batch, header, config, wall_ms)
+    try:
+        facts = look_at_records(batch, header, config, wall_ms, opened)
+    except UnpreparedError:
+        raise opened.too_much() from None
     claims = header[5] & LOG_APPEND_TIME
     max_timestamp = append_time_of(header, config, wall_ms) if claims else facts[0]
     codec = codec_of(header[5] & CODEC_MASK) if config.compression_type == "producer" else codec_wanted(config)
-    out = rebuilt(batch, header, config, codec, facts)
+    if facts[4] < 0 and codec.codec_id == header[5] & CODEC_MASK:
+        out = memoryview(bytearray(batch))
+    else:
+        out = rebuilt(batch, header, config, codec, facts)
     set_max_timestamp(out, 0, max_timestamp, log_append_time=False)
     return out
 

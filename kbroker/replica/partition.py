@@ -23,7 +23,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kbroker.log.append import AppendPlan
+    from kbroker.log.append import AppendPlan, Opener
     from kbroker.log.epochs import EpochEnd
     from kbroker.log.log import Log
     from kbroker.log.producers import Origin
@@ -282,10 +282,12 @@ class Partition:
         self._appended(log)
         return plan
 
-    def append_from_client(self, records: memoryview, acks: int, wall_ms: int) -> int | AppendPlan:
+    def append_from_client(
+        self, records: memoryview, acks: int, wall_ms: int, opener: Opener | None = None
+    ) -> int | AppendPlan:
         """The same, of a client's batch. Returns: as `Log.append_from_client`."""
         log = self._appendable(acks)
-        written = log.append_from_client(records, self.leader_epoch, wall_ms)
+        written = log.append_from_client(records, self.leader_epoch, wall_ms, opener)
         self._appended(log)
         return written
 

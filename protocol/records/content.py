@@ -47,6 +47,7 @@ __all__ = [
     "accept",
     "batch_body",
     "build_batch",
+    "check_opened",
     "check_records",
     "gather_records",
     "open_records",
@@ -72,8 +73,13 @@ def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     """
     if not header[5] & CODEC_MASK:
         return walk(buffer, position + RECORDS_AT, position + LENGTH_OVERHEAD + header[1], header[12], header[7])
+    return check_opened(buffer, position, header, limit)[0]
+
+
+def check_opened(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[FactsTuple, int]:
+    """The same of a compressed batch, with the size of its records in bytes once they are decompressed."""
     body, start, end = batch_body(buffer, position, header, limit)
-    return walk(body, start, end, header[12], header[7])
+    return walk(body, start, end, header[12], header[7]), end - start
 
 
 def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES) -> list[Record]:
