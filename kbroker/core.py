@@ -95,10 +95,9 @@ class Request(Call):
         self.now_ms = now_ms
         self.channel = channel
         self.route = route
-        self.correlation_id = correlation_id
+        self.correlation_id, self.opened_bytes = correlation_id, 0
         self.late = self.has_errors = self.is_large = False
         self.answer = self.waiting = self.parked = self.verified = None
-        self.opened_bytes = 0
 
     @property
     def ticket(self) -> Request:
@@ -339,9 +338,8 @@ class Core:
         """
         if not request.late:
             request.channel.pending.append(request)
-        share = 2 if len(request.channel.pending) > FEW_PARKED else 1
-        mine = self._parked_by[request.session.peer_host]
-        if mine >= PARKED_PER_ADDRESS // share or len(self._purgatory) >= PARKED_OPERATIONS // share:
+        mine, parked = self._parked_by[request.session.peer_host], len(self._purgatory)
+        if (2 * mine >= PARKED_PER_ADDRESS or 2 * parked >= PARKED_OPERATIONS) and _is_over(request, mine, parked):
             self._finish(request, waiting.expired(self._now_ms))
             return
         self._parked_by[request.session.peer_host] = mine + 1
@@ -627,6 +625,12 @@ class Core:
             self._in_slices(request, self._handled(request, None, response))
         elif response is not LATER:
             self._hang_up(request.channel, f"{request!r} failed")
+
+
+def _is_over(request: Request, mine: int, parked: int) -> bool:
+    """Whether a request may not wait where so many do; one of a connection with few of them may for longer."""
+    share = 2 if len(request.channel.pending) > FEW_PARKED else 1
+    return mine >= PARKED_PER_ADDRESS // share or parked >= PARKED_OPERATIONS // share
 
 
 def throttle(response: Message, throttle_ms: int) -> None:
