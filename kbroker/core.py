@@ -34,6 +34,7 @@ from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
+    DECODED_TIMES,
     ELEMENTS_PER_REQUEST,
     FEW_PARKED,
     LARGE_PRODUCE_BYTES,
@@ -447,9 +448,13 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        channel.held_bytes -= len(frame)
+        decoded_bytes = DECODED_TIMES * len(frame)
+        channel.held_bytes += decoded_bytes - len(frame)
         request.now_ms = self._now_ms
-        yield from self._handled(request, body, None)
+        try:
+            yield from self._handled(request, body, None)
+        finally:
+            channel.held_bytes -= decoded_bytes
 
     def _handled(self, request: Request, body: Answer | None, result: Result | None) -> Steps:
         """Go through with a handler, and answer. result: what it gave back, if it has been called."""

@@ -147,11 +147,10 @@ def group_coordinator(
     def happened(event: Happened) -> None:
         log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
 
-    shards = group_shards(config, random, store)
+    shards = group_shards(config, random, store, lambda: runtime.shards.values())
     partitions = config.offsets_topic_num_partitions
-    return GroupCoordinator(
-        Runtime(CONSUMER_OFFSETS, partitions, store, shards, answers(tell), happened, clock.now_ms())
-    )
+    runtime = Runtime(CONSUMER_OFFSETS, partitions, store, shards, answers(tell), happened, clock.now_ms())
+    return GroupCoordinator(runtime)
 
 
 def transaction_coordinator(

@@ -69,6 +69,14 @@ WOKEN_AT_ONCE = 64
 # asks and never comes back, in a loop, would fill memory. Kafka has no bound here.
 PENDING_MEMBERS_PER_GROUP = 10_000
 
+# What the members of all groups say of themselves. A joining member may bring 8 MB, which the coordinator keeps as long
+# as the member; 5,000 members of usual size take 5 MB. Beyond it whoever has more held than others have on average is
+# told GROUP_MAX_SIZE_REACHED.
+GROUP_METADATA_BYTES = 64 * 1024 * 1024
+
+# Characters of a group's id, which is in each of its records and answers. Longer ones are INVALID_GROUP_ID.
+GROUP_ID_LENGTH = 1_000
+
 # Assignors in one JoinGroup: clients name one to four; every member of a group multiplies them.
 PROTOCOLS_PER_MEMBER = 100
 
@@ -132,6 +140,9 @@ DELETED_IF_UNKNOWN_MS = 10_000
 # Of a request other than Produce: from here on it is decoded in slices, between those of others. Decoding this much
 # takes some ten milliseconds at worst, and clients' requests are rarely larger.
 LARGE_REQUEST_BYTES = 16 * 1024
+
+# Decoded, and until it is answered, such a request counts as so many times its bytes in the account of memory.
+DECODED_TIMES = 8
 
 # In all arrays of such a request. Decoded, an element takes some 100 to 500 bytes, and as much again in the answer; a
 # frame of 8 MB could have four million. A consumer of 20,000 partitions, or an admin client that asks about them, has a

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kbroker.config import BrokerConfig
+from kbroker.config.limits import GROUP_ID_LENGTH
 from kbroker.coordinator import Caller, Effect, Reply, Runtime, Store, Turn
 from kbroker.groups.effects import Gathering, OffsetsStored
 from kbroker.groups.group import STABLE, Group
 from kbroker.groups.membership import refuse_join, refuse_sync
+from kbroker.groups.memory import MemberMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
 from kbroker.ports import Random
@@ -61,9 +63,12 @@ from protocol.messages.transactions import (
 NONE = ErrorCode.NONE
 
 
-def group_shards(config: BrokerConfig, chance: Random, store: Store) -> Callable[[int, int], GroupShard]:
-    """How the runtime makes a shard for a partition and its leader epoch."""
-    return lambda partition, epoch: GroupShard(partition, epoch, store, config, chance)
+def group_shards(
+    config: BrokerConfig, chance: Random, store: Store, shards: Callable[[], Iterable[GroupShard]]
+) -> Callable[[int, int], GroupShard]:
+    """How the runtime makes a shard for a partition and its leader epoch. shards: all that there are."""
+    memory = MemberMemory(lambda: (group for shard in shards() for group in shard.groups.values()))
+    return lambda partition, epoch: GroupShard(partition, epoch, store, config, chance, memory)
 
 
 class GroupCoordinator:
@@ -312,7 +317,7 @@ class GroupCoordinator:
 
     def _shard(self, group_id: str, *, may_be_empty: bool = False) -> GroupShard | ErrorCode:
         """The shard of a group, or why it cannot be asked. may_be_empty: offsets may be kept under the empty id."""
-        if not group_id and not may_be_empty:
+        if (not group_id and not may_be_empty) or len(group_id) > GROUP_ID_LENGTH:
             return ErrorCode.INVALID_GROUP_ID
         return self.runtime.find(group_id)
 

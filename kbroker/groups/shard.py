@@ -24,6 +24,7 @@ from kbroker.groups.effects import (
     removal_error,
 )
 from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, STABLE, Group
+from kbroker.groups.memory import MemberMemory, join_bytes
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
 from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
 from kbroker.ports import Random
@@ -44,8 +45,11 @@ TOMBSTONES_PER_BATCH = 1_000
 class GroupShard(Shard[GroupsRecord]):
     """Groups by id."""
 
-    def __init__(self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random) -> None:
+    def __init__(
+        self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random, memory: MemberMemory
+    ) -> None:
         super().__init__(partition, epoch, store)
+        self._memory = memory
         self.config = config
         self.groups: dict[str, Group] = {}
         self._chance = chance
@@ -63,10 +67,13 @@ class GroupShard(Shard[GroupsRecord]):
             membership.refuse_join(turn, caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
             return
         group = self.groups.get(request.group_id)
+        if group is None and request.member_id:
+            membership.refuse_join(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            return
+        if not self._memory.admits(caller.client_host, join_bytes(request), turn.now_ms):
+            membership.refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
+            return
         if group is None:
-            if request.member_id:
-                membership.refuse_join(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-                return
             group = self._make(request.group_id, turn.now_ms)
         membership.join(turn, group, request, caller, config, self._chance)
 

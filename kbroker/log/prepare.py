@@ -3,8 +3,8 @@
 What a producer sends is mostly a v2 batch in a codec that the topic takes: `append.py` checks and stamps it where it
 lies. A set of v0 or v1, or a batch that compression.type wants otherwise, is made anew here, which takes time and
 memory; so does a look at batches that decompress to much. Append refuses them with `UnpreparedError`, the handler has
-it done, on the pool where they are not small, and appends what came out with `Origin.PREPARED`. Where the topic keeps an
-old format, everything is made anew (`old_formats.py`).
+it done, on the pool where they are not small, and appends what came out with `Origin.PREPARED`. Where the topic keeps
+an old format, everything is made anew (`old_formats.py`).
 Pure: bytes and settings in, bytes out; no log, no offset, no producer is looked at.
 
 The checks are Apache's, with Apache's codes (LogValidator of 3.9). A set without a whole message is none at all.

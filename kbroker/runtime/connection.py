@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kbroker.config.limits import PARKED_BYTES, REQUESTS_PER_LOOP_TURN
+from kbroker.config.limits import DECODED_TIMES, PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
 from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 
@@ -257,7 +257,7 @@ class Connection:
         elif channel.out:
             self.flush()
         if channel.held_bytes > NOTICED_BYTES:
-            server.grew(sum(map(len, frames)))
+            server.grew(DECODED_TIMES * sum(map(len, frames)))
         if self._backlog or self._rest:
             self._pace()
 

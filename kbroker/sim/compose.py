@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import FactQueue
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Core
@@ -34,7 +35,12 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     def compose(machine: Machine) -> Core:
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
-        return join(machine)
+        core = join(machine)
+        broker = core.broker
+        broker.permission.authorizer = BrokersOnly(
+            broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
+        )
+        return core
 
     return compose
 

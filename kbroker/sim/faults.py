@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.sim.hostile import Hostile
 from kbroker.sim.store import SESSION_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 ROUND_MS = 1_000
 """How often the operator looks whether a broker is down."""
+
+HOSTILE_SHARE = 0.3
+"""Of worlds, in which there are hostile clients."""
 
 LEAST_MEAN_MS, MOST_MEAN_MS = 4_000, 120_000
 """Between two faults of one kind."""
@@ -64,10 +68,14 @@ class Faults:
             "store cut": self._store_cut,
             "lost answers": self._lost_answers,
         }
+        self._hostile_clients = 0
         if len(machines) > 1:
             self._kinds |= {"link": self._link, "zombie": self._zombie}
         if kinds is None:
             kinds = [kind for kind in self._kinds if self._chance.random() < 0.5]
+            if world.chance("hostile").random() < HOSTILE_SHARE:
+                kinds.append("hostile")
+        self._kinds["hostile"] = self._hostile
         self.kinds = list(kinds)
 
     def begin(self) -> None:
@@ -176,6 +184,13 @@ class Faults:
         if client not in self._net.walled:
             self._net.wall(client)
             self.world.after(self._chance.randrange(1_000, 30_000), self._net.unwall, client)
+
+    def _hostile(self) -> None:
+        """Somebody sends what nobody sends who behaves."""
+        machine = self._machine()
+        if machine is not None:
+            self._hostile_clients += 1
+            Hostile(self.world, self._net, f"hostile-{self._hostile_clients}").attack(machine)
 
     def _slow_network(self) -> None:
         net = self._net

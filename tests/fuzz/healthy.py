@@ -18,11 +18,16 @@ PATIENCE_S = 30.0
 
 
 class HealthyClient:
-    """received: how many records came back, each once and in order. complaints: what went wrong."""
+    """received: how many records came back, each once and in order. complaints: what went wrong.
+
+    longest_s: the longest that a record took to be acknowledged, once the first had been.
+    """
 
     def __init__(self, port: int) -> None:
         self.received = 0
         self.complaints: list[str] = []
+        self.longest_s = 0.0
+        self._begun_s: float | None = None  # when the record left that is under way
         self._topic = f"healthy-{port}-{time.time_ns():x}"  # a name that no damaged frame hits upon
         self._address = f"127.0.0.1:{port}"
         self._sent = 0
@@ -48,6 +53,11 @@ class HealthyClient:
         if not self.complaints and self.received < self._sent:
             self.complaints.append(f"the healthy client got {self.received} of {self._sent} records back")
 
+    def waited_s(self) -> float:
+        """The longest wait, with the one that has not ended."""
+        begun_s = self._begun_s
+        return max(self.longest_s, time.monotonic() - begun_s if begun_s is not None else 0.0)
+
     def _guarded(self, work: object) -> None:
         try:
             work()  # type: ignore[operator]
@@ -57,7 +67,9 @@ class HealthyClient:
     def _produce(self) -> None:
         producer = KafkaProducer(bootstrap_servers=self._address, acks="all", retries=0)
         while not self._stop.wait(1 / RECORDS_PER_S) and not self.complaints:
+            self._begun_s = time.monotonic() if self._sent else None
             producer.send(self._topic, b"%d" % self._sent).get(PATIENCE_S)
+            self.longest_s, self._begun_s = self.waited_s(), None
             self._sent += 1
         producer.close()
 

@@ -4,11 +4,12 @@ Called by scripts/fuzz --live (`python -m tests.fuzz.live`, without end) and by 
 those of the end-to-end exchanges, played on that very broker: they name topics, groups and members that exist, which
 a frame of invented values never would. Frames go out pipelined; one that the broker has to hang up on is the last of
 its connection. Each connection ends with the client closing its side, and the broker has to close the other: whatever
-parks, hangs or loops is noticed there.
+parks, hangs or loops is noticed there. Some connections are of another kind: well-formed requests of a hostile shape
+(`hostile.py`).
 
 What must hold: an answer or a closed connection, no traceback, log lines rate-limited, memory bounded, and a client
-that behaves sees no error. Requests that only a controller sends go to a broker of their own: whoever may send them may
-rightfully take any topic away.
+that behaves sees no error, nor ever waits for seconds. Requests that only a controller sends go to a broker of their
+own: whoever may send them may rightfully take any topic away.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tests.e2e import control_exchanges, transaction_exchanges  # noqa: F401 - t
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
 from tests.fuzz.healthy import HealthyClient
+from tests.fuzz.hostile import attack
 from tests.fuzz.mutations import mutate
 from tests.processes import CONTROL_LISTENER, BrokerProcess
 
@@ -45,6 +47,8 @@ GETS_THROUGH = 0.6  # of the frames are to reach a handler: mutations are tried 
 TRIES = 8
 FRAMES_PER_CONNECTION = 16
 CONNECTIONS = 4  # at once: threads, each with one connection after the other
+HOSTILE_SHARE = 0.02  # of connections: each may take as long as many others
+LONGEST_WAIT_S = 3.0  # of a record of the healthy client, on a machine that is busy with this very campaign
 HANG_S = 60.0  # a connection that is not closed by then is a finding
 MOST_RSS_BYTES = 400 << 20
 LOG_LINES_PER_S = 120  # ten for each place in the code that logs, and some places
@@ -62,6 +66,8 @@ class Report:
     rss_bytes: int = 0
     log_lines: int = 0
     healthy: int = 0
+    hostile: int = 0
+    longest_s: float = 0.0
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
 
@@ -69,7 +75,8 @@ class Report:
         return (
             f"{self.frames} frames on {self.connections} connections in {self.seconds:.0f} s: {self.answers} answers, "
             f"{self.log_lines} log lines, {self.rss_bytes >> 20} MB at most; "
-            f"a healthy client got {self.healthy} records through; {len(self.findings)} findings"
+            f"a healthy client got {self.healthy} records through, the slowest in {self.longest_s * 1000:.0f} ms, "
+            f"beside {self.hostile} hostile connections; {len(self.findings)} findings"
         )
 
 
@@ -127,8 +134,16 @@ def asks_for_much(frame: bytes) -> bool:
 class Campaign:
     """Damaged frames into one broker."""
 
-    def __init__(self, broker: BrokerProcess, frames: dict[int, list[bytes]], seed: int, port: int = 0) -> None:
-        """port: if not the broker's first."""
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        frames: dict[int, list[bytes]],
+        seed: int,
+        port: int = 0,
+        healthy: HealthyClient | None = None,
+    ) -> None:
+        """port: if not the broker's first. healthy: a client whose waits are watched; beside it some are hostile."""
+        self._healthy = healthy
         self.report = Report()
         self._port = port or broker.port
         self._broker = broker
@@ -163,6 +178,11 @@ class Campaign:
                 self.report.frames += len(batch)
                 self.report.connections += 1
                 self._sent.extend(batch)
+                is_hostile = self._healthy is not None and self._rng.random() < HOSTILE_SHARE
+                rng = Random(self._rng.random())
+                self.report.hostile += is_hostile
+            if is_hostile:
+                self._attack(rng)
             self._play(batch, bad_size)
 
     def _batch(self, most: int) -> list[bytes]:
@@ -179,6 +199,16 @@ class Campaign:
             if not asks_for_much(frame):
                 batch.append(frame)
         return batch
+
+    def _attack(self, rng: Random) -> None:
+        """A connection of a hostile shape."""
+        frames = [frame for frame in self._all if not asks_for_much(frame)]
+        try:
+            self.report.answers += attack(rng, self._port, frames)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        except OSError as error:  # a time-out among them
+            self._find(f"{error}: a hostile connection got no answers")
 
     def _play(self, batch: list[bytes], bad_size: int | None) -> None:
         data = b"".join(struct.pack(">i", len(frame)) + frame for frame in batch)
@@ -208,6 +238,10 @@ class Campaign:
         report.rss_bytes = max(report.rss_bytes, self._broker.rss_bytes)
         if report.rss_bytes > MOST_RSS_BYTES:
             self._find(f"{report.rss_bytes} bytes of memory")
+        if self._healthy is not None:
+            report.longest_s = self._healthy.waited_s()
+            if report.longest_s > LONGEST_WAIT_S:
+                self._find(f"the healthy client has waited {report.longest_s:.1f} s for a record")
         if report.log_lines > LOG_LINES_PER_S * (report.seconds + 1):
             self._find(f"{report.log_lines} log lines in {report.seconds:.0f} s: {log[-2000:]}")
         if "Traceback" in log:
@@ -245,7 +279,7 @@ def fuzz_clients_apis(folder: Path, cases: int | None, seed: int, told: Callable
     with BrokerProcess(folder, **SETTINGS, **CONTROL_LISTENER) as broker:
         frames = seeds(broker, tuple(api for api in sorted(ROUTES) if api not in CONTROL_APIS))
         with HealthyClient(broker.port) as healthy:
-            report = Campaign(broker, frames, seed).run(cases, told)
+            report = Campaign(broker, frames, seed, healthy=healthy).run(cases, told)
         report.findings += healthy.complaints
         report.healthy = healthy.received
         if broker.stop() != 0:

@@ -62,7 +62,7 @@ class World:
 
     def coordinator(self) -> GroupCoordinator:
         """A coordinator over the same log, which knows nothing yet."""
-        make = group_shards(self.config, self.chance, self.store)
+        make = group_shards(self.config, self.chance, self.store, lambda: self.runtime.shards.values())
         self.runtime: Runtime[GroupShard] = Runtime(
             "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
         )
