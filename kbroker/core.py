@@ -474,7 +474,7 @@ class Core:
             result = self._refusal(request, body, error)
         if (request.is_large or count > MANY_STEPS) and isinstance(result, Message):
             if request.has_errors or request.route.api > FETCH:
-                self.broker.counters.note_errors(request.route.api, result)
+                yield from self.broker.counters.note_errors_in_slices(request.route.api, result)
                 yield
             try:
                 buffers = yield from _encode_slices(request, result)

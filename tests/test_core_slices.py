@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from kbroker.config.limits import PARTITIONS_PER_FETCH
+from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_PER_FETCH
 from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
@@ -186,6 +186,34 @@ def test_the_store_is_told_of_many_partitions_a_few_at_a_time(world: World, monk
     client.send(wide(2_000), 5)
     world.advance(0)
     assert (client.look() != {}, max(sizes) <= 2 * STEP_PARTITIONS + 1) == (True, True)
+
+
+def test_large_sessions_go_with_their_connections_where_all_remember_much(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.broker.fetch_sessions.PARTITIONS_IN_FETCH_SESSIONS", 2_000)
+    small, large, other = world.client(), world.client(), world.client()
+    _, kept = fetched(world, small, many(8))
+    small.hang_up()
+    _, gone = fetched(world, large, many(MANY_PARTITIONS + 1))
+    large.hang_up()
+    codes = [fetched(world, other, many(0, 0, each, 1))[0] for each in (kept, gone)]
+    assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+
+
+def test_errors_in_a_long_answer_are_counted_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.broker.counters.AT_ONCE", 10)
+    breaks = []
+    counters = world.broker.counters
+    in_slices = counters.note_errors_in_slices
+    monkeypatch.setattr(
+        type(counters), "note_errors_in_slices", lambda self, *a: (breaks.append(1) for _ in in_slices(*a))
+    )
+    client = world.client()
+    unknown = FindCoordinatorRequest(key_type=7, coordinator_keys=[f"key-{number}" for number in range(5_000)])
+    client.send(unknown, 4)
+    world.advance(0)
+    assert (len(breaks) > 400, counters.errors[10, int(ErrorCode.INVALID_REQUEST)]) == (True, 5_000)
 
 
 def touched_by(world: World, polls: list[Client]) -> list[int]:

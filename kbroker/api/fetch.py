@@ -68,6 +68,8 @@ def _fetch(request: FetchRequest, call: Call) -> Result:
     else:
         reader = Reader(request, call, session, wanted)
     if len(wanted) > MANY_PARTITIONS:
+        if session is not None:
+            session.used_by = call.session
         return _many(reader, call.now_ms, request.max_wait_ms)
     if request.max_wait_ms <= 0 or not wanted:
         now: Result = reader.response()

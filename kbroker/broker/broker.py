@@ -171,4 +171,5 @@ class Broker:
     # -- clients
 
     def disconnected(self, session: Session) -> None:
-        """A client has gone. Its group memberships and fetch sessions outlive its connection."""
+        """A client has gone. Its group memberships outlive its connection, and so do its fetch sessions if they may."""
+        self.fetch_sessions.disconnected(session)

@@ -6,7 +6,8 @@ Owns the sessions of all clients and the rule of who loses theirs when there are
 A session costs memory for as long as its client is quiet, so there are at most `max.incremental.fetch.session.cache.
 slots`; a newcomer takes the place of a session that has not been used for two minutes, or gets none, which is
 no error: it goes on with full requests. A session that loses its last partition is closed. There is also a limit on
-their partitions together: beyond it the session of the most partitions goes, and its client begins anew.
+their partitions together: beyond it the session of the most partitions goes, and its client begins anew; from a quarter
+of it on, so do large ones whose connection goes.
 
 Unlike Kafka: sessions in use are not pushed out by those of more partitions; a partition whose topic was deleted is
 UNKNOWN_TOPIC_ID in a session of ids, whether or not its name is another topic's now; and partitions that had records in
@@ -92,10 +93,11 @@ Key = tuple[object, int]  # topic id, or name before version 13, and partition
 class FetchSession:
     """One client's partitions, in the order in which they are served next."""
 
-    __slots__ = ("epoch", "id", "is_full", "last_used_ms", "partitions", "uses_ids")
+    __slots__ = ("epoch", "id", "is_full", "last_used_ms", "partitions", "used_by", "uses_ids")
 
     def __init__(self, session_id: int, partitions: dict[Key, Wanted], now_ms: int, *, uses_ids: bool) -> None:
         self.id = session_id
+        self.used_by: object = None  # if it is large, the connection that used it last
         self.epoch = 1  # of the next request
         self.partitions = partitions
         self.last_used_ms = now_ms
@@ -151,6 +153,12 @@ class FetchSessions:
         """Whether there is such a session, and a fetch in it takes long."""
         session = self._sessions.get(session_id)
         return session is not None and len(session.partitions) > MANY_PARTITIONS
+
+    def disconnected(self, connection: object) -> None:
+        """A connection has gone. Its large sessions go with it where all remember much; the others are kept."""
+        if self.partitions > PARTITIONS_IN_FETCH_SESSIONS // 4:
+            for session in [each for each in self._sessions.values() if each.used_by is connection]:
+                self._forget(session)
 
     def begin(
         self, request: FetchRequest, version: int, now_ms: int, topic_name: TopicName
