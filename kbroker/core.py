@@ -448,7 +448,9 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        decoded_bytes = DECODED_TIMES * len(frame)
+        decoded_bytes = (
+            len(frame) if route.api == PRODUCE else DECODED_TIMES * len(frame)
+        )  # records stay where they are
         channel.held_bytes += decoded_bytes - len(frame)
         request.now_ms = self._now_ms
         try:
@@ -621,8 +623,7 @@ class Core:
     def _finish(self, request: Request, response: Answer | Signal | InSlices) -> None:
         if request.parked is not None:
             self._parked_by[request.session.peer_host] -= 1
-        request.parked = request.waiting = None
-        request.late = True
+        request.parked, request.waiting, request.late = None, None, True
         if isinstance(response, IS_ANSWER):
             self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
             self._answer(request, response)

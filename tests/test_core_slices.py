@@ -216,6 +216,28 @@ def test_errors_in_a_long_answer_are_counted_in_slices(world: World, monkeypatch
     assert (len(breaks) > 400, counters.errors[10, int(ErrorCode.INVALID_REQUEST)]) == (True, 5_000)
 
 
+def test_a_large_request_counts_as_what_it_becomes_until_it_is_answered(world: World) -> None:
+    client = world.client()
+    client.send(keys(20_000), 4)
+    world.core.expire(world.clock.now_ms())
+    while not client.channel.held_bytes > 20_000 * 8 * 8:  # it is decoded
+        world.core.expire(world.clock.now_ms())
+    world.advance(0)
+    client.look()
+    assert client.channel.held_bytes == 0
+
+
+def test_a_large_produce_counts_as_its_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.core.LONG_PRODUCE_BYTES", 100_000)
+    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 2)
+    client = world.client()
+    client.start(produce(bytes(900_000)), 9)
+    under_way = client.channel.held_bytes
+    world.advance(0)
+    client.look()
+    assert (900_000 < under_way < 1_000_000, client.channel.held_bytes) == (True, 0)
+
+
 def touched_by(world: World, polls: list[Client]) -> list[int]:
     """How many of these clients have an answer after each event, from a record on that wakes them until all have."""
     world.client().start(produce(b"v"), 9)

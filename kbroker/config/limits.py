@@ -141,7 +141,8 @@ DELETED_IF_UNKNOWN_MS = 10_000
 # takes some ten milliseconds at worst, and clients' requests are rarely larger.
 LARGE_REQUEST_BYTES = 16 * 1024
 
-# Decoded, and until it is answered, such a request counts as so many times its bytes in the account of memory.
+# Decoded, and until it is answered, such a request counts as so many times its bytes in the account of memory. Not a
+# Produce: its records are not decoded.
 DECODED_TIMES = 8
 
 # In all arrays of such a request. Decoded, an element takes some 100 to 500 bytes, and as much again in the answer; a
