@@ -120,7 +120,9 @@ class ControlPlane:
         listener = self.listener = inter_broker_listener(configs, endpoints)
         self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener, tell)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
-        self.control_requests = ControlRequestQueue(broker_id, replicas, self.cache, configs, self._steps, turns, tell)
+        self.control_requests = ControlRequestQueue(
+            broker_id, replicas, self.cache, configs, self._steps, turns, clock, tell
+        )
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
         self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, tell)
 
@@ -199,8 +201,9 @@ class ControlPlane:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
-        taken_ms = self._taken.until_ms if self._taken is not None else None
-        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms(), taken_ms)
+        # who waits for a taken id is not registered, and gets no requests
+        own_ms = self._taken.until_ms if self._taken is not None else self.control_requests.retry_ms
+        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms(), own_ms)
         return min((each for each in deadlines if each is not None), default=None)
 
     def close(self) -> None:

@@ -6,10 +6,11 @@ whoever they come from. A request of an older controller is refused as a whole w
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
 Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
-topics that are new here waits in the queue until their settings are read, and those behind it wait with it. So does
-one that makes this broker the leader of a partition whose log, as a follower's, is being cut: nothing may be appended
-before that is durable. One of many replicas is obeyed in slices, between which others have their turn. A LeaderAndIsr
-with the type FULL, which belongs to a migration to KRaft, is treated like any other.
+topics that are new here waits in the queue until their settings are read, and those behind it wait with it. So does one
+that makes this broker the leader of a partition whose log, as a follower's, is being cut: nothing may be appended
+before that is durable. One that finds no descriptor for a partition's files stops there, and goes on a second later.
+One of many replicas is obeyed in slices, between which others have their turn. A LeaderAndIsr with the type FULL, which
+belongs to a migration to KRaft, is treated like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.controller.events import ControlAnswer
+from kbroker.log.errors import OutOfDescriptorsError
 from kbroker.metadata.cache import MetadataCache, topics_of
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, Steps
@@ -47,6 +50,7 @@ from protocol.messages.control import (
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import Tell, Ticket
+    from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Turns
 
@@ -55,7 +59,7 @@ log = logging.getLogger("kbroker.control")
 ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 ControlResponse: TypeAlias = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
 Obeyed: TypeAlias = Generator[bool, None, ControlResponse]
-"""A request on its way: after each step, whether it waits for a log that is being cut."""
+"""A request on its way: after each step, whether it waits for a log that is being cut, or for a descriptor."""
 
 NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
 EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
@@ -77,6 +81,7 @@ class ControlRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
+    retry_ms: when to call `log_settled` at the latest, as nobody tells when a descriptor is free; None: nothing waits.
     Answers to those that had to wait are told as facts, and so is what has changed in the image of the cluster.
     """
 
@@ -88,27 +93,30 @@ class ControlRequestQueue:
         configs: Configs,
         steps: Steps,
         turns: Turns,
+        clock: Clock,
         tell: Tell,
     ) -> None:
         self.broker_epoch = NOT_CHECKED
         self.controller_epoch = 0
+        self.retry_ms: int | None = None
         self._broker_id = broker_id
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
         self._steps = steps
         self._turns = turns
+        self._clock = clock
         self._tell = tell
         self._is_obeying = False  # one that is not in the queue any more, in slices
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
         self._awaits_log = False  # the first one in the queue does
-        self._held: Slices | None = None  # what is left of one that waits for a log
+        self._held: Slices | None = None  # what is left of one that waits for a log, or for a descriptor
 
     def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
         """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
         is_next = not self._queue and not self._is_obeying
         if is_next and not _is_long(request) and not self._unknown_topics(request) and not self._awaits_cuts(request):
-            return self._obey(request, version)
+            return self._obey(request, version, ticket)
         self._queue.append((request, version, ticket))
         if is_next:
             self._prepare()
@@ -139,7 +147,7 @@ class ControlRequestQueue:
 
     def go_on(self) -> None:
         """Work the queue off, if it waited for a log."""
-        held, self._held = self._held, None
+        held, self._held, self.retry_ms = self._held, None, None
         if held is not None:
             self._turns.begin(self, held)
         elif self._awaits_log:
@@ -162,14 +170,16 @@ class ControlRequestQueue:
                 self._is_obeying = True
                 self._turns.begin(self, self._obey_in_slices(self._obeyed(request, version), ticket))
             else:
-                self._reply(ticket, self._obey(request, version))
+                response = self._obey(request, version, ticket)
+                if response is not None:
+                    self._reply(ticket, response)
 
     def _obey_in_slices(self, obeyed: Obeyed, ticket: Ticket) -> Slices:
         """Ends early, to be begun again by `go_on`, where a log is being cut that was not when it began."""
         try:
             while True:
                 if next(obeyed):
-                    self._held = self._obey_in_slices(obeyed, ticket)
+                    self._hold(obeyed, ticket)
                     return
                 yield
         except StopIteration as end:
@@ -205,15 +215,22 @@ class ControlRequestQueue:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         return ErrorCode.NONE
 
-    def _obey(self, request: ControlRequest, version: int) -> ControlResponse:
-        """All of it at once."""
-        slices = self._obeyed(request, version)
-        while True:
-            try:
-                next(slices)
-            except StopIteration as end:
-                response: ControlResponse = end.value
-                return response
+    def _obey(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
+        """All of it at once; None where some of it has to wait: `go_on` begins with what is left."""
+        obeyed = self._obeyed(request, version)
+        try:
+            while not next(obeyed):
+                pass
+        except StopIteration as end:
+            response: ControlResponse = end.value
+            return response
+        self._is_obeying = True
+        self._hold(obeyed, ticket)
+        return None
+
+    def _hold(self, obeyed: Obeyed, ticket: Ticket) -> None:
+        self._held = self._obey_in_slices(obeyed, ticket)
+        self.retry_ms = self._clock.now_ms() + DESCRIPTOR_RETRY_MS
 
     def _obeyed(self, request: ControlRequest, version: int) -> Obeyed:
         code = self._refusal(request)
@@ -243,12 +260,18 @@ class ControlRequestQueue:
         for topic, topic_id, state in leader_states(request):
             while self._awaits_cut(topic, state):
                 yield True
-            outcomes.append((topic, topic_id, state.partition_index, self._become(topic, topic_id, state)))
+            while (code := self._become(topic, topic_id, state)) is None:
+                yield True
+            outcomes.append((topic, topic_id, state.partition_index, code))
             yield False
         return _leader_and_isr_response(outcomes, version)
 
-    def _become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """Make one partition what the controller wants; the outcome for the answer."""
+    def _become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode | None:
+        """Make one partition what the controller wants; the outcome for the answer.
+
+        None where there was no descriptor for it. To say KAFKA_STORAGE_ERROR would have the controller take the replica
+        for lost with its directory, until the broker's next start.
+        """
         index = state.partition_index
         partition = self._replicas.partitions.get((topic, index))
         if partition is not None and partition.leader_epoch != NOT_CHECKED:
@@ -274,6 +297,8 @@ class ControlRequestQueue:
         )
         try:
             self._replicas.become(topic, index, topic_id, wanted, is_new=state.is_new)
+        except OutOfDescriptorsError:
+            return None
         except KafkaError as error:
             log.error("%s-%d cannot become what the controller wants: %s", topic, index, error)
             return error.code

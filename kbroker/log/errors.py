@@ -43,6 +43,13 @@ def lacks_descriptors(error: OSError) -> bool:
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
+class OutOfDescriptorsError(KafkaError):
+    """Too much is open for now: nothing is lost, nothing was done, and the same may go well in a moment."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, why)
+
+
 class RefusedRecordsError(KafkaError):
     """A batch has records that its topic does not take. records: index in the batch, and why, as the client is told.
 

@@ -52,7 +52,7 @@ from kbroker.log.directory import (
     check_is_nowhere,
     whose,
 )
-from kbroker.log.errors import fault_of, lacks_descriptors, reason_of
+from kbroker.log.errors import OutOfDescriptorsError, fault_of, lacks_descriptors, reason_of
 from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
@@ -195,7 +195,8 @@ class LogManager:
 
         is_new: whether the controller just made the partition. If not, and a directory is offline, the log may be
         there: then none is made. topic_id: written beside it; None or zeros if there is none.
-        Raises KafkaError KAFKA_STORAGE_ERROR; INVALID_TOPIC_EXCEPTION if the name is too long for a folder.
+        Raises KafkaError KAFKA_STORAGE_ERROR; INVALID_TOPIC_EXCEPTION if the name is too long for a folder;
+        OutOfDescriptorsError: then another call takes the folder over.
         """
         partition = TopicPartition(topic, index)
         log = self.get(topic, index) if not is_new else self._logs.get(partition)
@@ -213,6 +214,8 @@ class LogManager:
                 if error.errno == errno.ENAMETOOLONG:
                     raise name_too_long(f"{directory.path}/{name}") from None
                 self._fail(directory, error)
+                if lacks_descriptors(error):  # so do the other directories
+                    raise OutOfDescriptorsError(fault_of(error, directory.path)) from error
                 continue
             if not is_new:
                 self._notice(f"{log.folder.path}: was not there, though its topic was: made anew, empty")

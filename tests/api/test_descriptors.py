@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from protocol.errors import ErrorCode
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.requests import produce, produced
 from tests.world import World
 
@@ -28,3 +30,19 @@ def test_a_flush_that_found_no_descriptor_is_made_a_second_later() -> None:
     assert number not in client.look()
     world.advance(1_000)
     assert produced(client.look()[number]).error_code == 0
+
+
+def test_a_partition_is_led_once_there_is_a_descriptor_for_its_log() -> None:
+    """The controller is not told that its replica is lost, for then nobody led it until the next start."""
+    world = World()
+    client = world.client()
+    world.disk.fail("open", ".log", errno.EMFILE)
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        for name in ("t", "u")
+    ]
+    number = client.send(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+    assert number not in client.look()
+    world.advance(DESCRIPTOR_RETRY_MS)
+    assert [each.error_code for each in client.look()[number].topics] == [0, 0]
+    assert produced(client.ask(produce(b"one"), 9)).base_offset == 0
