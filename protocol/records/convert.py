@@ -273,7 +273,8 @@ def _from_batch(
     walk(body, start, end, header[12], header[7])
     least_delta = 0 if codec_id else max(from_offset - header[0], 0)
     start, count, held, first, last, highest = measure(body, start, end, header[12], least_delta)
-    if count:
+    if count and header[0] + last >= from_offset:  # else compaction took what the client asks for: a wrapper of
+        # nothing but older messages would bring it no further
         append_time = header[8] if header[5] & LOG_APPEND_TIME else None
         relative_to = header[0] + first if codec_id and magic else 0
         out = bytearray(count * OVERHEAD[magic] + held)

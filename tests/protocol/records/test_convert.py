@@ -11,6 +11,7 @@ import pytest
 import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, convert, legacy, walker_kind
+from protocol.records.batch import write_crc
 from protocol.records.content import build_batch, parse_set
 from protocol.records.convert import batch_of, down_convert, open_set
 
@@ -234,3 +235,16 @@ def test_a_flipped_bit_is_never_given_a_right_checksum(data: bytearray) -> None:
             continue
         served = [record._replace(offset=0) for record in found]
         assert served == right[: len(served)] or served == right[-len(served) :]
+
+
+@pytest.mark.parametrize("codec_id", range(4))
+def test_a_batch_whose_wanted_records_compaction_took_is_left_out(codec_id: int) -> None:
+    data = build_batch([Record(0, 1, b"k", b"v")], codec_id=codec_id)
+    data[23:27] = (2).to_bytes(4, "big")  # last_offset_delta: two more were there
+    write_crc(data, 0, len(data))
+    found = {at: down_convert(memoryview(data), 1, from_offset=at) for at in (0, 1, 2)}
+    assert {at: (len(parts), used) for at, (parts, used) in found.items()} == {
+        0: (1, len(data)),
+        1: (0, len(data)),
+        2: (0, len(data)),
+    }
