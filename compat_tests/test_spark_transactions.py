@@ -34,6 +34,9 @@ def test_stream_reads_what_is_committed_once_while_the_broker_is_killed(
     ):
         for topic in (TOPIC, NUMBERS):
             reference.create_topic(topic)
+        assert (
+            spark.start("read", 300.0, options=OPTIONS)() == []
+        )  # its session is there, and the first stream finds it awake
         counter = Counter(reference)
         for _ in range(request.config.getoption("--kills")):
             streaming = spark.start("stream_to_parquet", options=OPTIONS, folder=str(tmp_path / "stream"))
