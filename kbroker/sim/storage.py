@@ -144,6 +144,7 @@ class Storage(Swarm):
 
     def _producer(self, number: int, chance: random.Random) -> Producer:
         producer = super()._producer(number, chance)
+        producer.most_records = 3  # old messages are longer, and a segment may be set to 1,000 bytes
         if any("message.format.version" in topic.configs for topic in producer.topics):
             producer.idempotent = False  # those have no place for ids, nor for zstd
             producer.codec_id = chance.choice((0, 1, 2, 3))
