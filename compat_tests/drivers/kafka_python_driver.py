@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
 from typing import Any
 
@@ -15,9 +16,11 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 
 ADDRESS = sys.argv[1]
+HANGS_S = 30
 NEWER = int(kafka.__version__.split(".")[0]) >= 3
 STRATEGIES = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 STRATEGIES["sticky"] = StickyPartitionAssignor
@@ -111,6 +114,41 @@ class Operations:
             consumer.close()
 
     def transact(
+        self,
+        producer: str,
+        name: str,
+        topic: str,
+        values: list[str],
+        group: str,
+        source: str,
+        offset: int,
+        commit: bool,
+        outcome: bool,
+    ) -> None:
+        """Give up after a while, as an application's own watchdog would.
+
+        A connection lost between choosing the coordinator's node and having it ready makes its sender drop the request
+        it has taken from its queue (kafka/producer/sender.py, _maybe_send_pending_request, 2.3.3 and 3.0.12): nothing
+        is sent any more, and the call does not return.
+        """
+        given = (producer, name, topic, values, group, source, offset, commit, outcome)
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._transact(*given)
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(HANGS_S)
+        if thread.is_alive():
+            raise KafkaTimeoutError(f"the transaction has not come to an end in {HANGS_S} s")
+        if raised:
+            raise raised[0]
+
+    def _transact(
         self,
         producer: str,
         name: str,
