@@ -20,6 +20,7 @@ from tests.e2e.world import World
 from tests.log.directories import fill, open_directory
 from tests.processes import BrokerProcess
 
+MADE = 10  # topics that `fill` makes, of a partition each
 META = "version=1\nnode.id=1\ncluster.id=some-cluster\n"
 
 
@@ -77,7 +78,7 @@ def test_two_of_them_are_refused(tmp_path: Path) -> None:
 def test_partitions_without_it_are_refused_with_the_way_back(folder: Path, content: bytes | None) -> None:
     if content is not None:
         (folder / "metadata.db").write_bytes(content)
-    said = "holds 8 partitions, and no log directory has a metadata.db, which says whose they are"
+    said = f"holds {MADE} partitions, and no log directory has a metadata.db, which says whose they are"
     assert refusal(folder) == f"{folder}: {said}; put it back, or kbroker metadata rebuild {folder} makes it anew"
 
 
@@ -111,7 +112,7 @@ def test_a_directory_of_apache_in_kraft_mode_is_recognised(
 
 def test_topics_ids_and_partitions_come_back(folder: Path) -> None:
     made = rebuilt(folder)
-    assert (made.path, made.topics, made.partitions, made.kept) == (f"{folder}/metadata.db", 8, 8, "")
+    assert (made.path, made.topics, made.partitions, made.kept) == (f"{folder}/metadata.db", MADE, MADE, "")
     assert faults(folder) == []
 
 
@@ -197,9 +198,9 @@ def test_the_commands_say_what_they_found_and_did(folder: Path) -> None:
     found = run("metadata", "check", str(folder))
     again = run("metadata", "rebuild", str(folder))
     assert (missing[0], "makes it anew" in missing[1]) == (1, True)
-    assert made[:2] == (0, f"{folder}/metadata.db: made anew with 8 topics, 8 partitions\n")
+    assert made[:2] == (0, f"{folder}/metadata.db: made anew with {MADE} topics, {MADE} partitions\n")
     assert found == (0, f"{folder}: nothing wrong\n", "")
-    assert again[1].endswith("8 partitions; the old one is metadata.db.old now\n")
+    assert again[1].endswith(f"{MADE} partitions; the old one is metadata.db.old now\n")
     assert run("metadata", "check", f"{folder}/nowhere")[0] == 2
 
 
