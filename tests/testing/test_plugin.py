@@ -330,7 +330,7 @@ def test_eight_workers_at_once_have_brokers_of_their_own(pytester: pytest.Pytest
     result.assert_outcomes(passed=64)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(max(900, 3 * STARTS))  # on a machine that does much else, too
 def test_many_brokers_start_as_processes_and_are_gone() -> None:
     """Eight at a time, each answers a request; none is left behind."""
 
