@@ -32,7 +32,7 @@ def test_a_seed_repeats_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_worlds_hold() -> None:
-    assert campaign(count(1), seconds=60, kind="transactions").failed is None
+    assert campaign(count(1), seconds=30, kind="transactions").failed is None
 
 
 @pytest.mark.slow
