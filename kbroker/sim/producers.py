@@ -139,12 +139,12 @@ class Producer(Router):
         again = []
         for at, batch in enumerate(batches):
             answer = answers[at] if at < len(answers) else None
-            if (answer is None or not self._conclude(batch, answer, moment)) and self.acks:
+            if (answer is None or not self._conclude(batch, answer, moment, leader)) and self.acks:
                 self.misled(batch.where)
                 again.append(batch)
         return again
 
-    def _conclude(self, batch: Batch, answer: Message, moment: Moment) -> bool:
+    def _conclude(self, batch: Batch, answer: Message, moment: Moment, leader: Machine) -> bool:
         """Whether a batch's outcome is known."""
         assert isinstance(answer, ProduceResponse)
         part = answer.responses[0].partition_responses[0]
@@ -160,12 +160,21 @@ class Producer(Router):
         if code in RETRIABLE:
             return False
         if code in SEQUENCE_LOST and self.idempotent:
-            self._sequence_lost(batch, part)
+            self._sequence_lost(batch, part, leader)
             return True
         raise self.world.broken(f"{self}: {topic}-{index} answers {code.name}: {part.error_message}")
 
-    def _sequence_lost(self, batch: Batch, part: PartitionProduceResponse) -> None:
-        if not self.checks.promise(batch.where).lost_at and not self.checks.catalogue.was_deleted(batch.where[0]):
+    def _sequence_lost(self, batch: Batch, part: PartitionProduceResponse, leader: Machine) -> None:
+        """Only one who leads must know what was acknowledged: a zombie never had what its successors appended.
+
+        It refuses before it could ask its followers for anything, in Kafka too, and nothing is lost by that.
+        """
+        may_forget = (
+            self.checks.promise(batch.where).lost_at
+            or self.checks.catalogue.was_deleted(batch.where[0])
+            or self.checks.may_be_outdated(leader, batch.where)
+        )
+        if not may_forget:
             raise self.world.broken(f"{self}: {batch.where} forgot sequence {batch.sequence}: {part.error_message}")
         self._begin_anew()
 

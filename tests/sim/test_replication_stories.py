@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -15,11 +16,17 @@ from kbroker.sim.admins import Founder
 from kbroker.sim.compose import one_of_several
 from kbroker.sim.machine import Machine
 from kbroker.sim.net import Net
+from kbroker.sim.producers import Producer
 from kbroker.sim.replicated import ReplicatedChecks, values_in
 from kbroker.sim.store import SESSION_TIMEOUT_MS, Ensemble
 from kbroker.sim.topics import Topic
-from kbroker.sim.world import World
+from kbroker.sim.world import Broken, World
 from tests.requests import batch
+
+if TYPE_CHECKING:
+    from kbroker.sim.checks import Where
+
+T = TypeVar("T")
 
 LAG_MS = 2_000
 PATIENCE_MS = 60_000
@@ -121,6 +128,24 @@ class Story:
         return [value for _, value in sorted(values_in(self.log(machine, index)).items())]
 
 
+class Told(Producer):
+    """Idempotent; asks nobody who leads, but takes a story's word for it."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__("producer", story.world, story.net, story.machines, story.checks)
+        self.topics = [Topic("t", 1)]
+        self.idempotent, self.acks, self.pace_ms, self.tries = True, -1, 100, 200
+        self.leader = story.leader()
+        self.start(0)
+        story.wait(2_000)
+
+    def by_leader(
+        self, things: Iterable[T], where: Callable[[T], Where]
+    ) -> Generator[Any, Any, tuple[dict[Machine, list[T]], list[T]]]:
+        yield from ()
+        return {self.leader: list(things)}, []
+
+
 def test_a_record_is_committed_once_all_in_sync_have_it() -> None:
     story = Story()
     story.append(story.leader(), b"one")
@@ -176,6 +201,29 @@ def test_a_zombie_may_not_acknowledge() -> None:
     story.until(lambda: len(story.state().isr) == 3)
     story.wait(1_000)
     assert [story.values(each) for each in story.machines] == [[b"kept"]] * 3
+
+
+def test_the_judge_holds_against_no_zombie_that_it_missed_sequences() -> None:
+    """What its successor took it never had: as in Kafka, a producer that comes back to it is out of order."""
+    story = Story()
+    producer, zombie = Told(story), story.leader()
+    assert zombie.store is not None
+    zombie.store.cut()
+    story.until(lambda: story.leader() is not zombie and story.leads(story.leader()))
+    producer.leader = story.leader()
+    story.wait(10_000)
+    before = producer.producer_id
+    producer.leader = zombie
+    story.until(lambda: producer.producer_id != before)
+    assert (before, story.leads(zombie)) == (0, True)
+
+
+def test_the_judge_sees_that_a_leader_forgot_sequences() -> None:
+    story = Story()
+    producer = Told(story)
+    producer.sequences["t", 0] += 1
+    with pytest.raises(Broken, match="forgot sequence"):
+        story.wait(1_000)
 
 
 def test_a_slow_follower_leaves_the_in_sync_set_and_enters_it_again() -> None:
