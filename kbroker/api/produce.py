@@ -284,18 +284,19 @@ def _check_special(call: Call, partition: Partition, records: memoryview | None,
 def _check_transaction(call: Call, partition: Partition, records: memoryview, transactional_id: str | None) -> None:
     """Whether a batch goes on with its producer's transaction, or begins it here with its coordinator's knowledge.
 
-    A transaction that only the partition knew of would never end (KIP-890).
+    A transaction that only the partition knew of would never end (KIP-890). Who leads the partition is asked first: of
+    one that is led elsewhere nothing is added to the transaction, and its coordinator knows nothing.
     """
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch, and no id of it")
     header = unpack_header(records, 0)
-    producer, log = Producer(header[9], header[10]), partition.log
-    if log is not None and log.producers.is_in_transaction(*producer):
+    producer, log = Producer(header[9], header[10]), partition.led()
+    if log.producers.is_in_transaction(*producer):
         return
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
     where = partition.topic, partition.index
     adds = call.version >= ADDS_PARTITIONS_SINCE
-    if log is not None and (adds or call.broker.config.transaction_partition_verification_enable):
+    if adds or call.broker.config.transaction_partition_verification_enable:
         log.producers.expect(*producer, header[11], call.broker.clock.wall_ms(), second_protocol=adds)
     code = verify(call, transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:

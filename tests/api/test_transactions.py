@@ -376,6 +376,15 @@ def test_an_old_client_that_only_writes_is_refused(producer: Producer) -> None:
     assert producer.write(b"a", version=11) is ErrorCode.TRANSACTION_ABORTABLE
 
 
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_a_follower_refuses_what_its_own_coordinator_knows_nothing_of(
+    world: World, producer: Producer, version: int
+) -> None:
+    """Told that the partition is not in its transaction, a client would abort; it has only asked the wrong broker."""
+    world.partition("t").is_leader = False
+    assert producer.write(b"a", version=version) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 # --- misuse
 
 

@@ -192,6 +192,14 @@ def test_a_transaction_that_is_open_here_asks_nobody(stage: Stage) -> None:
     assert (code_of(client, second), len(stage.peers.sent)) == (ErrorCode.NONE, 1)
 
 
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_follower_refuses_and_asks_nobody(stage: Stage, version: int) -> None:
+    stage.world.partition("t").is_leader = False
+    client = stage.world.client()
+    number = stage.write(client, version=version)
+    assert (code_of(client, number), stage.peers.sent) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+
+
 def test_after_a_refusal_the_batch_behind_does_not_take_the_first_ones_place(stage: Stage) -> None:
     client = stage.world.client()
     first = stage.write(client)
