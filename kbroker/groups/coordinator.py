@@ -202,6 +202,8 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         if group is None:
             return dict.fromkeys(partitions or (), (NOWHERE, NONE))
+        if shard.is_in_doubt(group):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         offsets = group.offsets
         return {
             where: (NOWHERE, ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -97,6 +97,11 @@ class GroupOffsets:
         """Whether a commit for a partition is still on its way (KIP-447)."""
         return where in self._on_the_way or any(where in pending for pending in self._in_transactions.values())
 
+    @property
+    def is_any_on_the_way(self) -> bool:
+        """Whether the high watermark has still to pass an offset, or a tombstone."""
+        return bool(self._on_the_way)
+
     def expired(
         self,
         now_ms: int,

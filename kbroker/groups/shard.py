@@ -55,6 +55,7 @@ class GroupShard(Shard[GroupsRecord]):
         self._chance = chance
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
+        self._doubtful_below = 0  # the end of what was on the way already when this began to serve
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
         self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
 
@@ -169,6 +170,14 @@ class GroupShard(Shard[GroupsRecord]):
         if code is not ErrorCode.NONE:
             _put_code(note, commit_error(code))
             turn.reply(note.call, note.response)
+
+    def is_in_doubt(self, group: Group) -> bool:
+        """Whether it is unknown which offsets of a group are committed, so that none can be told.
+
+        A new leader may find commits in its log that an earlier one has answered, above a high watermark that is older:
+        what is below it may be long superseded, until the followers have fetched.
+        """
+        return self.high_watermark < self._doubtful_below and group.offsets.is_any_on_the_way
 
     def metadata_fits(self, metadata: str) -> bool:
         """Whether the text beside an offset is within offset.metadata.max.bytes."""
@@ -380,6 +389,7 @@ class GroupShard(Shard[GroupsRecord]):
 
     def loaded(self, turn: Turn) -> None:
         """See Shard.loaded."""
+        self._doubtful_below = self._on_the_way[-1][0] + 1 if self._on_the_way else 0
         for group in list(self.groups.values()):
             if _is_gone(group) and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went

@@ -400,6 +400,53 @@ def test_later_of_two_commits_on_their_way_counts_once_it_is_committed_itself() 
     assert (first, offset_of(world, stable=True)) == ((1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 2)
 
 
+def lead_anew(world: World, high_watermark: int) -> None:
+    """Another replica takes over: it has the whole log, and has not heard how far it is committed."""
+    world.store.marks[0] = high_watermark
+    world.groups = world.coordinator()
+    world.elect()
+    world.load()
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("known", [0, 1])
+def test_commits_above_the_high_watermark_of_a_new_leader_are_neither_told_nor_denied(
+    known: int, *, stable: bool
+) -> None:
+    world = World()
+    for offset in (5, 6):
+        request = commit_request()
+        request.topics[0].partitions[0].committed_offset = offset
+        committed(world, request)
+    lead_anew(world, known)
+    for asked in ([("t", 0)], None):
+        found = world.groups.fetch_offsets("g", asked, require_stable=stable)
+        assert found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.commit_appends()
+    assert offset_of(world, stable=stable) == 6
+
+
+def test_transaction_that_ended_above_the_high_watermark_of_a_new_leader_is_not_denied() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.end_transaction(7, commit=True)
+    lead_anew(world, 1)
+    assert world.groups.fetch_offsets("g", [("t", 0)]) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.commit_appends()
+    assert offset_of(world) == 11
+
+
+def test_what_a_new_leader_itself_has_on_the_way_hides_no_committed_offset() -> None:
+    world = World()
+    committed(world, commit_request())
+    lead_anew(world, 1)
+    world.hold_appends()
+    request = commit_request()
+    request.topics[0].partitions[0].committed_offset = 6
+    world.run(world.groups.commit_offsets(request, world.call(8), world.now_ms))
+    assert offset_of(world) == 5
+
+
 # --- transactions
 
 
