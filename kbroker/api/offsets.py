@@ -6,7 +6,9 @@ first. A timestamp asks for the first record at or after it; -1 is the end (of w
 shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
 know fewer of these.
 
-Who names a replica is shown the whole log. ListOffsets 0 shows it to nobody.
+Who names a replica is shown the whole log. ListOffsets 0 shows it to nobody. A consumer that asks for the end, or a
+time that is not found below it, is told to ask again while a new leader's high watermark lies before its epoch
+(KIP-207): with OFFSET_NOT_AVAILABLE, which clients know since version 5, before with LEADER_NOT_AVAILABLE.
 
 Unlike Kafka: there is no tiered storage, so -4 is the log start, and -5 and -6 (last offset in, or waiting for, the
 remote tier) are answered with -1. A record's timestamp is found to the batch, then to the record by reading it. What
@@ -64,6 +66,7 @@ UNKNOWN = -1
 CONSUMER = -1  # as replica_id
 SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that needs longer is as good as gone
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
+OFFSET_NOT_AVAILABLE_SINCE = 5  # KIP-207
 
 
 def list_offsets(request: ListOffsetsRequest, call: Call) -> InSlices:
@@ -128,6 +131,7 @@ def _offset(
     assert log is not None, partition
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0)
     if asked.timestamp == LATEST:
+        _check_end_is_known(partition, isolation, call.version)
         answer.offset = end_offset
         if call.version >= EPOCHS_SINCE:
             answer.leader_epoch = partition.leader_epoch  # of the leader that says so, not of a record
@@ -139,8 +143,19 @@ def _offset(
         if not log.config.message_format:
             raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{partition} has messages without timestamps")
         search = TimeSearch(log, asked.timestamp if asked.timestamp >= 0 else None)
-        searches.append(_Search(partition, search, isolation, answer, with_epoch=call.version >= EPOCHS_SINCE))
+        searches.append(_Search(partition, search, isolation, answer, call.version))
     return answer
+
+
+def _check_end_is_known(partition: Partition, isolation: FetchIsolation, version: int) -> None:
+    if isolation is LOG_END:
+        return
+    try:
+        partition.check_end_is_known()
+    except KafkaError as error:
+        if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_SINCE:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) from None
+        raise
 
 
 def _epoch_at(partition: Partition, log: Log, offset: int) -> int:
@@ -154,7 +169,7 @@ class _Search(NamedTuple):
     search: TimeSearch
     isolation: FetchIsolation
     answer: ListOffsetsPartitionResponse
-    with_epoch: bool
+    version: int  # of the request
 
     def conclude(self, found: Found | None) -> None:
         """What was read is the answer, if a consumer may see it. Raises: KafkaError."""
@@ -163,8 +178,10 @@ class _Search(NamedTuple):
         assert log is not None, self.partition
         if found is not None and found.offset < end_offset:
             self.answer.offset, self.answer.timestamp = found
-            if self.with_epoch:
+            if self.version >= EPOCHS_SINCE:
                 self.answer.leader_epoch = _epoch_at(self.partition, log, found.offset)
+        else:
+            _check_end_is_known(self.partition, self.isolation, self.version)
 
     def refuse(self, code: ErrorCode) -> None:
         """It cannot be known."""

@@ -332,6 +332,20 @@ class Partition:
         log = self.led()
         return log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
 
+    def check_end_is_known(self) -> None:
+        """Refuse a client that asks for the end, while that may lie before one that was told already (KIP-207).
+
+        A new leader's high watermark is what it heard as a follower, until those in sync have fetched from it.
+        Raises: KafkaError OFFSET_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER.
+        """
+        high_watermark = self.led().high_watermark
+        if high_watermark < self._epoch_start:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{self.topic}-{self.index}: the high watermark, {high_watermark}, has yet to reach "
+                f"{self._epoch_start}, where epoch {self.leader_epoch} begins",
+            )
+
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Where a leader epoch, or the largest one below it, ends in this log."""
         return self.led().last_offset_of_epoch(epoch)

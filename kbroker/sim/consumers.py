@@ -50,7 +50,12 @@ SESSION_LOST = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-ASK_AGAIN = RETRIABLE | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH}
+ASK_AGAIN = RETRIABLE | {
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.LEADER_NOT_AVAILABLE,  # the same, before ListOffsets 5
+}
 
 
 class FetchSession:

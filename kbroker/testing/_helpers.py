@@ -316,7 +316,10 @@ def _offset(connection: Connection, topic: str, index: int, timestamp: int, *, c
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[partition])]
     )
-    found = connection.ask(request, 5).topics[0].partitions[0]
+    for _ in looks(WAIT_S):
+        found = connection.ask(request, 5).topics[0].partitions[0]
+        if found.error_code != ErrorCode.OFFSET_NOT_AVAILABLE:  # a new leader soon knows what is committed
+            break
     if found.error_code:
         raise UsageError(f"{topic}-{index} cannot be read: {_why(found.error_code)}")
     return int(found.offset)

@@ -72,6 +72,51 @@ def test_the_answer_carries_the_leader_epoch_of_the_record(world: World, client:
     assert epochs == [0, 5, 5]
 
 
+def lead_with_a_follower(world: World) -> None:
+    """As a leader that was a follower: it does not know yet whether what it has is committed."""
+    world.partition("t").log.high_watermark = 2  # type: ignore[union-attr]
+    state = LeaderState(1, 1, 5, (1, 2), 5, (1, 2))
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+@pytest.mark.parametrize(
+    ("timestamp", "version", "error"),
+    [
+        (LATEST, 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (LATEST, 4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (MAX_TIMESTAMP, 7, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (2001, 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (9000, 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (9000, 4, ErrorCode.LEADER_NOT_AVAILABLE),
+    ],
+)
+def test_a_new_leader_tells_no_end_before_the_one_that_was_told_already(
+    world: World, client: Client, timestamp: int, version: int, error: ErrorCode, isolation_level: int
+) -> None:
+    lead_with_a_follower(world)
+    request = list_offsets(timestamp, isolation_level=isolation_level)
+    before = found(client.ask(request, version))
+    world.partition("t").follower_fetched(2, 4, 0, -1, 0)
+    after = found(client.ask(request, version))
+    assert (before[:2], after[0]) == ((error, -1), 0)
+
+
+@pytest.mark.parametrize(("timestamp", "offset"), [(EARLIEST, 0), (1001, 1)])
+def test_a_new_leader_tells_what_is_committed_for_certain(
+    world: World, client: Client, timestamp: int, offset: int
+) -> None:
+    lead_with_a_follower(world)
+    assert found(client.ask(list_offsets(timestamp), 7))[:2] == (0, offset)
+
+
+def test_a_new_leader_shows_its_end_to_a_replica(world: World, client: Client) -> None:
+    lead_with_a_follower(world)
+    request = list_offsets(LATEST)
+    request.replica_id = 2
+    assert found(client.ask(request, 7)) == (0, 4, -1)
+
+
 def test_the_end_is_the_high_watermark_to_a_consumer(world: World, client: Client) -> None:
     world.partition("t").isr = (1, 2)
     client.ask(produce(b"e"), 9)
