@@ -7,6 +7,7 @@ end, fetch sessions that grow.
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import struct
@@ -67,6 +68,15 @@ def attack(rng: Random, port: int, frames: Sequence[bytes]) -> int:
     return rng.choice(SHAPES)(rng, port, frames)
 
 
+def finish(client: socket.socket) -> None:
+    """Send no more. A broker that has hung up already, as it may, makes the next read raise ConnectionResetError."""
+    try:
+        client.shutdown(socket.SHUT_WR)
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise
+
+
 def framed(*frames: bytes) -> bytes:
     """With their sizes."""
     return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
@@ -82,7 +92,7 @@ def _grown(rng: Random, port: int, frames: Sequence[bytes]) -> int:
     wanted = [frame for frame in (grown(rng, rng.choice(frames)) for _ in range(4)) if frame is not None]
     with _connected(port) as client:
         client.sendall(framed(*wanted))
-        client.shutdown(socket.SHUT_WR)
+        finish(client)
         return _answers(client)
 
 
@@ -126,7 +136,7 @@ def _sessions(rng: Random, port: int, frames: Sequence[bytes]) -> int:
         request = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=0, session_epoch=0, topics=topics)
         with _connected(port) as client:
             client.sendall(framed(encoded(request, 11)))
-            client.shutdown(socket.SHUT_WR)
+            finish(client)
             read += _answers(client)
     return read
 

@@ -36,7 +36,7 @@ from tests.e2e import control_exchanges, transaction_exchanges  # noqa: F401 - t
 from tests.e2e.exchanges import EXCHANGES
 from tests.e2e.world import World
 from tests.fuzz.healthy import HealthyClient
-from tests.fuzz.hostile import attack
+from tests.fuzz.hostile import attack, finish
 from tests.fuzz.mutations import mutate
 from tests.processes import CONTROL_LISTENER, BrokerProcess
 
@@ -218,7 +218,7 @@ class Campaign:
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout=HANG_S) as client:
                 client.sendall(data)
-                client.shutdown(socket.SHUT_WR)
+                finish(client)
                 while more := client.recv(1 << 16):
                     received += more
         except (ConnectionResetError, BrokenPipeError):
