@@ -1,7 +1,8 @@
 """The metadata server of `kbroker dev-cluster` in ZooKeeper's place, judged by Apache Kafka 3.9.1 and its own client.
 
 The stories are those of `test_mixed_cluster.py`; the fixture is what differs. Brokers are stopped and killed, so that
-sessions end and go on, controllers are elected, and watches are set again.
+sessions end and go on, controllers are elected, and watches are set again. Part of scripts/compat, not of scripts/test,
+whose time they would take: there the contract of metadata stores is played to the server.
 """
 
 from __future__ import annotations
