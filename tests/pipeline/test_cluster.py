@@ -24,6 +24,8 @@ from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
 from tests.pipeline.given import fill, records
 
+pytestmark = pytest.mark.slow
+
 LONG_S = 600
 
 

@@ -18,6 +18,8 @@ from kbroker.pipeline.security import Security
 from kbroker.pipeline.wire import Cluster
 from tests.pipeline.given import fill, records
 
+pytestmark = pytest.mark.slow
+
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 ALICE = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f'{LOGIN} username="alice" password="wonder land";'}
 
