@@ -17,6 +17,8 @@ from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
 from tests.pipeline.given import KEEP, fill, records
 
+pytestmark = pytest.mark.slow
+
 TOPICS = ("v0", "v1", "transactions", "compacted")
 
 

@@ -17,6 +17,8 @@ from kbroker.pipeline.write import WRITTEN
 from tests.pipeline.given import fill, records
 from tests.processes import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:

@@ -19,6 +19,8 @@ from kbroker.pipeline.wire import LATEST, Cluster
 from tests.pipeline.given import fill, records
 from tests.processes import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 HASTY = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
 
 

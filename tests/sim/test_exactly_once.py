@@ -32,7 +32,7 @@ def test_a_seed_repeats_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_worlds_hold() -> None:
-    assert campaign(count(1), seconds=20, kind="transactions").failed is None
+    assert campaign(count(1), seconds=12, kind="transactions").failed is None
 
 
 @pytest.mark.slow
@@ -40,13 +40,13 @@ def test_many_worlds_hold() -> None:
 @pytest.mark.parametrize(("machines", "power_loss"), [(1, True), (3, False)])
 def test_a_crash_at_any_write_leaves_all_or_nothing(machines: int, *, power_loss: bool) -> None:
     crashes = 0
-    for calls in range(1, 11):
+    for calls in range(1, 7):
         lived = ExactlyOnce(calls, machines, ["power"] if power_loss else [])
         lived.faults.kinds.clear()  # of faults there is this one alone
         for machine in lived.machines:
             lived.world.after(8_000, lambda machine=machine, n=calls: machine.kill_in_calls(n, power_loss=power_loss))
         crashes += lived.run(12_000).boots - machines
-    assert crashes >= 10  # one in each world, at least: of several machines some write less often before it is over
+    assert crashes >= 6  # one in each world, at least: of several machines some write less often before it is over
 
 
 def live_until_broken() -> None:

@@ -17,7 +17,7 @@ from tests.processes import Client
 
 pytestmark = pytest.mark.slow
 
-STARTS = int(os.environ.get("KBROKER_STARTS", "30"))  # 1000 takes five minutes
+STARTS = int(os.environ.get("KBROKER_STARTS", "15"))  # 1000 takes five minutes
 
 
 def run(pytester: pytest.Pytester, source: str, *arguments: str, ini: str = "") -> pytest.RunResult:
