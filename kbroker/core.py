@@ -51,7 +51,6 @@ from kbroker.config.limits import (
 from kbroker.ports import Region
 from kbroker.timing import Parked, Purgatory, Steps
 from protocol.errors import ErrorCode, KafkaError
-from protocol.flat import message_of
 from protocol.headers import NO_TAGS, parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
@@ -191,7 +190,10 @@ class Core:
         return Channel(self.broker, Session(listener, peer_host, peer_port))
 
     def receive(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
-        """A whole frame has come in; its answer, if it is there at once and it is its turn, is in `channel.out`."""
+        """A whole frame has come in; its answer, if it is there at once and it is its turn, is in `channel.out`.
+
+        frame: its memory is the caller's again when this returns; the broker's for good if over LONG_PRODUCE_BYTES.
+        """
         self._now_ms = now_ms
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
@@ -218,8 +220,7 @@ class Core:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
             if len(frame) > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
-                own = bytearray(frame) if api_key == PRODUCE else bytes(frame)
-                self._in_slices(request, self._large(request, own, start))
+                self._in_slices(request, self._large(request, _owned(request, frame), start))
                 self._follow(now_ms)
                 return
             body = route.read(frame, version, start)
@@ -353,9 +354,7 @@ class Core:
     def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""
         if request.has_errors or request.route.api > FETCH:
-            flat = request.route.flat
-            told = message_of(flat, cast("Flat", response)) if flat is not None else cast(Message, response)
-            self.broker.counters.note_errors(request.route.api, told)
+            self.broker.counters.note_errors(request.route.api, response, request.route.flat)
         try:
             buffers = _encode(request, response)
         except EncodeError as error:
@@ -432,14 +431,14 @@ class Core:
         self._deadline_moved = True
         self._turns.begin((request.session.peer_host, request.is_large), _while_open(request, steps))
 
-    def _large(self, request: Request, frame: bytes | bytearray, start: int) -> Steps:
+    def _large(self, request: Request, frame: bytes | memoryview, start: int) -> Steps:
         """Decode a large request, then handle it."""
         channel, route, version = request.channel, request.route, request.version
         request.is_large = True
         channel.held_bytes += len(frame)
         yield
         try:
-            if route.api == PRODUCE and names_over(PARTITIONS_PER_PRODUCE, memoryview(frame), version, start):
+            if route.api == PRODUCE and names_over(PARTITIONS_PER_PRODUCE, cast(memoryview, frame), version, start):
                 raise DecodeError("", f"names over {PARTITIONS_PER_PRODUCE} partitions")
             if route.flat is not None:
                 body: Answer = route.read(memoryview(frame), version, start)
@@ -448,9 +447,8 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        decoded_bytes = (
-            len(frame) if route.api == PRODUCE else DECODED_TIMES * len(frame)
-        )  # records stay where they are
+        times = 1 if route.api == PRODUCE else DECODED_TIMES  # records stay where they are
+        decoded_bytes = times * len(frame)
         channel.held_bytes += decoded_bytes - len(frame)
         request.now_ms = self._now_ms
         try:
@@ -658,6 +656,13 @@ def _bytes_in(buffers: list[Piece]) -> int:
         if piece.__class__ is not Region:
             size += len(piece)
     return size
+
+
+def _owned(request: Request, frame: memoryview) -> bytes | memoryview:
+    """A large request in memory that nobody else uses. Batches are stamped where they lie."""
+    if request.route.api != PRODUCE:
+        return bytes(frame)
+    return frame if len(frame) > LONG_PRODUCE_BYTES else memoryview(bytearray(frame))
 
 
 def _while_open(request: Request, steps: Steps) -> Steps:

@@ -4,7 +4,7 @@
 touches the socket. A frame that arrives whole is handed out as a view on the receive buffer; one that does not is
 gathered in a buffer of the decoder's own, which the caller is offered (`room`) to receive the rest into: so a large
 frame is copied only as far as its first part. That buffer serves frame after frame, for fresh memory costs a page
-fault every 4 KiB, until `release` gives it back.
+fault every 4 KiB, until `release` gives it back. One of over KEPT_BYTES serves a single frame, and belongs to that.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SIZE_BYTES = 4
 _SIZE = Struct(">i")
+KEPT_BYTES = 4 << 20  # of the buffer for the next frame
 _ROOM = 1 << 20  # a peer that announces a larger frame gets memory as it delivers, and no faster than this
 NO_LIMIT = 1 << 62  # on frames
 
@@ -163,6 +164,7 @@ class FrameDecoder:
     def _finish(self) -> memoryview:
         assert self._body is not None
         frame = memoryview(self._body)[: self._size]
-        self._spare, self._body = self._body, None
+        self._spare = self._body if self._size <= KEPT_BYTES else None
+        self._body = None
         self._filled = self._size = 0
         return frame

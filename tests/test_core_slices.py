@@ -6,16 +6,20 @@ from itertools import pairwise
 
 import pytest
 
-from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_PER_FETCH
+from kbroker.config.limits import LONG_PRODUCE_BYTES, MANY_PARTITIONS, PARTITIONS_PER_FETCH
 from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
+from protocol.frames import KEPT_BYTES
+from protocol.headers import encode_request_header
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
-from tests.requests import VERSIONS, fetch, produce
+from tests.requests import VERSIONS, batch, fetch, produce
+from tests.test_cost import LineCount
 from tests.world import Client, World
 
 
@@ -236,6 +240,39 @@ def test_a_large_produce_counts_as_its_bytes(world: World, monkeypatch: pytest.M
     world.advance(0)
     client.look()
     assert (900_000 < under_way < 1_000_000, client.channel.held_bytes) == (True, 0)
+
+
+def test_a_large_produce_is_not_copied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.core.LONG_PRODUCE_BYTES", 100_000)
+    world.client().ask(produce(b"v"), 9)
+    client = world.client()
+    records = batch(bytes(900_000))
+    request = produce(records=records)
+    frame = bytearray(encode_request_header(type(request), 9, 1, None) + request.encode(9))
+    at = frame.index(records)
+    world.core.receive(client.channel, memoryview(frame), world.clock.now_ms())
+    world.advance(0)
+    assert frame[at : at + 8] == (1).to_bytes(8, "big")  # the offset that it has in the log
+
+
+def test_memory_that_a_frame_keeps_is_what_the_core_takes_over() -> None:
+    assert KEPT_BYTES == LONG_PRODUCE_BYTES
+
+
+def test_what_many_partitions_are_answered_takes_few_lines_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.core.LARGE_PRODUCE_BYTES", 10_000)
+    data = [PartitionProduceData(index=index, records=None) for index in range(3_000)]
+    topics = [TopicProduceData(name="made-up", partition_data=data)]
+    client = world.client()
+    number = client.start(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 7)
+    most = 0
+    while not client.channel.out:
+        with LineCount() as count:
+            world.core.expire(world.clock.now_ms())
+        most = max(most, count.lines)
+    assert (most <= 30 * len(data), len(client.look()[number].responses[0].partition_responses)) == (True, len(data))
 
 
 def touched_by(world: World, polls: list[Client]) -> list[int]:

@@ -219,10 +219,15 @@ def _waits_for_coordinator(request: Flat, call: Call) -> bool:
 
     if not wanted or ask(call, transactional_id, wanted, go_on, adds=adds):
         return False
-    for topic, topic_id, partition_data in topic_data:  # out of the receive buffer, which others use now
-        own = [(index, records and memoryview(bytearray(records))) for index, records in partition_data]
+    for topic, topic_id, partition_data in topic_data:
+        own = [(index, records and _owned(call, records)) for index, records in partition_data]
         kept.append((topic, topic_id, own))
     return True
+
+
+def _owned(call: Call, records: memoryview) -> memoryview:
+    """Records out of the receive buffer, which others use now; a large request has its own memory."""
+    return records if call.is_large else memoryview(bytearray(records))
 
 
 def _begins(records: memoryview | None, partition: Partition | None) -> tuple[Producer, int] | None:
@@ -321,9 +326,9 @@ class Unprepared:
         self._wall_ms = call.broker.clock.wall_ms()
         self._error: KafkaError | None = None
 
-    def own(self) -> None:
-        """Take the records out of the receive buffer, which others use now."""
-        self._records = memoryview(bytearray(self._records))
+    def own(self, call: Call) -> None:
+        """Take the records out of the receive buffer."""
+        self._records = _owned(call, self._records)
 
     def prepare(self, opened: Opened) -> None:
         """Make them anew, on any thread. opened: by others of the request."""
@@ -398,7 +403,7 @@ class Preparing:
             self.run()
             return self._go_on(self._call.now_ms)
         for each in self._unprepared:
-            each.own()
+            each.own(self._call)
         self._call.broker.openings.add(self._call.session.peer_host, self, self)
         return FIRST
 

@@ -8,13 +8,15 @@ is. Bytes are the server's (`runtime/server.py`), which sees them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from protocol.schema import fields
 
 if TYPE_CHECKING:
+    from protocol.flat import Flat
     from protocol.message import Message, Struct
 
 MOST_API_KEYS = 128
@@ -42,51 +44,54 @@ class Counters:
         self.waits[api][waited_ms.bit_length()] += 1
         self.waited_ms[api] += waited_ms
 
-    def note_errors(self, api: int, response: Message) -> None:
-        """Count the error codes in an answer."""
-        for _ in self.note_errors_in_slices(api, response):
+    def note_errors(self, api: int, response: Message | Flat, flat: type[Message] | None = None) -> None:
+        """Count the error codes in an answer. flat: the message that it is, if it is a tuple."""
+        codes = _codes_in(flat or cast("type[Message]", type(response)), flat is not None)
+        for _ in _count(self.errors, api, [response], codes):
             pass
 
     def note_errors_in_slices(self, api: int, response: Message) -> Iterator[None]:
         """The same, with a break now and then."""
-        return _count(self.errors, api, [response], _codes_in(type(response)))
+        return _count(self.errors, api, [response], _codes_in(type(response), False))
 
 
 class Codes(NamedTuple):
-    """Where a struct has error codes: its own fields, and those that hold structs which have some, with their plan."""
+    """How to get at a struct's error codes: its own, and what holds structs which have some, with their plan."""
 
-    own: tuple[str, ...]
-    inner: tuple[tuple[str, Codes], ...]
+    own: tuple[Callable[[Any], Any], ...]
+    inner: tuple[tuple[Callable[[Any], Any], Codes], ...]
 
 
 @cache
-def _codes_in(kind: type[Struct]) -> Codes:
+def _codes_in(kind: type[Struct], is_flat: bool) -> Codes:
+    """is_flat: its instances are tuples."""
     own, inner = [], []
-    for field in fields(kind):
+    for place, field in enumerate(fields(kind)):
+        get = itemgetter(place) if is_flat else attrgetter(field.name)
         below = field.type.struct or (field.type.element.struct if field.type.element else None)
         if below is None:
             if field.name.endswith("error_code"):
-                own.append(field.name)
-        elif any(codes := _codes_in(below)):
-            inner.append((field.name, codes))
+                own.append(get)
+        elif any(codes := _codes_in(below, is_flat)):
+            inner.append((get, codes))
     return Codes(tuple(own), tuple(inner))
 
 
 def _count(
-    errors: Counter[tuple[int, int]], api: int, structs: Sequence[Struct], codes: Codes
+    errors: Counter[tuple[int, int]], api: int, structs: Sequence[Any], codes: Codes
 ) -> Generator[None, None, None]:
     """Level by level, so that an answer about ten thousand partitions is looked through in no time."""
     for start in range(0, len(structs), AT_ONCE):
         some = structs[start : start + AT_ONCE]
-        for name in codes.own:
-            for code in [code for each in some if (code := getattr(each, name))]:
+        for get in codes.own:
+            for code in [code for each in some if (code := get(each))]:
                 errors[api, int(code)] += 1
         if start:
             yield
-    for name, below in codes.inner:
-        inside: list[Struct] = []
+    for get, below in codes.inner:
+        inside: list[Any] = []
         for each in structs:
-            value = getattr(each, name)
+            value = get(each)
             if isinstance(value, list):
                 inside += value
             elif value is not None:

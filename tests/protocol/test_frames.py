@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.frames import FrameDecoder, FrameError
+from protocol.frames import KEPT_BYTES, FrameDecoder, FrameError
 
 bodies = st.lists(st.binary(max_size=300), max_size=8)
 
@@ -86,6 +86,14 @@ def test_a_gathered_frame_reuses_the_last_ones_buffer() -> None:
     assert first.obj is second.obj
     assert decoder.release()
     assert not decoder.release()
+
+
+def test_a_large_frame_keeps_the_buffer_it_was_gathered_in() -> None:
+    decoder, body = FrameDecoder(100 << 20), b"f" * (KEPT_BYTES + 1)
+    (first,) = [decoder.feed(memoryview(framed(body)[cut])) for cut in (slice(6), slice(6, None))][1]
+    assert decoder.held_bytes == 0
+    decoder.feed(memoryview(framed(b"xyz" * 1000)[:100]))
+    assert first == body
 
 
 def test_a_frame_just_gathered_is_not_overwritten_by_the_next_beginning() -> None:
