@@ -22,7 +22,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kbroker.config.limits import DESCRIPTOR_RETRY_MS, LOGS_CLOSED_AT_ONCE
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.log.background import (
     CHECKPOINTS,
     FLUSH,
@@ -41,23 +41,21 @@ from kbroker.log.background import (
 )
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
 from kbroker.log.cleaner.cleaner import Cleaner, CleanPiece, Keeper
-from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
     OFFSETS_OF,
     DirectoryRefusedError,
-    Loaded,
     LoadProgress,
     LogDirectory,
     check_is_nowhere,
-    whose,
 )
 from kbroker.log.errors import OutOfDescriptorsError, fault_of, lacks_descriptors, reason_of
 from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
+from kbroker.log.lifetime import Lifetime
 from kbroker.log.log import Log
-from kbroker.log.metaproperties import MetaProperties, check_agreement
 from kbroker.log.moves import Moves
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -98,9 +96,9 @@ def open_logs(
     Raises DirectoryRefusedError, having changed nothing: no directory is usable, one belongs to another broker or
     cluster or a newer version, is in use, is named twice, or a partition is in two of them.
     """
-    manager = LogManager(disk, random, paths, config_of, config, tell)
-    manager._claim(cluster_id, node_id)
-    manager._load(now_ms, wall_ms, run_all, progress)
+    manager = LogManager(disk, random, paths, config, tell)
+    manager._lifetime.claim(cluster_id, node_id)
+    manager._lifetime.load(config_of, now_ms, wall_ms, run_all, progress)
     return manager
 
 
@@ -112,7 +110,6 @@ class LogManager:
         disk: Disk,
         random: Random,
         paths: Sequence[str],
-        config_of: Callable[[str], LogConfig],
         config: ManagerConfig,
         tell: Callable[[object], None],
     ) -> None:
@@ -126,13 +123,13 @@ class LogManager:
         self.directories = [LogDirectory(disk, path, OpenFiles(limit)) for path in paths]
         self._disk = disk
         self._random = random
-        self._config_of = config_of
         self._config = config
         self._tell = tell
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
         self.moves = Moves(self)
         self.cuts = Cuts(self)
+        self._lifetime = Lifetime(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
         self._jobs: list[Work] = []
@@ -546,135 +543,15 @@ class LogManager:
             except OSError as error:
                 self._fail(directory, error)
 
-    # ---- coming up and going down
-
-    def _claim(self, cluster_id: str | None, node_id: int) -> None:
-        """Check, lock and mark the directories: all of them, or none is touched."""
-        metas, failed = whose(self._disk, (directory.path for directory in self.directories))
-        fault = check_agreement(metas, cluster_id=cluster_id, node_id=node_id)
-        if fault is not None:
-            raise DirectoryRefusedError(str(fault))
-        if not metas:
-            raise DirectoryRefusedError("; ".join(fault_of(error, path) for path, error in failed.items()))
-        for directory in self.directories:
-            if directory.path in failed:
-                self._fail_at_start(directory, failed[directory.path])
-        try:
-            for directory in self._online():
-                self._take(directory, metas[directory.path], cluster_id, node_id)
-        except DirectoryRefusedError:
-            for directory in self.directories:
-                directory.release()
-            raise
-        self._require_a_directory()
-
-    def _require_a_directory(self) -> None:
-        if not self.has_online_directory:
-            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self._reasons)}")
-
-    def _take(self, directory: LogDirectory, meta: MetaProperties, cluster_id: str | None, node_id: int) -> None:
-        try:
-            directory.take()
-            directory.meta = meta
-            directory_id = self._random.token(16) if meta == MetaProperties() else meta.directory_id
-            wanted = meta._replace(cluster_id=meta.cluster_id or cluster_id, node_id=node_id, directory_id=directory_id)
-            directory.identify(wanted)
-        except OSError as error:
-            self._fail_at_start(directory, error)
-
-    def _fail_at_start(self, directory: LogDirectory, error: OSError) -> None:
-        """A start with too few descriptors is none: later it would go offline with all that could not be opened."""
-        if lacks_descriptors(error):
-            self.abandon()
-            raise DirectoryRefusedError(f"{fault_of(error, directory.path)}: allow more open files (ulimit -n)")
-        self._fail(directory, error)
-
-    def _load(
-        self, now_ms: int, wall_ms: int, run_all: RunAll, progress: Callable[[LoadProgress], None] | None
-    ) -> None:
-        """Open all partitions, directory by directory, side by side."""
-        outcomes: dict[str, Loaded | Exception] = {}
-
-        def task(directory: LogDirectory) -> Callable[[], None]:
-            def load() -> None:
-                try:
-                    outcomes[directory.path] = directory.load(self._config_of, self._random, wall_ms, progress)
-                except (OSError, DirectoryRefusedError) as error:
-                    outcomes[directory.path] = error
-
-            return load
-
-        run_all([task(directory) for directory in self._online()])
-        copies: list[tuple[TopicPartition, Log]] = []
-        for directory in self._online():
-            outcome = outcomes[directory.path]
-            if isinstance(outcome, OSError):
-                self._fail_at_start(directory, outcome)
-            elif isinstance(outcome, Exception):
-                self.abandon()
-                raise outcome
-            else:
-                copies += self._adopt(directory, outcome, now_ms)
-        self.moves.settle(copies, now_ms)
-        for partition, log in list(self._logs.items()):
-            if partition in self._logs:  # a directory that fails takes its others along
-                self._flush_if_wanted(partition, log)
-        self._require_a_directory()
-        self._timers = Timers(self._config, now_ms)
-
-    def _adopt(self, directory: LogDirectory, loaded: Loaded, now_ms: int) -> list[tuple[TopicPartition, Log]]:
-        """Count what was loaded as this manager's, but for logs of partitions that other directories have, too."""
-        for notice in loaded.notices:
-            self._notice(notice)
-        directory.partitions += len(loaded.logs) + len(loaded.futures)
-        copies = [(partition, log) for partition, log in loaded.logs.items() if partition in self._logs]
-        for partition, log in loaded.logs.items():
-            self._logs.setdefault(partition, log)
-        copies += [(partition, log) for partition, log in loaded.futures.items() if partition in self._futures]
-        for partition, log in loaded.futures.items():
-            self._futures.setdefault(partition, log)
-        for path in loaded.deleted:
-            job = DeleteJob(self._disk, [], self._config.file_delete_delay_ms, path)
-            self._delete_later(directory, job, now_ms)
-        return copies
-
-    def _refuse_copy(self, copy: Log, first: Log) -> None:
-        self.abandon()
-        copy.close_files()
-        there = f"there is another copy at {first.folder.path}; remove the stale one"
-        raise DirectoryRefusedError(f"{copy.folder.path}: {there}")
+    # ---- going down
 
     def abandon(self) -> None:
         """Let go of everything as it lies, without fsync, checkpoint or marker: the start failed, or a kill."""
-        for log in (*self._logs.values(), *self._futures.values()):
-            log.close_files()
-        for directory in self.directories:
-            directory.release()
+        self._lifetime.abandon()
 
     def close(self, *, broker_epoch: int = -1, run_all: RunAll = one_after_another) -> None:
         """A clean stop: everything durable, checkpoints, markers, locks released; waits for the disk.
 
         Every job taken before has come back. A directory that fails at it gets no marker, and is recovered next time.
         """
-        for job in (*self._jobs, *self._later.take(NEVER)):
-            if isinstance(job, Flush):
-                job.log.flush_failed(job.job)  # never begun: closing does it
-        self._jobs.clear()
-        self.cleaner.stop()
-        errors: dict[str, OSError] = {}
-        self.cuts.finish(errors)
-        several = max(self._config.threads, LOGS_CLOSED_AT_ONCE)
-        tasks = []
-        for directory in [each for each in self._online() if each.path not in errors]:
-            logs = [*self._logs_in(directory).values(), *self._logs_in(directory, self._futures).values()]
-            tasks += directory.closing(logs, several, errors)
-        run_all(tasks)
-        for directory in self._online():
-            if directory.path not in errors:
-                try:
-                    directory.seal(self._logs_in(directory), broker_epoch)
-                except OSError as error:
-                    errors[directory.path] = error
-            if directory.path in errors:
-                self._fail(directory, errors[directory.path])
-                directory.release()
+        self._lifetime.close(broker_epoch, run_all)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
-from kbroker.log.directory import check_is_nowhere
+from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
 from kbroker.log.errors import lacks_descriptors
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
@@ -116,7 +116,8 @@ class Keeper(Protocol):
 
     def _flush(self, partition: TopicPartition, log: Log) -> list[TopicPartition]: ...
 
-    def _refuse_copy(self, copy: Log, first: Log) -> None: ...
+    def abandon(self) -> None:
+        """The start failed: let go of everything as it lies."""
 
 
 class Moves:
@@ -344,7 +345,10 @@ class Moves:
         else:
             kept, other = (first, copy) if copy.log_end_offset == 0 else (copy, first)
             if other.log_end_offset:
-                manager._refuse_copy(copy, first)
+                manager.abandon()
+                copy.close_files()
+                there = f"there is another copy at {first.folder.path}; remove the stale one"
+                raise DirectoryRefusedError(f"{copy.folder.path}: {there}")
         path, why = other.folder.path, "was replaced by the copy" if moved else "is empty, and there is another copy"
         manager._logs[partition] = kept
         directory = manager.directory_of(path)
