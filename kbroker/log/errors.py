@@ -44,10 +44,21 @@ def lacks_descriptors(error: OSError) -> bool:
 
 
 class OutOfDescriptorsError(KafkaError):
-    """Too much is open for now: nothing is lost, nothing was done, and the same may go well in a moment."""
+    """Too much is open for now: nothing is lost, nothing was done, and the same may go well in a moment.
 
-    def __init__(self, why: str) -> None:
+    fault: what the operating system said.
+    """
+
+    def __init__(self, fault: OSError, why: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        self.fault = fault
+
+
+def storage_error(error: OSError, why: str) -> KafkaError:
+    """KAFKA_STORAGE_ERROR, to be raised from `error`: OutOfDescriptorsError if that is all that is wrong."""
+    if lacks_descriptors(error):
+        return OutOfDescriptorsError(error, why)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
 
 class RefusedRecordsError(KafkaError):

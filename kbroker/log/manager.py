@@ -50,7 +50,7 @@ from kbroker.log.directory import (
     LogDirectory,
     check_is_nowhere,
 )
-from kbroker.log.errors import OutOfDescriptorsError, fault_of, lacks_descriptors, reason_of
+from kbroker.log.errors import fault_of, lacks_descriptors, reason_of, storage_error
 from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
@@ -212,7 +212,7 @@ class LogManager:
                     raise name_too_long(f"{directory.path}/{name}") from None
                 self._fail(directory, error)
                 if lacks_descriptors(error):  # so do the other directories
-                    raise OutOfDescriptorsError(fault_of(error, directory.path)) from error
+                    raise storage_error(error, fault_of(error, directory.path)) from error
                 continue
             if not is_new:
                 self._notice(f"{log.folder.path}: was not there, though its topic was: made anew, empty")
@@ -375,7 +375,7 @@ class LogManager:
             yield
         except OSError as error:
             self._fail(directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, fault_of(error, directory.path)) from error
+            raise storage_error(error, fault_of(error, directory.path)) from error
 
     def _notice(self, text: str) -> None:
         self._tell(Notice(text))

@@ -23,7 +23,7 @@ from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
-from kbroker.log.errors import lacks_descriptors
+from kbroker.log.errors import OutOfDescriptorsError
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -214,9 +214,9 @@ class Moves:
         path = self._manager._futures[partition].folder.path
         try:
             self.begin_again(partition, now_ms, wall_ms)
+        except OutOfDescriptorsError as error:
+            raise error.fault from None
         except KafkaError as error:  # its directory is offline, and the move over, or the move tries again
-            if isinstance(error.__cause__, OSError) and lacks_descriptors(error.__cause__):
-                raise error.__cause__ from None
             self._manager._notice(f"{path}: cannot be emptied: {error}")
 
     def drop(self, partition: TopicPartition, now_ms: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log import LogConfig
-from kbroker.log.errors import OutOfDescriptorsError, lacks_descriptors
+from kbroker.log.errors import storage_error
 from kbroker.metadata.cache import INTERNAL_TOPICS
 from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged
 from kbroker.replica.followers import InSyncRules
@@ -274,9 +274,7 @@ class ReplicaManager:
             found = self._logs.topic_id(partition.topic, partition.index)
         except OSError as error:
             self.went_offline(self._logs.disk_failed(stranger.folder.path, error))
-            if lacks_descriptors(error):
-                raise OutOfDescriptorsError(str(error)) from error
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise storage_error(error, str(error)) from error
         has_id = found is not None and found != ZERO_UUID
         if found != partition.topic_id if has_id else is_new and stranger.log_end_offset > 0:
             self._logs.set_aside(partition.topic, partition.index)
