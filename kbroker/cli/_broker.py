@@ -18,6 +18,7 @@ from kbroker import __version__
 
 if TYPE_CHECKING:
     from kbroker.config import Given
+    from kbroker.ports import Disk
     from kbroker.runtime.loading import DirectoryLoad, Show
     from kbroker.runtime.node import MakeCore, Node
 
@@ -124,19 +125,29 @@ def _settings(start: Start) -> dict[str, Given]:
     return static
 
 
-def _core(faults: str | None) -> MakeCore:
-    """What makes the core: the plain one, or one that errs as a file says. Raises: UsageError, OSError."""
+def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
+    """What makes the core, and the disk: the plain ones, or those that err as a file says.
+
+    Raises: UsageError, OSError.
+    """
     if faults is None:
         from kbroker.core import Core
 
-        return Core
+        return Core, None
     from kbroker.faults import ScriptedCore
     from kbroker.faults.file import read_faults
 
     with open(faults, encoding="utf-8") as file:
-        script = read_faults(file.read(), faults)
+        plan = read_faults(file.read(), faults)
     log.warning("this broker errs on purpose, as %s says", faults)
-    return lambda broker, now_ms: ScriptedCore(broker, now_ms, script)
+    disk: Disk | None = None
+    if plan.disk is not None:
+        from kbroker.testing._disk import DiskFaults, SwitchedDisk
+
+        disk_faults = DiskFaults()
+        disk_faults.follow(plan.disk)
+        disk = SwitchedDisk(disk_faults)
+    return lambda broker, now_ms: ScriptedCore(broker, now_ms, plan.faults), disk
 
 
 def _run(start: Start, static: dict[str, Given], began: float) -> int:
@@ -152,7 +163,8 @@ def _run(start: Start, static: dict[str, Given], began: float) -> int:
 
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None
-        return run_process(static, started, _core(start.faults), bars)
+        make_core, disk = _core_and_disk(start.faults)
+        return run_process(static, started, make_core, bars, disk)
     except (StartupError, UsageError) as error:
         return _cannot([str(error)], as_json=as_json)
 

@@ -3,7 +3,7 @@
 - `script`: the language, `faults.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER").times(2)`.
 - `core`: the core that obeys it, and keeps a history of what was asked. A broker without faults has the plain one.
 - `contents`: what a request is about, and answers put together from a good and a refused part.
-- `releases`: which versions older releases of Kafka serve. `file`: the same faults from a file.
+- `releases`: which versions older releases of Kafka serve. `file`: the same faults, and the disk's, from a file.
 """
 
 from kbroker.faults.core import ScriptedCore

@@ -10,13 +10,19 @@
 
 What a fault does is one of `fail`, `delay_ms`, `throttle_ms`, `in_pieces` (bytes) with a value, or `drop`,
 `disconnect`, `hold`, `corrupt` with true; `after`, `times` and `nth` beside it.
+
+    [disk]
+    slow_ms = 20
+    full_after_bytes = 10_000_000
+
+What the disk does is `slow_ms`, and one of `full_after_bytes` and `broken_after_bytes`.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.faults.errors import UsageError, unknown
 from kbroker.faults.script import Fault, Faults
@@ -40,11 +46,28 @@ ACTIONS: Mapping[str, tuple[type, Callable[[Fault, Any, dict[str, bool]], object
     "corrupt": (bool, lambda fault, value, after: fault.corrupt()),
 }
 OTHERS: Mapping[str, type] = {"on": str, "after": bool, "times": int, "nth": int}
+DISK = ("slow_ms", "full_after_bytes", "broken_after_bytes")
+WORDS = ("act_like", "fault", "disk")
 NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true"}
 
 
-def read_faults(text: str, file_name: str) -> Faults:
-    """The faults of a file. Raises: UsageError with the file's name, the fault's number, and what to write instead."""
+class DiskPlan(NamedTuple):
+    """What the disk does wrong. slow_ms: each write and fsync; the others: how much is written before it does."""
+
+    slow_ms: int = 0
+    full_after_bytes: int | None = None
+    broken_after_bytes: int | None = None
+
+
+class Plan(NamedTuple):
+    """What a file says."""
+
+    faults: Faults
+    disk: DiskPlan | None = None
+
+
+def read_faults(text: str, file_name: str) -> Plan:
+    """What a file says. Raises: UsageError with the file's name, the fault's number, and what to write instead."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -52,10 +75,11 @@ def read_faults(text: str, file_name: str) -> Faults:
     faults = Faults()
     try:
         for name in table:
-            if name not in ("act_like", "fault"):
-                raise unknown("word", name, ("act_like", "fault"))
+            if name not in WORDS:
+                raise unknown("word", name, WORDS)
         if "act_like" in table:
             faults.act_like(str(table["act_like"]))
+        disk = _disk(table["disk"]) if "disk" in table else None
     except UsageError as error:
         raise UsageError(f"{file_name}: {error}") from None
     listed = table.get("fault", [])
@@ -66,7 +90,23 @@ def read_faults(text: str, file_name: str) -> Faults:
             faults.add(_fault(entry))
         except UsageError as error:
             raise UsageError(f"{file_name}: fault {number}: {error}") from None
-    return faults
+    return Plan(faults, disk)
+
+
+def _disk(entry: object) -> DiskPlan:
+    if not isinstance(entry, dict):
+        raise UsageError("write [disk], in one pair of brackets, above slow_ms and its like")
+    for name, value in entry.items():
+        if name not in DISK:
+            raise unknown("word", name, DISK)
+        if type(value) is not int or value < 0:
+            raise UsageError(f"[disk] {name} = {value!r}: allowed: {NAMES[int]}, 0 or more")
+    plan = DiskPlan(**entry)
+    if plan == DiskPlan():
+        raise UsageError(f"[disk] does nothing: write one of {', '.join(DISK)}")
+    if plan.full_after_bytes is not None and plan.broken_after_bytes is not None:
+        raise UsageError("[disk] is full_after_bytes and broken_after_bytes: write one of them")
+    return plan
 
 
 def _fault(entry: Mapping[str, Any]) -> Fault:

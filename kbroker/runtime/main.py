@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 
 from kbroker.config import Given
+from kbroker.ports import Disk
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
@@ -23,17 +24,23 @@ log = logging.getLogger("kbroker")
 
 
 def run_process(
-    static: dict[str, Given], started: Callable[[Node], None], make_core: MakeCore, show_loading: Show | None = None
+    static: dict[str, Given],
+    started: Callable[[Node], None],
+    make_core: MakeCore,
+    show_loading: Show | None = None,
+    disk: Disk | None = None,
 ) -> int:
     """Start a broker, call `started` once clients are served, serve until SIGTERM or SIGINT, stop cleanly.
 
-    static, make_core, show_loading: as `Node` and `Host` have them. Returns: the exit code.
+    static, make_core, show_loading: as `Node` and `Host` have them. disk: None for the machine's own.
+    Returns: the exit code.
     Raises: ConfigError, StartupError.
     """
     loop = Loop()
     try:
         shares = Shares.of(raise_limit())
-        host = Host(SystemDisk(), SystemClock(), SystemRandom(), shares, make_core=make_core, show_loading=show_loading)
+        own = disk or SystemDisk()
+        host = Host(own, SystemClock(), SystemRandom(), shares, make_core=make_core, show_loading=show_loading)
         node = Node(static, loop, host)
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):

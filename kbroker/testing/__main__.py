@@ -58,9 +58,11 @@ def _serve(given: argparse.Namespace) -> None:
     brokers = [made] if isinstance(made, Broker) else made.brokers
     if given.faults:
         with open(given.faults, encoding="utf-8") as file:
-            script = read_faults(file.read(), given.faults)
+            plan = read_faults(file.read(), given.faults)
         for each in brokers:
-            each.faults.share(script)
+            each.faults.share(plan.faults)
+            if plan.disk is not None:
+                each.disk.follow(plan.disk)
     with made:
         line = {"bootstrap": made.bootstrap, "brokers": [each.bootstrap for each in brokers]}
         with suppress(BrokenPipeError):

@@ -7,6 +7,7 @@ import resource
 import socket
 import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from protocol.messages.configs import (
 )
 from protocol.messages.control import StopReplicaRequest
 from protocol.messages.handshake import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.e2e.world import World
-from tests.processes import CONTROL_LISTENER, BrokerProcess, Client
+from tests.processes import CONTROL_LISTENER, BrokerProcess, Client, within
+from tests.requests import produce, produced
 
 pytestmark = pytest.mark.slow
 
@@ -187,3 +190,21 @@ def test_a_broker_errs_as_a_file_says(tmp_path: Path) -> None:
         client = Client(broker.port)
         codes = [client.ask(ApiVersionsRequest(), 0).error_code for _ in range(2)]
     assert codes == [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE]
+
+
+def test_a_disk_is_full_where_a_file_says_so(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text("[disk]\nfull_after_bytes = 1_000_000\n")
+    with BrokerProcess(tmp_path, arguments=("--faults", str(faults))) as broker:
+        client = Client(broker.port)
+        topic = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        for _ in within(10):
+            if not client.ask(topic, 8).topics[0].error_code:
+                break
+        codes = [produced(client.ask(produce(b"x" * 100_000), 8)).error_code for _ in range(5)]
+        with suppress(ConnectionError):  # it hangs up when it ends
+            for _ in range(10):
+                client.send(produce(b"x" * 100_000), 8)
+        code = broker.wait()
+    assert (codes, code) == ([0] * 5, 1)
+    assert "No space left on device" in broker.log

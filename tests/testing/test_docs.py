@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.faults.file import read_faults
+from kbroker.faults.file import DiskPlan, read_faults
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,9 @@ def test_an_example_runs_as_printed(pytester: pytest.Pytester, number: int) -> N
 
 def test_the_file_of_faults_is_read_as_printed() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    assert repr(read_faults(text, "faults.toml")).splitlines() == [
+    assert repr(read_faults(text, "faults.toml").faults).splitlines() == [
         "acts like Kafka 2.8",
         "on('Produce', topic='orders').fail(NOT_LEADER_OR_FOLLOWER) met 0",
         "on('Fetch').delay(ms=500, after=True) met 0",
     ]
+    assert read_faults(text, "faults.toml").disk == DiskPlan(slow_ms=20, full_after_bytes=10_000_000)

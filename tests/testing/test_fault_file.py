@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.faults import UsageError
-from kbroker.faults.file import read_faults
+from kbroker.faults.file import DiskPlan, read_faults
 
 
 def fault(*lines: str) -> str:
@@ -26,18 +26,31 @@ def fault(*lines: str) -> str:
     ],
 )
 def test_a_fault_reads_as_in_a_test(lines: list[str], reads: str) -> None:
-    (read,) = read_faults(fault(*lines), "f")
+    (read,) = read_faults(fault(*lines), "f").faults
     assert reads in repr(read)
 
 
 def test_times_and_nth_count() -> None:
     twice, third = read_faults(
         fault('on = "Fetch"', "drop = true", "times = 2") + "\n" + fault('on = "Fetch"', "drop = true", "nth = 3"), "f"
-    )
+    ).faults
     assert [[each.take() for _ in range(4)] for each in (twice, third)] == [
         [True, True, False, False],
         [False, False, True, False],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("", None),
+        ("[disk]\nslow_ms = 5", DiskPlan(slow_ms=5)),
+        ("[disk]\nslow_ms = 5\nfull_after_bytes = 0", DiskPlan(slow_ms=5, full_after_bytes=0)),
+        ("[disk]\nbroken_after_bytes = 1_000", DiskPlan(broken_after_bytes=1000)),
+    ],
+)
+def test_a_file_says_what_the_disk_does(text: str, plan: DiskPlan | None) -> None:
+    assert read_faults(text, "f").disk == plan
 
 
 @pytest.mark.parametrize(
@@ -57,6 +70,11 @@ def test_times_and_nth_count() -> None:
         (fault('on = "Fetch"', "drop = false"), "drop = False: allowed: true"),
         (fault('on = "Fetch"', "dorp = true"), "there is no word 'dorp'; did you mean drop?"),
         (fault('on = "Fetch"', "drop = true", "times = 0"), "times(0) would never match"),
+        ("disk = 5", "f: write [disk], in one pair of brackets, above slow_ms"),
+        ("[disk]", "f: [disk] does nothing: write one of slow_ms, full_after_bytes, broken_after_bytes"),
+        ("[disk]\nslow = 5", "f: there is no word 'slow'; did you mean slow_ms?"),
+        ("[disk]\nslow_ms = -5", "f: [disk] slow_ms = -5: allowed: a whole number, 0 or more"),
+        ("[disk]\nfull_after_bytes = 5\nbroken_after_bytes = 5", "f: [disk] is full_after_bytes and broken_after"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(text: str, told: str) -> None:

@@ -391,6 +391,21 @@ def test_a_full_disk_ends_a_broker_with_one_directory_and_it_comes_back_with_wha
         assert values(b) == [b"x"]
 
 
+def test_a_disk_that_is_full_after_some_bytes_has_what_was_written_before() -> None:
+    with broker() as b:
+        b.produce("orders", b"x")
+        b.disk.full(after_bytes=10_000)
+        assert b.produce("orders", b"y" * 1000) == [1]
+        Client(b.port).send(to("orders", b"z" * 20_000), 8)
+        with pytest.raises(UsageError, match=r"ended by itself \(no log directory is left\)"):
+            ask_until_it_ends(b)
+        assert repr(b.disk) == "ENOSPC"
+        b.disk.heal()
+        b.kill()
+        b.start()
+        assert values(b) == [b"x", b"y" * 1000]
+
+
 def test_a_slow_disk_makes_an_append_wait() -> None:
     with broker() as b:
         b.produce("orders", b"x")
