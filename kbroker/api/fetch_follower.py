@@ -5,7 +5,11 @@ below a fetch offset is on the follower, and may move the high watermark. A fetc
 follower's log agrees with this one: if epochs diverge, or the offset is out of range, it says nothing.
 
 A follower that this leader does not know to be a replica is told UNKNOWN_LEADER_EPOCH if it named the epoch: the
-controller may have told it first. Source: Partition.fetchRecords of Apache Kafka 3.9, by behaviour.
+controller may have told it first.
+
+A follower that is throttled and not in sync gets no records while its leader has sent more than it may
+(`replica/throttle.py`); errors, bounds and divergence it is told all the same. Source: Partition.fetchRecords,
+ReplicaManager.shouldLeaderThrottle of Apache Kafka 3.9, by behaviour.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call
     from kbroker.broker.fetch_sessions import FetchSession, Wanted
     from kbroker.replica import Partition
-    from protocol.messages.fetch import FetchRequest
+    from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 
 class FollowerReader(Reader):
@@ -66,6 +70,54 @@ class FollowerReader(Reader):
             except KafkaError:
                 continue  # the answer says so
             fetched(partition, replica_id, offset, wanted.log_start_offset, broker_epoch, now_ms)
+
+    # -- throttled
+
+    def may_answer(self) -> bool:
+        """As for a consumer; records that are held back are not counted."""
+        wanted = self._wanted
+        if self._is_held_up:
+            self._wanted = [each for each in wanted if not self._is_held_back(each)]
+        try:
+            return super().may_answer()
+        finally:
+            self._wanted = wanted
+
+    def _read(self, wanted: Wanted, answers: list[tuple[Wanted, PartitionData, int]]) -> None:
+        if not self._is_held_up or not self._is_held_back(wanted):
+            super()._read(wanted, answers)
+            return
+        before = self._left, self._whole_first
+        self._left, self._whole_first = 0, False
+        super()._read(wanted, answers)
+        self._left, self._whole_first = before
+
+    def _answer(self, answers: list[tuple[Wanted, PartitionData, int]]) -> FetchResponse:
+        throttle = self._replicas.throttles.leaders
+        if throttle.is_on:
+            here = self._replicas.partitions
+            for wanted, _, size in answers:
+                if size and here[wanted.topic, wanted.index].is_throttled_leader:  # type: ignore[index]  # it was read
+                    throttle.note(size, self._call.broker.clock.now_ms())
+        return super()._answer(answers)
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether leaders have sent more than they may."""
+        throttle = self._replicas.throttles.leaders
+        return throttle.is_on and throttle.free_ms() > self._call.broker.clock.now_ms()
+
+    def _is_held_back(self, wanted: Wanted) -> bool:
+        """Whether this partition has records that have to wait, and nothing else to say."""
+        try:
+            partition = self._find(wanted)
+            log = partition.led()
+            if not partition.is_throttled_leader or self._replica_id in partition.isr:
+                return False
+            is_in_range = log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset
+            return is_in_range and divergence(partition, wanted) is None
+        except KafkaError:
+            return False
 
     def _find(self, wanted: Wanted) -> Partition:
         """As for a consumer; the follower must be one of the partition's."""

@@ -1,12 +1,12 @@
 """Replicas that move between this broker's log directories: what AlterReplicaLogDirs asks for, step by step.
 
 A copy is filled as a follower's log is: a job reads some records of the present log, the loop appends them; as many at
-once as there are log directories. With the last record there, `log/moves.py` changes the copies over. A move that a
-stop or a crash has interrupted goes on when the broker knows again that it has the partition. Where the present log is
-cut below what was copied, the copy begins anew.
+once as there are log directories, and no faster than `replica.alter.log.dirs.io.max.bytes.per.second`. With the last
+record there, `log/moves.py` changes the copies over. A move that a stop or a crash has interrupted goes on when the
+broker knows again that it has the partition. Where the present log is cut below what was copied, the copy begins anew.
 
 Source: ReplicaManager.alterReplicaLogDirs and ReplicaAlterLogDirsThread of Apache Kafka 3.9, by behaviour.
-Unlike Kafka, moves are not throttled (`replica.alter.log.dirs.io.max.bytes.per.second`).
+Unlike Kafka, the last records of a copy, less than a step, are not held back by a throttle.
 """
 
 from __future__ import annotations
@@ -189,7 +189,10 @@ class ReplicaMoves:
             if truncations_of(present) != move.truncations or behind(move.future, present):
                 self._begin_again(move, present, now_ms)
             region = self._next_region(move, present)
-            if region is not None:
+            free_ms = self._replicas.throttles.moves.free_ms()
+            if region is not None and free_ms > now_ms:
+                move.wake_ms = free_ms
+            elif region is not None:
                 self._run(move, ReadJob(region))
             else:
                 self._run(move, self._logs.moves.close_job(move.partition))
@@ -229,6 +232,7 @@ class ReplicaMoves:
         if truncations_of(present) == move.truncations and not behind(move.future, present):
             try:
                 move.future.append_as_follower(memoryview(bytearray(job.data)), self._clock.wall_ms())
+                self._replicas.throttles.moves.note(len(job.data), now_ms)
             except OSError as error:
                 self._failed(move, error, now_ms)
                 return

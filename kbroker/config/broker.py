@@ -14,7 +14,6 @@ from kbroker.config.settings import (
     DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
-    PER_BROKER,
     Boolean,
     Check,
     Class,
@@ -431,18 +430,33 @@ class BrokerConfig(Settings):
     leader_replication_throttled_rate: Long = setting(
         LONG_MAX,
         at_least(0),
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
         internal=True,
-        unused=NO_REPLICAS,
-        doc="Throttle of a leader, bytes/s.",
+        doc="Most bytes/s that leaders send to followers that are throttled, and not in sync.",
     )
     follower_replication_throttled_rate: Long = setting(
         LONG_MAX,
         at_least(0),
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
         internal=True,
-        unused=NO_REPLICAS,
-        doc="Throttle of followers, bytes/s.",
+        doc="Most bytes/s that followers take that are throttled, and not in sync.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
+        LONG_MAX,
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+        internal=True,
+        doc="Most bytes/s that replicas moving between log directories copy.",
+    )
+    replication_quota_window_num: Int = setting(
+        11, at_least(1), doc="Windows over which the rates of throttled replication are taken."
+    )
+    replication_quota_window_size_seconds: Int = setting(1, at_least(1), doc="Length of each such window.")
+    alter_log_dirs_replication_quota_window_num: Int = setting(
+        11, at_least(1), doc="Windows over which the rate of moves between log directories is taken."
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: Int = setting(
+        1, at_least(1), doc="Length of each such window."
     )
     zookeeper_connect: String | None = setting(
         None, doc="The ensemble: host:port, comma-separated, and a path under which all nodes lie."
@@ -527,7 +541,7 @@ class BrokerConfig(Settings):
 FOREIGN_PREFIXES = (
     "sasl.", "ssl.", "listener.name.", "zookeeper.", "controller.quorum.", "metadata.", "remote.", "rlmm.", "rsm.",
     "group.consumer.", "group.share.", "group.streams.", "group.coordinator.", "share.", "kafka.metrics.", "metrics.",
-    "password.encoder.", "delegation.token.", "quota.", "replication.quota.", "alter.log.dirs.", "controller.quota.",
+    "password.encoder.", "delegation.token.", "quota.", "controller.quota.",
     "internal.metadata.", "log.local.retention.", "telemetry.", "confluent.",
 )  # fmt: skip
 FOREIGN_KEYS = frozenset((

@@ -165,7 +165,6 @@ FOR_ALL_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.net
 """What may be set for a listener on all brokers at once."""
 
 FIXED = frozenset((
-    "alter.log.dirs.replication.quota.window.num", "alter.log.dirs.replication.quota.window.size.seconds",
     "auto.include.jmx.reporter", "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "client.quota.callback.class", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
     "controller.quorum.append.linger.ms", "controller.quorum.election.backoff.max.ms",
@@ -199,8 +198,8 @@ FIXED = frozenset((
     "remote.log.metadata.manager.class.path", "remote.log.metadata.manager.impl.prefix",
     "remote.log.metadata.manager.listener.name", "remote.log.reader.max.pending.tasks", "remote.log.reader.threads",
     "remote.log.storage.manager.class.name", "remote.log.storage.manager.class.path",
-    "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable", "replication.quota.window.num",
-    "replication.quota.window.size.seconds", "sasl.client.callback.handler.class",
+    "remote.log.storage.manager.impl.prefix", "remote.log.storage.system.enable",
+    "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class", "sasl.login.class", "sasl.login.connect.timeout.ms",
     "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.mechanism.controller.protocol", "sasl.oauthbearer.clock.skew.seconds",

@@ -11,7 +11,6 @@ import re
 from kbroker.config.broker import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
-    NO_REPLICAS,
     VERSIONS,
 )
 from kbroker.config.settings import (
@@ -179,10 +178,10 @@ class TopicConfig(Settings):
         doc="Whether a replica that is behind may lead when no other is left; loses records.",
     )
     leader_replication_throttled_replicas: List = setting(
-        (), THROTTLED, unused=NO_REPLICAS, doc="Replicas whose leaders are throttled: partition:broker, or * for all."
+        (), THROTTLED, doc="Leaders that send no faster than they may: partition:broker, or * for all."
     )
     follower_replication_throttled_replicas: List = setting(
-        (), THROTTLED, unused=NO_REPLICAS, doc="Replicas whose followers are throttled: partition:broker, or * for all."
+        (), THROTTLED, doc="Followers that take no faster than they may: partition:broker, or * for all."
     )
     remote_storage_enable: Boolean = setting(
         False, NOT_TRUE, doc="Whether old segments move to remote storage; must be false, as there is no such storage."

@@ -73,15 +73,17 @@ class Asked(NamedTuple):
 class Following:
     """One partition on its way. due_ms: not to be asked for before. look: LATEST or EARLIEST while that is looked for.
 
-    is_cut: its log is being cut back. held: records that wait for the end of that.
+    is_cut: its log is being cut back. is_caught_up: has all that was committed when it was last answered. held: records
+    that wait for the end of that.
     """
 
-    __slots__ = ("asked", "due_ms", "held", "is_cut", "leader_end", "look", "partition")
+    __slots__ = ("asked", "due_ms", "held", "is_caught_up", "is_cut", "leader_end", "look", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked: Asked | None = None  # in the session, or in the request under way
         self.due_ms = 0
+        self.is_caught_up = False
         self.look = 0
         self.leader_end = 0
         self.is_cut = partition.log is not None and partition.log.cuts_under_way > 0  # since an older epoch
@@ -162,6 +164,7 @@ class Fetcher:
         for following in [each for each in self._resting if each.due_ms <= now_ms]:
             del self._resting[following]
             self._changed[following] = None
+        self._hold_back(now_ms)
         uses_ids = all(each.topic_id != ZERO_UUID for each in self._following)
         if uses_ids is not self._uses_ids:
             self._uses_ids = uses_ids
@@ -186,6 +189,17 @@ class Fetcher:
             request.replica_id = self._broker_id
         self.is_asking = True
         return request, version
+
+    def _hold_back(self, now_ms: int) -> None:
+        """Those that are throttled rest while they have taken more than they may, but for those in sync."""
+        free_ms = self._replicas.throttles.followers.free_ms()
+        if free_ms > now_ms:
+            throttled = [
+                each
+                for each in self._following.values()
+                if each.partition.is_throttled_follower and not each.is_caught_up and each not in self._resting
+            ]
+            self._rest(throttled, free_ms)
 
     def _news(self, max_bytes: int) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """What the session has to be told."""
@@ -307,14 +321,14 @@ class Fetcher:
             self._diverged(following, data.diverging_epoch)
         else:
             try:
-                self._append_answer(following, data, wall_ms)
+                self._append_answer(following, data, now_ms, wall_ms)
             except UnexpectedOffsetError as error:
                 self._begin_within_a_batch(following, error.first_offset, data, now_ms + backoff_ms)
             except KafkaError as error:
                 log.error("%r: what its leader %d sent is refused: %s", following, self.leader_id, error)
                 self._rest([following], now_ms + backoff_ms)
 
-    def _append_answer(self, following: Following, data: PartitionData, wall_ms: int) -> None:
+    def _append_answer(self, following: Following, data: PartitionData, now_ms: int, wall_ms: int) -> None:
         partition = following.partition
         records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
         own = partition.log
@@ -322,6 +336,9 @@ class Fetcher:
         if records is not None and len(records):
             self._replicas.append_as_follower(partition, records, wall_ms)
             self._changed[following] = None
+            if partition.is_throttled_follower:
+                self._replicas.throttles.followers.note(len(records), now_ms)
+        following.is_caught_up = own.log_end_offset >= data.high_watermark
         self._replicas.follow_bounds(partition, data.high_watermark, data.log_start_offset)
 
     def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
@@ -360,7 +377,7 @@ class Fetcher:
     def _truncate(
         self, following: Following, offset: int, *, anew: bool = False, log_start_offset: int | None = None
     ) -> None:
-        following.is_cut = True
+        following.is_cut, following.is_caught_up = True, False
         self._changed[following] = None
         self._replicas.truncate(following.partition, offset, anew=anew, log_start_offset=log_start_offset)
 

@@ -17,10 +17,12 @@ from kbroker.metadata.cache import INTERNAL_TOPICS
 from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged
 from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
+from kbroker.replica.throttle import Throttles, is_throttled
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
+    from kbroker.config import TopicConfig
     from kbroker.log.append import AppendPlan
     from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
@@ -36,7 +38,8 @@ class ReplicaManager:
     """The replicas of one broker.
 
     touched: partitions with new records, another high watermark, leader or log start. is_known: whether the cluster has
-    a partition, here or elsewhere, as this broker was told last. rules: who is in sync.
+    a partition, here or elsewhere, as this broker was told last. rules: who is in sync. throttles: how fast replicas
+    may be copied.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class ReplicaManager:
         self.touched: list[Partition] = []
         self.is_known: Callable[[str, int], object] = lambda topic, index: False
         self.rules = InSyncRules(clock.now_ms, configs.broker.replica_lag_time_max_ms)
+        self.throttles = Throttles(configs)
         self._logs = logs
         self._clock = clock
         self._configs = configs
@@ -244,7 +248,7 @@ class ReplicaManager:
 
     def _open(self, partition: Partition, topic_id: bytes, is_new: bool) -> None:
         config = self._configs.topic_config(partition.topic)
-        partition.min_insync_replicas = config.min_insync_replicas
+        self._set(partition, config)
         if topic_id != ZERO_UUID:
             partition.topic_id = topic_id
         log_config = LogConfig.of(config, self._configs.broker)
@@ -293,10 +297,19 @@ class ReplicaManager:
         """A topic's settings changed: its logs and partitions take them from now on."""
         config = self._configs.topic_config(topic)
         for partition in self.of_topic(topic):
-            partition.min_insync_replicas = config.min_insync_replicas
+            self._set(partition, config)
             self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))
             if partition.is_held_up and partition.advance_high_watermark():
                 self.touched.append(partition)
+
+    def _set(self, partition: Partition, config: TopicConfig) -> None:
+        partition.min_insync_replicas = config.min_insync_replicas
+        leaders, followers = (
+            config.leader_replication_throttled_replicas,
+            config.follower_replication_throttled_replicas,
+        )
+        partition.is_throttled_leader = is_throttled(leaders, partition.index, self.broker_id)
+        partition.is_throttled_follower = is_throttled(followers, partition.index, self.broker_id)
 
 
 def _shrunk(partition: Partition) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:

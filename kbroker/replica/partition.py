@@ -65,6 +65,7 @@ class Partition:
 
     log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
     partition_epoch: as the controller last said. followers: by broker id, while this is the leader.
+    is_throttled_leader, is_throttled_follower: whether the topic names this replica, should it be either.
     told_high_watermark: the leader's, as it last told a follower. proposal: the in-sync set that the controller was
     asked for.
     """
@@ -80,6 +81,8 @@ class Partition:
         "index",
         "is_internal",
         "is_leader",
+        "is_throttled_follower",
+        "is_throttled_leader",
         "isr",
         "leader_epoch",
         "leader_id",
@@ -108,6 +111,8 @@ class Partition:
         self.is_internal = is_internal
         self.log: Log | None = None
         self.min_insync_replicas = 1
+        self.is_throttled_leader = False
+        self.is_throttled_follower = False
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1

@@ -372,3 +372,16 @@ def test_a_copy_takes_no_place_before_a_cut_is_durable() -> None:
     for _ in range(50):
         run_jobs_but(Truncate, world)
     assert not has_moved(world, other)()
+
+
+def test_a_throttled_move_takes_its_time() -> None:
+    world = two_directories(log_segment_bytes="1000000")
+    world.create("t")
+    written(world, *(b"%d" % (at % 10) * 100_000 for at in range(20)))
+    world.plane.configs.set_dynamic(broker={"replica.alter.log.dirs.io.max.bytes.per.second": "400000"})
+    _, other = home_and_other(world)
+    before, begin_ms = read(world), world.clock.now_ms()
+    assert move(world, other) is ErrorCode.NONE
+    until(world, has_moved(world, other))
+    assert 3_000 < world.clock.now_ms() - begin_ms < 6_000  # 2 MB, but for the last step
+    assert read(world) == before

@@ -165,9 +165,15 @@ def test_what_clients_are_told_does_not_change_while_running() -> None:
 
 
 def test_key_of_one_broker_cannot_be_set_for_all() -> None:
-    change = {"leader.replication.throttled.rate": "1"}
+    change = {"sasl.enabled.mechanisms": "PLAIN"}
     assert len(check_broker(change, BrokerLayers(), per_broker=False)) == 1
     assert check_broker(change, BrokerLayers(), per_broker=True) == []
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_throttled_rates_can_be_set_for_one_broker_and_for_all(role: str) -> None:
+    change = {f"{role}.replication.throttled.rate": "1"}
+    assert [check_broker(change, BrokerLayers(), per_broker=per_broker) for per_broker in (True, False)] == [[], []]
 
 
 def test_dynamic_value_is_checked_like_a_static_one() -> None:

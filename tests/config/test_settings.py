@@ -144,6 +144,7 @@ OWN_CHOICE = {
     "kbroker.metrics.listener",  # unknown to Kafka
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
     "transaction.version",  # a feature that a cluster agrees upon, not a setting
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -38,7 +39,14 @@ class Story:
     Records are given to whom a machine takes for leader.
     """
 
-    def __init__(self, count: int = 3, partitions: int = 1, replicas: int = 0, **settings: str) -> None:
+    def __init__(
+        self,
+        count: int = 3,
+        partitions: int = 1,
+        replicas: int = 0,
+        topic: Mapping[str, str] = MappingProxyType({}),
+        **settings: str,
+    ) -> None:
         replicas = replicas or count
         self.world = World("story")
         self.net = Net(self.world, (1, 1))
@@ -54,7 +62,7 @@ class Story:
         self.world.watchers.append(self.checks.look)
         founder = Founder("founder", self.world, self.net, self.machines, self.checks)
         founder.topics = [
-            Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1"}, replicas=replicas)
+            Topic("t", partitions, {"segment.index.bytes": "4096", "retention.ms": "-1", **topic}, replicas=replicas)
         ]
         founder.start(0)
         self.until(lambda: sum(len(each.broker.replicas.partitions) for each in self.machines) == partitions * replicas)
@@ -408,3 +416,32 @@ def test_a_reassignment_that_is_called_off_halfway_leaves_everything_where_it_wa
     assert set(story.state().isr) == set(before.isr)
     assert set(story.partition(leader).replicas) == set(before.isr)
     assert story.values(leader) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_throttled_reassignment_takes_its_time_and_the_replicas_in_sync_do_not(role: str) -> None:
+    """50 batches of 1 kB at 5 kB/s, and meanwhile acks=all is answered by those in sync."""
+    story = Story(
+        4,
+        replicas=3,
+        topic={f"{role}.replication.throttled.replicas": "*"},
+        replica_fetch_max_bytes="1000",
+        **{f"{role}_replication_throttled_rate": "5000"},
+    )
+    leader, before = story.leader(), story.state()
+    (fresh,) = [each for each in story.machines if each.broker_id not in before.isr]
+    for at in range(50):
+        story.append(leader, b"%02d" % at * 500)
+    story.until(lambda: story.bounds(leader)[0] == 50)
+    story.wait(15_000)  # what those in sync got counts as well, until it is forgotten
+    begin_ms = story.world.now_ms
+    story.reassign(*before.isr, fresh.broker_id)
+    story.wait(4_000)
+    story.append(leader, b"meanwhile")
+    story.wait(500)
+    assert story.bounds(leader)[0] == 51
+    story.until(lambda: fresh.broker_id in story.state().isr)
+    took_ms = story.world.now_ms - begin_ms
+    assert 8_000 < took_ms < 14_000
+    story.wait(1_000)
+    assert story.values(fresh) == story.values(leader)
