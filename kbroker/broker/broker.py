@@ -140,6 +140,11 @@ class Broker:
                 self.markers.moved(partition, self.clock.now_ms())
         return touched
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory in use for clients beside what is held for their connections, about: groups, fetch sessions."""
+        return self.groups.memory.held_bytes + self.fetch_sessions.held_bytes
+
     # -- time
 
     def expire(self, now_ms: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
 from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
-from kbroker.groups import GroupCoordinator, group_shards
+from kbroker.groups import GroupCoordinator, GroupMemory, group_shards
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
@@ -147,10 +147,13 @@ def group_coordinator(
     def happened(event: Happened) -> None:
         log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
 
-    shards = group_shards(config, random, store, lambda: runtime.shards.values())
+    memory = GroupMemory(
+        lambda: (group for shard in runtime.shards.values() for group in shard.groups.values()), config
+    )
+    shards = group_shards(config, random, store, memory)
     partitions = config.offsets_topic_num_partitions
     runtime = Runtime(CONSUMER_OFFSETS, partitions, store, shards, answers(tell), happened, clock.now_ms())
-    return GroupCoordinator(runtime)
+    return GroupCoordinator(runtime, memory)
 
 
 def transaction_coordinator(

@@ -32,6 +32,7 @@ NO_SESSION, FINAL_EPOCH, INITIAL_EPOCH = 0, -1, 0
 LARGEST_EPOCH = 2**31 - 1
 EVICT_AFTER_MS = 120_000  # Kafka's; a session used more recently keeps its slot
 TOPIC_IDS_SINCE = 13
+WANTED_BYTES = 320  # of memory that a partition in a session takes
 
 TopicName = Callable[[bytes], str | None]
 
@@ -148,6 +149,11 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that they take, about."""
+        return self.partitions * WANTED_BYTES
 
     def is_large(self, session_id: int) -> bool:
         """Whether there is such a session, and a fetch in it takes long."""

@@ -14,10 +14,11 @@ ANSWER_BYTES_PER_CONNECTION = 16 * 1024 * 1024
 # Turns of one connection before the others get theirs: a fast sender must not starve a hundred slow ones.
 REQUESTS_PER_LOOP_TURN = 16
 
-# Memory for clients over all connections, where queued.max.request.bytes does not say: frames that come in parts or are
-# held back, requests that are not begun, answers that are not read. Each connection has limits of its own, and a
-# thousand connections must not take a thousand times those. Two of the largest frames fit. Beyond it the connection
-# that holds most, of the address that holds most, is hung up on.
+# Memory for clients in all, where queued.max.request.bytes does not say: over all connections frames that come in parts
+# or are held back, requests that are not begun, answers that are not read; and fetch sessions and groups. Each
+# connection has limits of its own, and a thousand connections must not take a thousand times those. Two of the largest
+# frames fit, or one beside all that sessions and groups may have. Beyond it the connection that holds most, of the
+# address that holds most, is hung up on.
 HELD_BYTES = 256 * 1024 * 1024
 
 # Parked, a request is about so large.
@@ -69,10 +70,13 @@ WOKEN_AT_ONCE = 64
 # asks and never comes back, in a loop, would fill memory. Kafka has no bound here.
 PENDING_MEMBERS_PER_GROUP = 10_000
 
-# What the members of all groups say of themselves. A joining member may bring 8 MB, which the coordinator keeps as long
-# as the member; 5,000 members of usual size take 5 MB. Beyond it whoever has more held than others have on average is
-# told GROUP_MAX_SIZE_REACHED.
+# What the members of all groups say of themselves, and the offsets committed for them. A joining member may bring 8 MB,
+# which the coordinator keeps as long as the member, and a commit 4 KB a partition; 5,000 members of usual size take 5
+# MB, 100,000 offsets 40. Beyond it whoever has more held than others have on average is told GROUP_MAX_SIZE_REACHED, or
+# INVALID_COMMIT_OFFSET_SIZE for offsets that are new. Of queued.max.request.bytes, if that is larger, groups may have
+# the part that they have of what is in force without it.
 GROUP_METADATA_BYTES = 64 * 1024 * 1024
+GROUP_SHARE = 4
 
 # Characters of a group's id, which is in each of its records and answers. Longer ones are INVALID_GROUP_ID.
 GROUP_ID_LENGTH = 1_000

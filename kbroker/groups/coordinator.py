@@ -19,7 +19,7 @@ from kbroker.coordinator import Caller, Effect, Reply, Runtime, Store, Turn
 from kbroker.groups.effects import Gathering, OffsetsStored
 from kbroker.groups.group import STABLE, Group
 from kbroker.groups.membership import refuse_join, refuse_sync
-from kbroker.groups.memory import MemberMemory
+from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
 from kbroker.ports import Random
@@ -64,18 +64,21 @@ NONE = ErrorCode.NONE
 
 
 def group_shards(
-    config: BrokerConfig, chance: Random, store: Store, shards: Callable[[], Iterable[GroupShard]]
+    config: BrokerConfig, chance: Random, store: Store, memory: GroupMemory
 ) -> Callable[[int, int], GroupShard]:
-    """How the runtime makes a shard for a partition and its leader epoch. shards: all that there are."""
-    memory = MemberMemory(lambda: (group for shard in shards() for group in shard.groups.values()))
+    """How the runtime makes a shard for a partition and its leader epoch. memory: of all shards together."""
     return lambda partition, epoch: GroupShard(partition, epoch, store, config, chance, memory)
 
 
 class GroupCoordinator:
-    """All groups of a broker. runtime: of __consumer_offsets, with a shard for each partition that is led here."""
+    """All groups of a broker.
 
-    def __init__(self, runtime: Runtime[GroupShard]) -> None:
+    runtime: of __consumer_offsets, with a shard for each partition that is led here. memory: of its shards.
+    """
+
+    def __init__(self, runtime: Runtime[GroupShard], memory: GroupMemory) -> None:
         self.runtime = runtime
+        self.memory = memory
 
     # --- membership
 
@@ -160,7 +163,7 @@ class GroupCoordinator:
             for topic in request.topics
             for each in topic.partitions
         }
-        commits = _admitted(shard, error, wanted, codes)
+        commits = _admitted(turn, shard, error, request.group_id, wanted, codes, caller)
         _store(turn, shard, request.group_id, commits, caller, _commit_response(request, codes))
         return turn.effects
 
@@ -183,7 +186,7 @@ class GroupCoordinator:
             for topic in request.topics
             for each in topic.partitions
         }
-        commits = _admitted(shard, error, wanted, codes)
+        commits = _admitted(turn, shard, error, request.group_id, wanted, codes, caller)
         producer = request.producer_id, request.producer_epoch
         _store(turn, shard, request.group_id, commits, caller, _txn_commit_response(request, codes), *producer)
         return turn.effects
@@ -334,10 +337,13 @@ def _reply_unless_waiting(turn: Turn, gathering: Gathering) -> list[Effect]:
 
 
 def _admitted(
+    turn: Turn,
     shard: GroupShard | ErrorCode,
     error: ErrorCode,
+    group_id: str,
     wanted: Mapping[TopicPartition, Commit],
     codes: dict[TopicPartition, ErrorCode],
+    caller: Caller,
 ) -> dict[TopicPartition, Commit]:
     """The commits to write. error: of the group. codes: of partitions refused before; gains those refused here."""
     commits = {}
@@ -350,7 +356,10 @@ def _admitted(
             codes[where] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             commits[where] = commit
-    return commits
+    if isinstance(shard, ErrorCode) or shard.has_room(turn, group_id, commits, caller.client_host):
+        return commits
+    codes |= dict.fromkeys(commits, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    return {}
 
 
 def _store(
@@ -369,7 +378,13 @@ def _store(
         return
     assert isinstance(shard, GroupShard), shard
     shard.store_offsets(
-        turn, group_id, commits, OffsetsStored(commits, caller.call, response), producer_id, producer_epoch
+        turn,
+        group_id,
+        commits,
+        OffsetsStored(commits, caller.call, response),
+        caller.client_host,
+        producer_id,
+        producer_epoch,
     )
 
 

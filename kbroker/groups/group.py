@@ -112,11 +112,13 @@ class Group:
     joining, syncing: the calls parked by member id. pending_members: member ids handed out and not used yet.
     unsynced: members of the generation whose SyncGroup is still to come. storing: a generation whose assignment is
     being written. extend_join: somebody joined during the initial delay. initial_left_ms, initial_delay_ms: how far the
-    initial delay may still be extended, and how long its present stretch is; None outside of it.
+    initial delay may still be extended, and how long its present stretch is; None outside of it. committed_from: the
+    address of the last client that committed offsets, "" if they were read from the log.
     """
 
     __slots__ = (
         "_support",
+        "committed_from",
         "extend_join",
         "generation",
         "group_id",
@@ -140,6 +142,7 @@ class Group:
 
     def __init__(self, group_id: str, now_ms: int | None) -> None:
         self.group_id = group_id
+        self.committed_from = ""
         self.state = EMPTY
         self.state_since_ms = now_ms
         self.generation = 0

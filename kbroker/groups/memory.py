@@ -1,51 +1,56 @@
-"""How much groups hold of what their members say of themselves, and whether a client may have more held.
+"""How much groups hold: what their members say of themselves, and the offsets that are committed for them.
 
-Asked by shard.py before a member joins. A member brings as much metadata as a request has room for, and a client makes
-as many groups and members as it likes. Nothing is booked: what is there is added up now and then, by the address of the
-client, so that nothing that is forgotten can stay in the account.
+Asked by shard.py before a member joins or offsets are written. A member brings as much metadata as a request has room
+for, a commit as much text, and a client makes as many groups as it likes. Nothing is booked: what is there is added up
+now and then, by the address of the client, so that nothing that is forgotten can stay in the account. Offsets are their
+last committer's; of those that were read from the log nobody knows whose they are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from kbroker.config.limits import GROUP_METADATA_BYTES
+from kbroker.config import BrokerConfig
+from kbroker.config.limits import GROUP_METADATA_BYTES, GROUP_SHARE
 from kbroker.groups.group import Group, Member
+from kbroker.groups.offsets import Commit, GroupOffsets, TopicPartition
 from protocol.messages.groups import JoinGroupRequest
 
-GROUP_BYTES, MEMBER_BYTES = 2_000, 1_000  # of the objects themselves
+GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES = 2_000, 1_000, 400  # of the objects themselves
 COUNT_AGAIN_MS = 1_000  # while it is too much, it is added up this often at most
 
 
-class MemberMemory:
-    """The account of all groups of a broker. groups: those that there are."""
+class GroupMemory:
+    """The account of all groups of a broker. groups: those that there are. held_bytes: by all of them, about."""
 
-    def __init__(self, groups: Callable[[], Iterable[Group]]) -> None:
+    def __init__(self, groups: Callable[[], Iterable[Group]], config: BrokerConfig) -> None:
         self._groups = groups
+        self._most_bytes = max(GROUP_METADATA_BYTES, config.queued_max_request_bytes // GROUP_SHARE)
         self._by_host: Counter[str] = Counter()  # when it was added up, and what was admitted since
-        self._total = 0
         self._counted_ms: int | None = None
+        self.held_bytes = 0
 
     def admits(self, host: str, size_bytes: int, now_ms: int) -> bool:
         """Whether so much more may be held for clients of this address: it may be less than others have on average."""
-        if self._total + size_bytes > GROUP_METADATA_BYTES:
+        if size_bytes and self.held_bytes + size_bytes > self._most_bytes:
             if self._counted_ms is None or now_ms >= self._counted_ms + COUNT_AGAIN_MS:
                 self._count(now_ms)
-            share = self._total // max(len(self._by_host), 1)
-            if self._total + size_bytes > GROUP_METADATA_BYTES and self._by_host[host] + size_bytes > share:
+            share = self.held_bytes // max(len(self._by_host), 1)
+            if self.held_bytes + size_bytes > self._most_bytes and self._by_host[host] + size_bytes > share:
                 return False
         self._by_host[host] += size_bytes
-        self._total += size_bytes
+        self.held_bytes += size_bytes
         return True
 
     def _count(self, now_ms: int) -> None:
         by_host = self._by_host = Counter()
         for group in self._groups():
             by_host[""] += GROUP_BYTES + len(group.group_id) + MEMBER_BYTES * len(group.pending_members)
+            by_host[group.committed_from] += offset_bytes(group.offsets)
             for member in group.members.values():
                 by_host[member.client_host] += member_bytes(member)
-        self._total = by_host.total()
+        self.held_bytes = by_host.total()
         self._counted_ms = now_ms
 
 
@@ -59,3 +64,21 @@ def join_bytes(request: JoinGroupRequest) -> int:
     """What would be held for whoever sends this."""
     said = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
     return GROUP_BYTES + MEMBER_BYTES + len(request.group_id) + len(request.group_instance_id or "") + said
+
+
+def offset_bytes(offsets: GroupOffsets) -> int:
+    """What a group's offsets hold, with those that are on their way."""
+    return sum(OFFSET_BYTES + len(commit.metadata) for commit in offsets.all())
+
+
+def commit_bytes(group: Group | None, group_id: str, commits: Mapping[TopicPartition, Commit]) -> int:
+    """What would be held for a commit beyond what is. An offset that is there takes the place of an older one."""
+    size = 0 if group is not None else GROUP_BYTES + len(group_id)
+    before = {} if group is None else group.offsets.committed
+    for where, commit in commits.items():
+        old = before.get(where)
+        if old is None:
+            size += OFFSET_BYTES + len(commit.metadata)
+        else:
+            size += max(len(commit.metadata) - len(old.metadata), 0)
+    return size

@@ -7,6 +7,7 @@ allowed (shard.py does).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -119,6 +120,13 @@ class GroupOffsets:
             for where, commit in self.committed.items()
             if where[0] not in kept and not self.unstable(where) and _expired(commit, now_ms, retention_ms, since_ms)
         ]
+
+    def all(self) -> Iterator[Commit]:
+        """Every offset that is remembered: committed, on its way, or in a transaction."""
+        yield from self.committed.values()
+        yield from (commit for _, commit in self._on_the_way.values() if commit is not None)
+        for pending in self._in_transactions.values():
+            yield from pending.values()
 
     def places(self) -> list[TopicPartition]:
         """The partitions that have an offset in the log, committed or on its way, or in a transaction.

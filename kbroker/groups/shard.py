@@ -24,7 +24,7 @@ from kbroker.groups.effects import (
     removal_error,
 )
 from kbroker.groups.group import COMPLETING, CONSUMER, DEAD, EMPTY, PREPARING, STABLE, Group
-from kbroker.groups.memory import MemberMemory, join_bytes
+from kbroker.groups.memory import GroupMemory, commit_bytes, join_bytes
 from kbroker.groups.offsets import Commit, TopicPartition, metadata_length
 from kbroker.groups.records import GroupRecord, GroupsRecord, OffsetRecord
 from kbroker.ports import Random
@@ -46,7 +46,7 @@ class GroupShard(Shard[GroupsRecord]):
     """Groups by id."""
 
     def __init__(
-        self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random, memory: MemberMemory
+        self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random, memory: GroupMemory
     ) -> None:
         super().__init__(partition, epoch, store)
         self._memory = memory
@@ -160,6 +160,7 @@ class GroupShard(Shard[GroupsRecord]):
         group_id: str,
         offsets: dict[TopicPartition, Commit],
         note: OffsetsStored,
+        host: str,
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
@@ -170,6 +171,8 @@ class GroupShard(Shard[GroupsRecord]):
         if code is not ErrorCode.NONE:
             _put_code(note, commit_error(code))
             turn.reply(note.call, note.response)
+        elif (group := self.groups.get(group_id)) is not None:
+            group.committed_from = host
 
     def is_in_doubt(self, group: Group) -> bool:
         """Whether it is unknown which offsets of a group are committed, so that none can be told.
@@ -178,6 +181,10 @@ class GroupShard(Shard[GroupsRecord]):
         what is below it may be long superseded, until the followers have fetched.
         """
         return self.high_watermark < self._doubtful_below and group.offsets.is_any_on_the_way
+
+    def has_room(self, turn: Turn, group_id: str, commits: Mapping[TopicPartition, Commit], host: str) -> bool:
+        """Whether offsets may be held for a client of this address."""
+        return self._memory.admits(host, commit_bytes(self.groups.get(group_id), group_id, commits), turn.now_ms)
 
     def metadata_fits(self, metadata: str) -> bool:
         """Whether the text beside an offset is within offset.metadata.max.bytes."""

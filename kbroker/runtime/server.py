@@ -39,6 +39,7 @@ SWEEPS_PER_IDLE_TIME = 20  # an idle connection is noticed up to a twentieth lat
 LONGEST_SWEEP_S = 5.0
 PROBE_EVERY = 128 << 10  # the kernel reads ahead in windows of this size: between two hot probes little can be cold
 LEAST_ROOM = 16  # this part of the limit on memory may be exceeded before it is looked at again
+MOST_ROOM = 4  # and this part may come in, for what else counts may have grown meanwhile
 NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
@@ -102,7 +103,7 @@ class Server:
         self._gathered_bytes = 0
         # The account of memory: what all held when it was added up may grow by `_room_bytes`, then it is done again.
         self._most_held_bytes = _most_held(limits)
-        self._room_bytes = self._most_held_bytes
+        self._room_bytes = self._most_held_bytes // MOST_ROOM
         self._grown_bytes = 0
         self._settling = False
         self._closed = False
@@ -295,6 +296,8 @@ class Server:
             self._release(connection)
         held = {connection: connection.held_bytes for connection in self._connections.values()}
         total, most = sum(held.values()), self._most_held_bytes
+        if self._limits.held_bytes <= 0:
+            most -= self.core.broker.held_bytes
         if total > most:
             by_address: Counter[str] = Counter()
             for connection, size in held.items():
@@ -307,7 +310,7 @@ class Server:
                 total -= size
                 heaviest.close(f"{size} bytes are held for it, more than for others: at most {most} are for all")
         self._grown_bytes = 0
-        self._room_bytes = max(most - total, most // LEAST_ROOM)
+        self._room_bytes = min(max(most - total, most // LEAST_ROOM), most // MOST_ROOM)
 
     def _release(self, connection: Connection) -> None:
         held = connection.release_buffer()

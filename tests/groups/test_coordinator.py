@@ -631,44 +631,5 @@ def test_diagram_in_the_docs_shows_every_legal_move_and_no_other() -> None:
     assert drawn == {(state.value, after.value) for state, afters in MAY_FOLLOW.items() for after in afters}
 
 
-def large_join(group_id: str, size: int = 1_000_000, **given: object) -> JoinGroupRequest:
-    protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(size))]
-    request = join_request(group_id, **given)
-    request.protocols = protocols
-    return request
-
-
-def test_what_members_say_of_themselves_is_bounded_over_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.groups.memory.GROUP_METADATA_BYTES", 10_000_000)
-    world = World()
-    codes = [joined(world, large_join(f"g-{at}"), version=3) for at in range(15)]
-    held = sum(
-        len(data) for group in world.shard.groups.values() for m in group.members.values() for _, data in m.protocols
-    )
-    assert held < 10_000_000
-    assert codes[-1].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
-def test_who_has_little_held_may_join_where_another_has_filled_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.groups.memory.GROUP_METADATA_BYTES", 10_000_000)
-    world = World()
-    for at in range(15):
-        joined(world, large_join(f"g-{at}"), version=3)
-    other = Caller("other", 3, "client", "/10.0.0.2")
-    world.run(world.groups.join(join_request("mine"), other, world.now_ms))
-    assert "mine" in world.shard.groups
-
-
-def test_what_has_left_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.groups.memory.GROUP_METADATA_BYTES", 10_000_000)
-    world = World()
-    for at in range(15):
-        joined(world, large_join(f"g-{at}"), version=3)
-    world.wait(10 * 60_000)  # nobody sends heartbeats
-    late = world.call(3)
-    world.run(world.groups.join(large_join("late"), late, world.now_ms))
-    assert "late" in world.shard.groups
-
-
 def test_a_group_id_without_end_is_refused() -> None:
     assert joined(World(), join_request("g" * (GROUP_ID_LENGTH + 1))).error_code == ErrorCode.INVALID_GROUP_ID

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
 from kbroker.coordinator.loading import replay_batches
-from kbroker.groups import GroupCoordinator, GroupShard, group_shards
+from kbroker.groups import GroupCoordinator, GroupMemory, GroupShard, group_shards
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.records import Record
@@ -62,12 +62,15 @@ class World:
 
     def coordinator(self) -> GroupCoordinator:
         """A coordinator over the same log, which knows nothing yet."""
-        make = group_shards(self.config, self.chance, self.store, lambda: self.runtime.shards.values())
+        memory = GroupMemory(
+            lambda: (group for shard in self.runtime.shards.values() for group in shard.groups.values()), self.config
+        )
+        make = group_shards(self.config, self.chance, self.store, memory)
         self.runtime: Runtime[GroupShard] = Runtime(
             "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
         )
         self.runtime.give = at_once
-        return GroupCoordinator(self.runtime)
+        return GroupCoordinator(self.runtime, memory)
 
     @property
     def shard(self) -> GroupShard:

@@ -79,7 +79,7 @@ class StubCore:
 
     def __init__(self) -> None:
         self.dirty: dict[Channel, None] = {}
-        self.broker = SimpleNamespace(take_jobs=list)
+        self.broker = SimpleNamespace(take_jobs=list, held_bytes=0)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
         self.seen_ms: list[int] = []  # when, as the core was told

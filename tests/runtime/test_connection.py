@@ -361,6 +361,18 @@ def test_who_holds_most_goes_and_not_the_next_to_come() -> None:
         assert (answered, len(here.core.gone)) == (400_001, 1)
 
 
+@pytest.mark.parametrize(("held_bytes", "gone"), [(-1, 1), (2_000_000, 0)])  # as Kafka ships it: one account of all
+def test_what_groups_and_sessions_hold_leaves_less_for_connections(
+    held_bytes: int, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.runtime.server.HELD_BYTES", 3_000_000)
+    with running(LIMITS._replace(held_bytes=held_bytes)) as here:
+        here.core.broker.held_bytes = 2_500_000
+        here.send_bytes(here.connect(), struct.pack(">i", 1 << 20) + bytes(900_000))
+        here.turn(20)
+        assert len(here.core.gone) == gone
+
+
 def test_answers_that_are_not_read_count() -> None:
     with running(LIMITS._replace(held_bytes=3_000_000)) as here:
         for _ in range(8):
