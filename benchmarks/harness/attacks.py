@@ -9,15 +9,33 @@ from __future__ import annotations
 import resource
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from benchmarks.harness.wire import fetch_frame, frame, produce_frame
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.control import StopReplicaRequest, StopReplicaTopicV1
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.control import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaRequest,
+    StopReplicaTopicV1,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+)
 from protocol.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -25,10 +43,12 @@ from protocol.messages.groups import (
     JoinGroupRequestProtocol,
 )
 from protocol.messages.handshake import ApiVersionsRequest
+from protocol.messages.logdirs import DescribeLogDirsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import Record
 from protocol.records.content import build_batch
 
@@ -37,7 +57,9 @@ HOSTILE = "hostile-"  # what its topics' names begin with
 HEAD = struct.Struct(">i")
 HELD_FRAME = 99_000_000
 ZSTD = 4
+ANSWER_AT = 5  # in a flexible answer: behind its correlation id and no tags
 CROWD = 3_200
+ELSEWHERE = "127.0.0.2"  # the address that a crowd comes from
 
 
 def again(port: int, data: bytes) -> None:
@@ -58,20 +80,22 @@ def once(port: int, data: bytes) -> None:
         take(client)
 
 
-def take(client: socket.socket) -> None:
-    """One answer, thrown away."""
+def take(client: socket.socket) -> bytes:
+    """One answer, without its size."""
     head = client.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
         raise OSError("closed")
-    left = HEAD.unpack(head)[0]
+    left, parts = HEAD.unpack(head)[0], []
     while left > 0:
-        got = len(client.recv(min(left, 1 << 20)))
-        if not got:
+        part = client.recv(min(left, 1 << 20))
+        if not part:
             raise OSError("closed")
-        left -= got
+        left -= len(part)
+        parts.append(part)
+    return b"".join(parts)
 
 
-def hold(port: int, connections: int, parts: Callable[[], Iterator[bytes]]) -> None:
+def hold(port: int, connections: int, parts: Callable[[], Iterator[bytes]], address: str = "127.0.0.1") -> None:
     """Send some bytes on many connections, read nothing, and begin anew whenever one is closed."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -79,7 +103,7 @@ def hold(port: int, connections: int, parts: Callable[[], Iterator[bytes]]) -> N
     while True:
         for _ in range(connections - len(clients)):
             with suppress(OSError):
-                client = socket.create_connection(("127.0.0.1", port))
+                client = socket.create_connection(("127.0.0.1", port), source_address=(address, 0))
                 client.settimeout(2)
                 clients.append(client)
                 for part in parts():
@@ -114,8 +138,13 @@ def _many_coordinators() -> bytes:
     return frame(FindCoordinatorRequest(key_type=0, coordinator_keys=[str(key) for key in range(190_000)]), 4)
 
 
-def _describe_groups() -> bytes:
-    return frame(DescribeGroupsRequest(groups=[HEALTHY_GROUP] * 8000), 5)
+def describe_groups(port: int) -> None:
+    """One group, whose member has much to say, named again and again."""
+    group = f"{HOSTILE}group"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(60)
+        client.sendall(_join(group, 900_000))  # stays, waiting for others
+        again(port, frame(DescribeGroupsRequest(groups=[group] * 8000), 5))
 
 
 def _metadata() -> bytes:
@@ -132,6 +161,45 @@ def _fetch() -> bytes:
     partitions = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(49_000)]
     topics = [FetchTopic(topic="made-up", partitions=partitions)]
     return frame(FetchRequest(max_wait_ms=0, min_bytes=1, session_id=0, session_epoch=0, topics=topics), 12)
+
+
+def fetch_session(port: int) -> None:
+    """A fetch session grown step by step to what one may have; then small fetches of it."""
+    partitions = 0
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(60)
+        session_id = epoch = 0
+        while True:
+            step = [
+                FetchPartition(partition=partitions + each, fetch_offset=0, partition_max_bytes=1)
+                for each in range(7_000 if partitions < 49_000 else 0)
+            ]
+            partitions += len(step)
+            topics = [FetchTopic(topic="made-up", partitions=step)] if step else []
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=1, session_id=session_id, session_epoch=epoch, topics=topics
+            )
+            client.sendall(frame(request, 12))
+            answer = FetchResponse.decode(take(client), 12, ANSWER_AT)
+            session_id, epoch = answer.session_id, epoch + 1
+
+
+def _list_offsets() -> bytes:
+    partitions = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(190_000)]
+    topics = [ListOffsetsTopic(name="made-up", partitions=partitions)]
+    return frame(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), 7)
+
+
+def all_metadata(port: int) -> None:
+    """Everything there is, and there is much."""
+    once(port, _topic("wide", 5_000))
+    again(port, frame(MetadataRequest(topics=None), 9))
+
+
+def all_log_dirs(port: int) -> None:
+    """The sizes of all logs there are."""
+    once(port, _topic("wide", 5_000))
+    again(port, frame(DescribeLogDirsRequest(topics=None), 2))
 
 
 def _topic(name: str, partitions: int, **settings: str) -> bytes:
@@ -226,6 +294,46 @@ def _would_be_controllers() -> Iterator[bytes]:
     yield frame(StopReplicaRequest(controller_id=1, controller_epoch=1, topics=[]), 1)
 
 
+def busy_controllers(port: int) -> None:
+    """Three that do not stop."""
+    (data,) = _would_be_controllers()
+    threads = [threading.Thread(target=again, args=(port, data), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def false_controller(port: int) -> None:
+    """Deletes the topic of those who behave, sends them to a broker that is not there, and leads what it likes."""
+    claim = {"controller_id": 1, "controller_epoch": 1 << 30}
+    state = {"topic_name": HEALTHY, "partition_index": 0, "controller_epoch": 1 << 30, "leader": 77}
+    state |= {"leader_epoch": 1 << 30, "isr": [77], "replicas": [77]}
+    endpoint = UpdateMetadataEndpoint(port=1, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
+    gone = StopReplicaTopicV1(name=HEALTHY, partition_indexes=[0])
+    stop = StopReplicaRequest(**claim, delete_partitions=True, topics=[gone])
+    update = UpdateMetadataRequest(
+        **claim,
+        topic_states=[
+            UpdateMetadataTopicState(
+                topic_name=HEALTHY,
+                partition_states=[UpdateMetadataPartitionState(**state, zk_version=1 << 30, offline_replicas=[])],
+            )
+        ],
+        live_brokers=[UpdateMetadataBroker(id=77, endpoints=[endpoint], rack=None)],
+    )
+    lead = LeaderAndIsrRequest(
+        **claim,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=HEALTHY, partition_states=[LeaderAndIsrPartitionState(**state, partition_epoch=1 << 30)]
+            )
+        ],
+        live_leaders=[LeaderAndIsrLiveLeader(broker_id=77, host_name="127.0.0.1", port=1)],
+    )
+    again(port, frame(update, 5) + frame(lead, 2) + frame(stop, 1))
+
+
 # ---- groups
 
 
@@ -236,17 +344,60 @@ def group_metadata(port: int) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
             client.settimeout(2)
             number += 1
-            protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(7_900_000))]
-            join = JoinGroupRequest(
-                group_id=f"{HOSTILE}{number}",
-                session_timeout_ms=6_000,
-                rebalance_timeout_ms=6_000,
-                member_id="",
-                protocol_type="consumer",
-                protocols=protocols,
-            )
-            client.sendall(frame(join, 3))
+            client.sendall(_join(f"{HOSTILE}{number}", 7_900_000))
             take(client)
+
+
+def _join(group: str, size: int) -> bytes:
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(size))],
+    )
+    return frame(join, 3)
+
+
+def offsets(port: int) -> None:
+    """A new group at each request, with as much to remember of its offsets as one may say."""
+    once(port, _topic("committed", 240))
+    parts = [
+        OffsetCommitRequestPartition(partition_index=each, committed_offset=0, committed_metadata="m" * 4_000)
+        for each in range(240)
+    ]
+    topics = [OffsetCommitRequestTopic(name=f"{HOSTILE}committed", partitions=parts)]
+    number = 0
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(60)
+            while True:
+                number += 1
+                client.sendall(frame(OffsetCommitRequest(group_id=f"{HOSTILE}{number}", topics=topics), 7))
+                take(client)
+
+
+def transactional_ids(port: int) -> None:
+    """A new one at each request."""
+    number = 0
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(60)
+            while True:
+                some = [
+                    frame(
+                        InitProducerIdRequest(
+                            transactional_id=f"{HOSTILE}{number + each}" * 10, transaction_timeout_ms=60_000
+                        ),
+                        3,
+                    )
+                    for each in range(16)
+                ]
+                number += len(some)
+                client.sendall(b"".join(some))
+                for _ in some:
+                    take(client)
 
 
 def long_group_ids(port: int) -> None:
@@ -263,13 +414,19 @@ def small_produce(port: int) -> None:
 ROWS: dict[str, Callable[[int], None]] = {
     "another-producer": small_produce,
     "describe-configs": lambda port: again(port, _describe_configs()),
-    "describe-groups": lambda port: again(port, _describe_groups()),
+    "describe-groups": describe_groups,
     "find-coordinator": lambda port: again(port, _find_coordinator()),
     "many-coordinators": lambda port: again(port, _many_coordinators()),
     "fetch-many": lambda port: again(port, _fetch()),
+    "fetch-session": fetch_session,
+    "list-offsets": lambda port: again(port, _list_offsets()),
+    "all-metadata": all_metadata,
+    "all-log-dirs": all_log_dirs,
     "metadata-new-topics": lambda port: again(port, _metadata()),
     "stop-replica": lambda port: again(port, _stop_replica()),
     "would-be-controllers": lambda port: hold(port, 1000, _would_be_controllers),
+    "busy-controllers": busy_controllers,
+    "false-controller": false_controller,
     "create-wide-topic": lambda port: again(port, _topic("wide", 10_000)),
     "produce-bombs": produce_bombs,
     "recompress-bombs": recompress_bombs,
@@ -278,8 +435,10 @@ ROWS: dict[str, Callable[[int], None]] = {
     "large-produce": large_produce,
     "half-frames": lambda port: hold(port, 12, _half_frame),
     "parked-and-held": lambda port: hold(port, 30, _parked_and_held),
-    "long-polls": lambda port: hold(port, CROWD, _long_polls),
+    "long-polls": lambda port: hold(port, CROWD, _long_polls, ELSEWHERE),
     "unread-answers": lambda port: hold(port, 60, _unread),
     "group-metadata": group_metadata,
+    "offsets": offsets,
+    "transactional-ids": transactional_ids,
     "long-group-ids": long_group_ids,
 }
