@@ -8,10 +8,12 @@ answered at once.
 
 Followers, which name a replica, read to the end of the log (`fetch_follower.py`), with Fetch 4 and newer.
 
-Unlike Kafka: a replica in Fetch 0-3 is taken for a consumer; consumers are never sent to a nearer replica (KIP-392),
-whatever their rack. A min_bytes that a segment's end cuts in two is waited for all the same. A partition that is not
-there is answered at once; Kafka waits for the others first, if there are any. A size below 0 is taken for 0, and an
-isolation level that does not exist for read uncommitted; Kafka fails at both.
+Consumers are answered by any replica, up to the high watermark that it knows, from Fetch 11 on; their leader may send
+them to one of their own rack (`fetch_nearest.py`).
+
+Unlike Kafka: a replica in Fetch 0-3 is taken for a consumer. A min_bytes that a segment's end cuts in two is waited for
+all the same. A partition that is not there is answered at once; Kafka waits for the others first, if there are any. A
+size below 0 is taken for 0, and an isolation level that does not exist for read uncommitted; Kafka fails at both.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
 from kbroker.api.fetch_follower import FollowerReader
+from kbroker.api.fetch_nearest import NearestReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader
 from kbroker.api.routes import Route
@@ -66,7 +69,8 @@ def _fetch(request: FetchRequest, call: Call) -> Result:
     elif (request.replica_id if call.version < REPLICA_STATE_SINCE else request.replica_state.replica_id) >= 0:
         reader = _follower(request, call, session, wanted)
     else:
-        reader = Reader(request, call, session, wanted)
+        kind = NearestReader if request.rack_id and broker.config.replica_selector_class else Reader
+        reader = kind(request, call, session, wanted)
     if len(wanted) > MANY_PARTITIONS:
         if session is not None:
             session.used_by = call.session
@@ -74,8 +78,7 @@ def _fetch(request: FetchRequest, call: Call) -> Result:
     if request.max_wait_ms <= 0 or not wanted:
         now: Result = reader.response()
         return now
-    response = reader.response_if_enough()
-    return response or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+    return reader.response_if_enough() or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
 
 
 def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:

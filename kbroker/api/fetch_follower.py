@@ -122,7 +122,8 @@ class FollowerReader(Reader):
     def _find(self, wanted: Wanted) -> Partition:
         """As for a consumer; the follower must be one of the partition's."""
         partition = super()._find(wanted)
-        if self._replica_id not in partition.followers and partition.is_leader:
+        partition.led()
+        if self._replica_id not in partition.followers:
             knows_epoch = wanted.current_leader_epoch >= 0
             code = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
             raise KafkaError(code, f"broker {self._replica_id} has no replica of {partition.topic}-{partition.index}")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 ZSTD_SINCE = 10  # KIP-110
+FOLLOWERS_SINCE = 11  # KIP-392
 
 
 class Reader:
@@ -207,13 +208,15 @@ class Reader:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
             partition.check_epoch(wanted.current_leader_epoch)
-        if (
-            self._call.version < ZSTD_SINCE
-            and partition.log is not None
-            and partition.log.config.compression_type == "zstd"
-        ):
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self._call.version < FOLLOWERS_SINCE:
+            self._check_for_old(partition)
         return partition
+
+    def _check_for_old(self, partition: Partition) -> None:
+        """Older clients read from leaders only, and the oldest nothing that may be zstd."""
+        log = partition.led()
+        if self._call.version < ZSTD_SINCE and log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:

@@ -105,9 +105,8 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> InSlices:
 def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Call) -> ListOffsetsPartitionResponse:
     """What version 0 wants to know; what consumers may not see yet is not there."""
     partition.check_epoch(asked.current_leader_epoch)
-    end_offset = partition.readable_end(HIGH_WATERMARK)
-    log = partition.log
-    assert log is not None, partition
+    log = partition.led()
+    end_offset = log.readable_end(HIGH_WATERMARK)
     try:
         starts = segment_starts(log, asked.timestamp if asked.timestamp >= 0 else None, call.broker.clock.wall_ms())
     except OSError as error:
@@ -126,9 +125,8 @@ def _offset(
 ) -> ListOffsetsPartitionResponse:
     """The answer, or one that the search that is added to `searches` will complete."""
     partition.check_epoch(asked.current_leader_epoch)
-    end_offset = partition.readable_end(isolation)
-    log = partition.log
-    assert log is not None, partition
+    log = partition.led()
+    end_offset = log.readable_end(isolation)
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0)
     if asked.timestamp == LATEST:
         _check_end_is_known(partition, isolation, call.version)
@@ -173,9 +171,8 @@ class _Search(NamedTuple):
 
     def conclude(self, found: Found | None) -> None:
         """What was read is the answer, if a consumer may see it. Raises: KafkaError."""
-        end_offset = self.partition.readable_end(self.isolation)
-        log = self.partition.log
-        assert log is not None, self.partition
+        log = self.partition.led()
+        end_offset = log.readable_end(self.isolation)
         if found is not None and found.offset < end_offset:
             self.answer.offset, self.answer.timestamp = found
             if self.version >= EPOCHS_SINCE:
@@ -281,7 +278,7 @@ def _end_of_epoch(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Ep
     try:
         partition = call.broker.replicas.find(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
-        end = partition.end_of_epoch(asked.leader_epoch)
+        end = partition.led().last_offset_of_epoch(asked.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
     return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=end.epoch, end_offset=end.end_offset)

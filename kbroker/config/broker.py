@@ -47,12 +47,14 @@ NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside it
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 KNOWN_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 COMPRESSION_TYPES = Check(
     f"one of {', '.join(KNOWN_COMPRESSION_TYPES)}",  # or a codec of the user's own, who knows its name
     lambda value: value in KNOWN_COMPRESSION_TYPES or (value != "none" and is_codec(value)),
 )
+SELECTORS = Check(f"{RACK_AWARE}, or empty", lambda value: value in ("", RACK_AWARE))
 GZIP_LEVELS = Check("1 to 9, or -1 for zlib's choice", lambda level: level == -1 or 1 <= level <= 9)
 VERSIONS = matching(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a Kafka version such as 3.9")
 
@@ -404,7 +406,9 @@ class BrokerConfig(Settings):
         5000, doc="How often high watermarks are written down."
     )
     replica_selector_class: String | None = setting(
-        None, unused=NO_REPLICAS, doc="Rule by which consumers are sent to a nearer replica."
+        None,
+        SELECTORS,
+        doc="Rule by which consumers are sent to a nearer replica: by client.rack and broker.rack, or not at all.",
     )
     num_replica_fetchers: Int = setting(
         1, at_least(1), dynamic=CLUSTER_WIDE, doc="Connections over which a follower fetches from one leader."

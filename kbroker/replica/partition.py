@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.log.isolation import HIGH_WATERMARK, TXN_COMMITTED, FetchIsolation
+from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED, FetchIsolation
 from kbroker.replica.followers import Follower
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -328,14 +328,20 @@ class Partition:
 
         Raises: KafkaError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER; OSError.
         """
-        log = self.led()
+        log = self._readable(isolation)
         bound = log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
         return log.read(offset, max_bytes, bound, whole_first_batch, isolation is TXN_COMMITTED, may_wait)
 
     def readable_end(self, isolation: FetchIsolation) -> int:
         """The offset below which somebody reads. Raises: KafkaError NOT_LEADER_OR_FOLLOWER."""
-        log = self.led()
+        log = self._readable(isolation)
         return log.high_watermark if isolation is HIGH_WATERMARK else log.readable_end(isolation)
+
+    def _readable(self, isolation: FetchIsolation) -> Log:
+        """The log, for consumers here as everywhere (KIP-392), for others if this is the leader. Raises: KafkaError."""
+        if self.log is None or (isolation is LOG_END and not self.is_leader):
+            raise self._not_leader()
+        return self.log
 
     def check_end_is_known(self) -> None:
         """Refuse a client that asks for the end, while that may lie before one that was told already (KIP-207).
@@ -352,8 +358,8 @@ class Partition:
             )
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch, or the largest one below it, ends in this log."""
-        return self.led().last_offset_of_epoch(epoch)
+        """Where a leader epoch, or the largest one below it, ends in this log, leader's or follower's."""
+        return self._require_log().last_offset_of_epoch(epoch)
 
     def delete_records(self, before: int) -> int:
         """Move the log start offset up; -1 means the high watermark. Returns: the log start offset."""

@@ -131,7 +131,7 @@ def test_an_offset_out_of_range_is_told_even_if_no_bytes_are_left_for_it(
 def test_a_partition_led_elsewhere_is_told_even_if_no_bytes_are_left_for_it(world: World, client: Client) -> None:
     client.ask(produce(b"v" * 1000), 9)
     world.partition("t", 1).is_leader = False
-    parts = fetched(client.ask(fetch(indices=(0, 1), max_bytes=10), 12))
+    parts = fetched(client.ask(fetch(indices=(0, 1), max_bytes=10), 10))
     assert [part.error_code for part in parts.values()] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -321,7 +321,7 @@ def test_a_moved_log_start_answers_who_waits(world: World, client: Client) -> No
 
 
 def test_a_lost_leader_answers_who_waits(world: World, client: Client) -> None:
-    number = client.send(fetch(max_wait_ms=60_000), 12)
+    number = client.send(fetch(max_wait_ms=60_000), 10)
     partition = world.partition("t")
     partition.is_leader = False
     world.replicas.touched.append(partition)

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kbroker.log.isolation import HIGH_WATERMARK, FetchIsolation
+from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.producers import Origin
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
@@ -67,11 +67,11 @@ def test_a_new_replica_gets_a_log_and_leads(world: World) -> None:
     assert (partition.is_leader, append(world, partition, b"a"), append(world, partition, b"b")) == (True, 0, 1)
 
 
-def test_a_follower_takes_no_appends_and_answers_no_reads(world: World) -> None:
+def test_a_follower_takes_no_appends_and_answers_no_followers(world: World) -> None:
     partition = become(world, state(0, leader=OTHER), is_new=True)
     assert refusal(world, partition) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError, match=f"is led by {OTHER}"):
-        partition.read(0, 100, 0, whole_first_batch=True)
+        partition.read(0, 100, LOG_END, whole_first_batch=True)
 
 
 def test_a_follower_that_flushes_first_is_no_further_behind_its_leader_than_its_disk() -> None:
