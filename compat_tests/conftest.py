@@ -78,8 +78,11 @@ def broker(request: pytest.FixtureRequest, _running: list[Server], tmp_path_fact
     """The broker under test, shared by the tests of a session; one that died is replaced by a new one."""
     if not _running or not _running[0].alive:
         folder = tmp_path_factory.mktemp("broker")
-        patient = {"connections.max.idle.ms": "3600000"}  # a client may have to wait long for its next turn
-        _running[:] = [broker_of(request.config.getoption("--broker"), folder, patient).start()]
+        settings = {
+            "connections.max.idle.ms": "3600000",  # a client may have to wait long for its next turn
+            "log.retention.ms": "-1",  # records of a given time are years old
+        }
+        _running[:] = [broker_of(request.config.getoption("--broker"), folder, settings).start()]
     return _running[0]
 
 
