@@ -35,7 +35,6 @@ from kbroker.broker.session import Session
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
     DECODED_TIMES,
-    ELEMENTS_PER_REQUEST,
     FEW_PARKED,
     LARGE_PRODUCE_BYTES,
     LARGE_REQUEST_BYTES,
@@ -443,7 +442,7 @@ class Core:
             if route.flat is not None:
                 body: Answer = route.read(memoryview(frame), version, start)
             else:
-                body = yield from route.request.decode_slices(frame, version, start, ELEMENTS_PER_REQUEST)
+                body = yield from route.request.decode_slices(frame, version, start, route.elements)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return

@@ -6,15 +6,23 @@ from itertools import pairwise
 
 import pytest
 
-from kbroker.config.limits import LONG_PRODUCE_BYTES, MANY_PARTITIONS, PARTITIONS_PER_FETCH
+from kbroker.api import topics
+from kbroker.api.routes import ROUTES
+from kbroker.config.limits import ELEMENTS_AT_ONCE, LONG_PRODUCE_BYTES, MANY_PARTITIONS, PARTITIONS_PER_FETCH
 from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
 from protocol.frames import KEPT_BYTES
 from protocol.headers import encode_request_header
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
+from protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
@@ -70,11 +78,51 @@ def test_what_comes_behind_a_long_request_waits_for_it(world: World) -> None:
 
 
 def test_too_many_elements_end_the_connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.core.ELEMENTS_PER_REQUEST", 1000)
+    monkeypatch.setattr(ROUTES[FindCoordinatorRequest.api], "elements", 1000)
     client = world.client()
     client.send(keys(5_000), 4)
     world.advance(0)
     assert "more elements than are taken" in client.closing
+
+
+@pytest.mark.parametrize(("count", "closes"), [(ELEMENTS_AT_ONCE, False), (ELEMENTS_AT_ONCE + 1, True)])
+def test_what_is_not_done_in_slices_may_have_fewer_elements(world: World, count: int, closes: bool) -> None:
+    client = world.client()
+    client.send(DeleteGroupsRequest(groups_names=[f"group-{number}" for number in range(count)]), 2)
+    world.advance(0)
+    assert ("more elements than are taken" in client.closing) is closes
+
+
+def test_what_is_wrong_with_many_settings_is_told_of_some(world: World) -> None:
+    configs = [AlterableConfig(name=f"segment.byte-{number}", value="1") for number in range(3_000)]
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=configs)
+    client = world.client()
+    number = client.send(AlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    world.advance(0)
+    (answer,) = client.look()[number].responses
+    text = answer.error_message
+    assert (answer.error_code, text.count("did you mean segment.bytes?"), text[-11:]) == (
+        ErrorCode.INVALID_CONFIG,
+        20,
+        "; 2980 more",
+    )
+
+
+def test_news_of_a_topic_are_not_looked_for_in_all_that_are_made_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    has_leaders = topics._has_leaders
+    monkeypatch.setattr(topics, "_has_leaders", lambda *which: looked.append(which) or has_leaders(*which))
+    made = [
+        CreatableTopic(name=f"t-{at}", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        for at in range(100)
+    ]
+    client = world.client()
+    number = client.send(CreateTopicsRequest(topics=made, timeout_ms=60_000), 5)
+    world.advance(0)
+    codes = [topic.error_code for topic in client.look()[number].topics]
+    assert (codes, len(looked) <= 3 * len(made)) == ([0] * 100, True)
 
 
 def test_a_request_of_a_client_that_has_gone_is_given_up(world: World) -> None:

@@ -36,6 +36,7 @@ from kbroker.config import (
     describe_broker,
     describe_topic,
 )
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.store import ALL_BROKERS
 from protocol.errors import ErrorCode, KafkaError
@@ -467,7 +468,7 @@ def _check_broker_name(name: str, plane: ControlPlane) -> None:
 
 
 ROUTES = (
-    Route(32, DescribeConfigsRequest, 0, 4, describe_configs, _refuse_describe),
+    Route(32, DescribeConfigsRequest, 0, 4, describe_configs, _refuse_describe, elements=ELEMENTS_PER_REQUEST),
     Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter),
     Route(44, IncrementalAlterConfigsRequest, 0, 1, incremental_alter_configs, _refuse_incremental),
 )

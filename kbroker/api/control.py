@@ -16,6 +16,7 @@ from kbroker.broker.control_requests import ControlRequest, leader_states
 from kbroker.broker.facts import Reply
 from kbroker.broker.permission import Operation
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.events import AlterPartition, ShutDown
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
@@ -134,10 +135,19 @@ def _refuse(request: ControlRequest, code: ErrorCode, text: str, version: int) -
 
 
 ROUTES = (
-    Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse, (Operation.CLUSTER_ACTION,)),
-    Route(5, StopReplicaRequest, 0, 4, control, _refuse, (Operation.CLUSTER_ACTION,)),
-    Route(6, UpdateMetadataRequest, 0, 8, control, _refuse, (Operation.CLUSTER_ACTION,)),
-    Route(56, AlterPartitionRequest, 0, 3, alter_partition, _refuse_alteration, (Operation.CLUSTER_ACTION,)),
+    Route(4, LeaderAndIsrRequest, 0, 7, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
+    Route(5, StopReplicaRequest, 0, 4, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
+    Route(6, UpdateMetadataRequest, 0, 8, control, _refuse, (Operation.CLUSTER_ACTION,), elements=ELEMENTS_PER_REQUEST),
+    Route(
+        56,
+        AlterPartitionRequest,
+        0,
+        3,
+        alter_partition,
+        _refuse_alteration,
+        (Operation.CLUSTER_ACTION,),
+        elements=ELEMENTS_PER_REQUEST,
+    ),
     Route(7, ControlledShutdownRequest, 0, 3, controlled_shutdown, _refuse_shutdown, (Operation.CLUSTER_ACTION,)),
     Route(67, AllocateProducerIdsRequest, 0, 0, allocate_producer_ids, _refuse_ids, (Operation.CLUSTER_ACTION,)),
 )

@@ -26,7 +26,7 @@ from kbroker.api.fetch_nearest import NearestReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader
 from kbroker.api.routes import Route
-from kbroker.config.limits import LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
+from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -156,4 +156,4 @@ def _refuse(request: FetchRequest, code: ErrorCode, text: str, version: int) -> 
     )
 
 
-ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse),)
+ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, elements=ELEMENTS_PER_REQUEST),)

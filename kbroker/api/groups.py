@@ -17,6 +17,7 @@ from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.errors import ErrorCode
@@ -403,8 +404,8 @@ def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorC
 
 ROUTES = (
     Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit),
-    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch),
-    Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find),
+    Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch, elements=ELEMENTS_PER_REQUEST),
+    Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find, elements=ELEMENTS_PER_REQUEST),
     Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),
     Route(12, HeartbeatRequest, 0, 4, heartbeat, _with_code(lambda code: HeartbeatResponse(error_code=code))),
     Route(
@@ -423,7 +424,7 @@ ROUTES = (
         sync_group,
         _with_code(lambda code: SyncGroupResponse(error_code=code, assignment=b"")),
     ),
-    Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe),
+    Route(15, DescribeGroupsRequest, 0, 6, describe_groups, _refuse_describe, elements=ELEMENTS_PER_REQUEST),
     Route(
         16,
         ListGroupsRequest,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
 from kbroker.broker.permission import Operation
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.logdirs import (
     AlterReplicaLogDirPartitionResult,
@@ -27,7 +28,7 @@ from protocol.messages.logdirs import (
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from kbroker.api.call import Call
+    from kbroker.api.call import Call, InSlices
     from kbroker.log import Log
     from kbroker.log.directory import LogDirectory
     from kbroker.log.manager import LogManager
@@ -62,7 +63,7 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
     return DescribeLogDirsResponse(results=results)
 
 
-def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:
+def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> InSlices:
     """Have replicas move; each answer says whether it has begun. Named twice, the last directory counts."""
     asked = {
         (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
@@ -74,6 +75,7 @@ def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> A
             call.broker.replica_moves.alter(topic_name, index, path, call.now_ms)
         except KafkaError as error:
             codes[topic_name, index] = error.code
+        yield
     return _altered(codes)
 
 
@@ -137,6 +139,15 @@ def _refuse(request: DescribeLogDirsRequest, code: ErrorCode, text: str, version
 
 
 ROUTES = (
-    Route(34, AlterReplicaLogDirsRequest, 0, 2, alter_replica_log_dirs, _refuse_alter, (Operation.ALTER,)),
+    Route(
+        34,
+        AlterReplicaLogDirsRequest,
+        0,
+        2,
+        alter_replica_log_dirs,
+        _refuse_alter,
+        (Operation.ALTER,),
+        elements=ELEMENTS_PER_REQUEST,
+    ),
     Route(35, DescribeLogDirsRequest, 0, 4, describe_log_dirs, _refuse, (Operation.DESCRIBE,)),
 )

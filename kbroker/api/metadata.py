@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.routes import Route
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
-from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
+from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
@@ -385,7 +385,7 @@ def _refuse_partitions(
 
 
 ROUTES = (
-    Route(3, MetadataRequest, 0, 13, metadata, _refuse_metadata),
+    Route(3, MetadataRequest, 0, 13, metadata, _refuse_metadata, elements=ELEMENTS_PER_REQUEST),
     Route(60, DescribeClusterRequest, 0, 2, describe_cluster, _refuse_cluster),
     Route(75, DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions, _refuse_partitions),
 )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.times import TimeScan, TimeSearch, segment_starts
 from protocol.errors import ErrorCode, KafkaError
@@ -364,7 +365,9 @@ def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str, ve
 
 
 ROUTES = (
-    Route(2, ListOffsetsRequest, 0, 11, list_offsets, _refuse_list),
-    Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete),
-    Route(23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs),
+    Route(2, ListOffsetsRequest, 0, 11, list_offsets, _refuse_list, elements=ELEMENTS_PER_REQUEST),
+    Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete, elements=ELEMENTS_PER_REQUEST),
+    Route(
+        23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs, elements=ELEMENTS_PER_REQUEST
+    ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
@@ -75,4 +76,4 @@ def _refuse(request: DescribeProducersRequest, code: ErrorCode, text: str, versi
     )
 
 
-ROUTES = (Route(61, DescribeProducersRequest, 0, 0, describe_producers, _refuse),)
+ROUTES = (Route(61, DescribeProducersRequest, 0, 0, describe_producers, _refuse, elements=ELEMENTS_PER_REQUEST),)

@@ -12,6 +12,7 @@ from kbroker.api.call import LATER
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Reply
 from kbroker.broker.permission import Operation
+from kbroker.config.limits import ELEMENTS_AT_ONCE
 from kbroker.controller.events import Reassign
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.topics import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.store import Assignment
 
     Outcomes: TypeAlias = Mapping[tuple[str, int], KafkaError | None]
+
+MANY_REPLICAS = 5 * ELEMENTS_AT_ONCE  # a replica is an element, too, but costs next to nothing
 
 
 def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> Result:
@@ -132,7 +135,14 @@ def _refuse_list(
 
 ROUTES = (
     Route(
-        45, AlterPartitionReassignmentsRequest, 0, 0, alter_partition_reassignments, _refuse_alter, (Operation.ALTER,)
+        45,
+        AlterPartitionReassignmentsRequest,
+        0,
+        0,
+        alter_partition_reassignments,
+        _refuse_alter,
+        (Operation.ALTER,),
+        elements=MANY_REPLICAS,
     ),
     Route(
         46, ListPartitionReassignmentsRequest, 0, 0, list_partition_reassignments, _refuse_list, (Operation.DESCRIBE,)

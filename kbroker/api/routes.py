@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.permitted import permitted
+from kbroker.config.limits import ELEMENTS_AT_ONCE
 from protocol.message import LAST_VERSION
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class Route:
     response that tells every part of the request the same error. needs: operations on the cluster, one of which has to
     be allowed. flat: the response's class, where `handle` and `refuse` take and give tuples instead of messages
     (`protocol/flat.py`). read: (frame, version, start) to what `handle` takes. flexible_from: first version with tagged
-    fields in headers and bodies.
+    fields in headers and bodies. elements: how many a large request may have in its arrays: more where `handle` does
+    them in slices, and where only brokers ask.
     """
 
-    __slots__ = ("api", "first", "flat", "flexible_from", "handle", "last", "read", "refuse", "request")
+    __slots__ = ("api", "elements", "first", "flat", "flexible_from", "handle", "last", "read", "refuse", "request")
 
     def __init__(
         self,
@@ -62,8 +64,10 @@ class Route:
         needs: tuple[Operation, ...] = (),
         *,
         flat: type[Message] | None = None,
+        elements: int = ELEMENTS_AT_ONCE,
     ) -> None:
         self.api = api
+        self.elements = elements
         self.request = request
         self.first = first
         self.last = last

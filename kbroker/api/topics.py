@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from types import GeneratorType
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
 from kbroker.broker.permission import Operation
 from kbroker.config import describe_topic
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
 from kbroker.log.names import METADATA_LOG
@@ -50,7 +52,7 @@ from protocol.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices, Result, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
 
@@ -68,6 +70,7 @@ ELECTION_TEXTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted",
 }
+AT_ONCE = 32  # topics looked at without a break: some hundred microseconds
 STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
 
 
@@ -77,14 +80,14 @@ class AwaitChange:
     seen: whether the change of a topic, once written, shows. answer_with: the response, given what shows.
     """
 
-    __slots__ = ("_answer_with", "_pending", "_seen", "_timeout_ms", "_topics", "deadline_ms")
+    __slots__ = ("_answer_with", "_pending", "_seen", "_shown", "_timeout_ms", "_topics", "_unseen", "deadline_ms")
 
     def __init__(
         self,
         pending: Pending[T],
         topics: Iterable[str],
         seen: Callable[[str], bool],
-        answer_with: Callable[[set[str]], Message],
+        answer_with: Callable[[set[str]], Message | InSlices],
         timeout_ms: int,
         now_ms: int,
     ) -> None:
@@ -93,6 +96,8 @@ class AwaitChange:
         self._seen = seen
         self._answer_with = answer_with
         self._timeout_ms = timeout_ms
+        self._shown: set[str] = set()
+        self._unseen: list[str] | None = None  # once the store has answered
         self.deadline_ms = now_ms + (timeout_ms if timeout_ms > 0 else STORE_PATIENCE_MS)
 
     @property
@@ -100,25 +105,38 @@ class AwaitChange:
         """The store's answer, and news of the topics."""
         return [self._pending, *(TopicKey(topic) for topic in self._topics)]
 
-    def answer(self, now_ms: int) -> Message | None:
+    def answer(self, now_ms: int) -> Message | InSlices | None:
         """Once the change shows for every topic that has one."""
         if not self._pending.is_over:
             return None
-        shown = {topic for topic in self._topics if self._timeout_ms > 0 and self._seen(topic)}
-        if self._timeout_ms <= 0 or shown.issuperset(_changing(self._pending, self._topics)):
-            return self._answer_with(shown)
-        return None
+        if self._unseen is None:
+            self._unseen = _changing(self._pending, self._topics) if self._timeout_ms > 0 else []
+        unseen = self._unseen
+        while unseen:  # of thousands of topics each brings a look here: it ends at the first that does not show
+            if not self._seen(unseen[-1]):
+                return None
+            self._shown.add(unseen.pop())
+        return self._answer_with(self._shown)
 
-    def expired(self, now_ms: int) -> Message:
+    def expired(self, now_ms: int) -> Message | InSlices:
         """With what shows now."""
-        return self._answer_with({topic for topic in self._topics if self._pending.is_over and self._seen(topic)})
+        seen = {topic for topic in self._topics if self._pending.is_over and self._seen(topic)}
+        return self._answer_with(seen | self._shown)
 
 
-def _changing(pending: Pending[T], topics: Iterable[str]) -> set[str]:
+def _awaited(waiting: AwaitChange, now_ms: int) -> InSlices:
+    """The answer, if it is there already."""
+    answer = waiting.answer(now_ms)
+    if isinstance(answer, GeneratorType):
+        return cast("Message", (yield from answer))
+    return cast("Message | Waiting", answer or waiting)
+
+
+def _changing(pending: Pending[T], topics: Iterable[str]) -> list[str]:
     """The topics whose change was written."""
     if not isinstance(pending.value, dict):
-        return set()
-    return {topic for topic in topics if not isinstance(pending.value.get(topic), KafkaError)}
+        return []
+    return [topic for topic in topics if not isinstance(pending.value.get(topic), KafkaError)]
 
 
 def _outcome(pending: Pending[dict[str, T]], topic: str) -> T | KafkaError:
@@ -133,7 +151,7 @@ def _outcome(pending: Pending[dict[str, T]], topic: str) -> T | KafkaError:
 # -- CreateTopics
 
 
-def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
+def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     """Make topics, or see whether they could be made."""
     plane = call.broker.plane
     if not plane.controller.is_active:
@@ -141,16 +159,20 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     wanted: list[NewTopic] = []
-    for topic in request.topics:
+    for at, topic in enumerate(request.topics):
+        if at % AT_ONCE == AT_ONCE - 1:
+            yield
         try:
             wanted.append(_new_topic(topic, times[topic.name], plane))
         except KafkaError as error:
             refused[topic.name] = error
     pending = plane.admin.create(wanted, validate_only=request.validate_only)
 
-    def answer_with(shown: set[str]) -> CreateTopicsResponse:
+    def answer_with(shown: set[str]) -> InSlices:
         results = []
-        for name in times:
+        for at, name in enumerate(times):
+            if at % AT_ONCE == AT_ONCE - 1:
+                yield
             made = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
                 made = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
@@ -164,7 +186,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> Result:
     waiting = AwaitChange(
         pending, topics, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms
     )
-    return waiting.answer(call.now_ms) or waiting
+    return (yield from _awaited(waiting, call.now_ms))
 
 
 def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTopic:
@@ -305,7 +327,7 @@ def _refuse_delete(request: DeleteTopicsRequest, code: ErrorCode, text: str, ver
 # -- CreatePartitions
 
 
-def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
+def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     """Give topics more partitions, or see whether they could have them."""
     plane = call.broker.plane
     if not plane.controller.is_active:
@@ -313,7 +335,9 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
     growths: list[Growth] = []
-    for topic in request.topics:
+    for at, topic in enumerate(request.topics):
+        if at % AT_ONCE == AT_ONCE - 1:
+            yield
         if times[topic.name] > 1:
             refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif plane.controller.is_to_be_deleted(topic.name):
@@ -322,9 +346,11 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
             growths.append(_growth(topic))
     pending = plane.admin.grow(growths, validate_only=request.validate_only)
 
-    def answer_with(shown: set[str]) -> CreatePartitionsResponse:
+    def answer_with(shown: set[str]) -> InSlices:
         results = []
-        for name in times:
+        for at, name in enumerate(times):
+            if at % AT_ONCE == AT_ONCE - 1:
+                yield
             outcome = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(outcome, int) and not request.validate_only and name not in shown:
                 outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
@@ -341,7 +367,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> Result:
     topics = [growth.topic for growth in growths]
     timeout_ms = 0 if request.validate_only else request.timeout_ms
     waiting = AwaitChange(pending, topics, seen, answer_with, timeout_ms, call.now_ms)
-    return waiting.answer(call.now_ms) or waiting
+    return (yield from _awaited(waiting, call.now_ms))
 
 
 def _growth(topic: CreatePartitionsTopic) -> Growth:
@@ -453,8 +479,8 @@ def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str, vers
 
 
 ROUTES = (
-    Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create),
+    Route(19, CreateTopicsRequest, 0, 7, create_topics, _refuse_create, elements=ELEMENTS_PER_REQUEST),
     Route(20, DeleteTopicsRequest, 0, 6, delete_topics, _refuse_delete),
-    Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow),
+    Route(37, CreatePartitionsRequest, 0, 3, create_partitions, _refuse_grow, elements=ELEMENTS_PER_REQUEST),
     Route(43, ElectLeadersRequest, 0, 2, elect_leaders, _refuse_elect, (Operation.ALTER,)),
 )

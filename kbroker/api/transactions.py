@@ -18,6 +18,7 @@ from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
 from kbroker.broker.facts import Joint
 from kbroker.broker.permission import Operation
+from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
 from kbroker.metadata.cache import CONSUMER_OFFSETS
@@ -52,7 +53,7 @@ from protocol.messages.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from kbroker.api.call import Call, Result
+    from kbroker.api.call import Call, InSlices, Result
     from kbroker.coordinator import Effect
     from kbroker.log.log import Log
     from kbroker.replica import Partition
@@ -228,7 +229,7 @@ def _run(call: Call, effects: Iterable[Effect]) -> Result:
 # -- brokers
 
 
-def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Result:
+def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> InSlices:
     """Append the outcome of transactions to partitions led here; answered when the high watermark has passed them."""
     waiting: list[tuple[Partition, int, WritableTxnMarkerPartitionResult]] = []
     results = []
@@ -251,6 +252,7 @@ def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Result:
                     waiting.append((partition, end_offset, part))
                 except KafkaError as error:
                     part.error_code = error.code
+                yield
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=parts))
         results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
     await_markers = AwaitMarkers(WriteTxnMarkersResponse(markers=results), waiting, call.now_ms + MARKER_PATIENCE_MS)
@@ -422,6 +424,7 @@ ROUTES = (
         write_txn_markers,
         _refuse_markers,
         (Operation.ALTER, Operation.CLUSTER_ACTION),
+        elements=ELEMENTS_PER_REQUEST,
     ),
     Route(28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),

@@ -139,10 +139,16 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
     return lines
 
 
+MOST_FAULTS = 20  # told of one change; to find what an unknown key may have meant takes half a millisecond
+
+
 def check_topic(changes: Mapping[str, str], config: BrokerConfig) -> list[str]:
     """Why a topic's overrides cannot be taken, a line each; empty if they can. The error code is INVALID_CONFIG."""
     keys = TopicConfig.KEYS
-    faults = [f"Unknown topic config name: {key}{_nearest(key, keys)}" for key in changes if key not in keys]
+    unknown = [key for key in changes if key not in keys]
+    faults = [f"Unknown topic config name: {key}{_nearest(key, keys)}" for key in unknown[:MOST_FAULTS]]
+    if len(unknown) > MOST_FAULTS:
+        faults.append(f"{len(unknown) - MOST_FAULTS} more")
     illegal = _illegal(keys, changes)
     if illegal:
         return faults + illegal
