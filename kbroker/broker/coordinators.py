@@ -83,13 +83,13 @@ class CoordinatorPart:
         """
         image = self._cache.topics.get(self.topic)
         if self.topic in fact.topics and image is not None and len(image.partitions) != self._counted:
-            self._ask(self._counted)
+            self._ask()
 
-    def _ask(self, until_then: int) -> None:
+    def _ask(self) -> None:
         if self._asking:
             return
         self._asking = True
-        self._runtime.resize(until_then)
+        self._runtime.resize(self._counted)  # until there is an answer
         self._run(count_partitions(self.topic), self._count, self._cannot_count)
 
     def _count(self, partitions: int) -> None:
@@ -99,7 +99,7 @@ class CoordinatorPart:
         self._runtime.resize(partitions)
         image = self._cache.topics.get(self.topic)
         if is_news and image is not None and len(image.partitions) > partitions:
-            self._ask(partitions)  # some have come meanwhile
+            self._ask()  # some have come meanwhile
 
     def _cannot_count(self, error: Exception) -> None:
         """The session with the store has ended: the next one brings a whole image."""
