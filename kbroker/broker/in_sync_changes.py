@@ -80,7 +80,6 @@ class InSyncChanges:
         self._waiting: dict[Partition, None] = {}
         self._under_way: Asked | None = None
         self._retry_at_ms: int | None = None
-        self._refused: dict[ErrorCode, list[Partition]] = {}  # in the answer that is being looked at
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -169,11 +168,13 @@ class InSyncChanges:
             return
         self._under_way = None
         results = _results(response, asked.version)
-        self._refused.clear()
+        refused: dict[ErrorCode, list[Partition]] = {}
         for partition, proposal in asked.proposals.items():
             key = partition.topic_id if asked.version == WITH_IDS_VERSION else partition.topic
-            self._conclude(partition, proposal, results.get((key, partition.index)), now_ms)
-        for code, (first, *others) in self._refused.items():
+            code = self._conclude(partition, proposal, results.get((key, partition.index)), now_ms)
+            if code is not ErrorCode.NONE:
+                refused.setdefault(code, []).append(partition)
+        for code, (first, *others) in refused.items():
             more = f" and {len(others)} more" if others else ""
             log.info("in-sync sets stay as they are: %s-%d%s: %s", first.topic, first.index, more, code.name)
         self._ask(now_ms)
@@ -185,21 +186,24 @@ class InSyncChanges:
 
     def _conclude(
         self, partition: Partition, proposal: Proposal, result: AlterPartitionResult | None, now_ms: int
-    ) -> None:
-        """What became of one partition's proposal; the answer may have left it out."""
+    ) -> ErrorCode:
+        """What became of one partition's proposal; the answer may have left it out.
+
+        Returns: with what it is refused; NONE if it is granted, or does not count any more.
+        """
         code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else ErrorCode.of(result.error_code)
         if result is not None and code is ErrorCode.NONE:
             isr = tuple(result.isr)
             self._replicas.in_sync_granted(partition, proposal, isr, result.leader_epoch, result.partition_epoch)
-            return
+            return ErrorCode.NONE
         if partition.proposal is not proposal:
-            return
-        self._refused.setdefault(code, []).append(partition)
+            return ErrorCode.NONE
         if code in NOT_DONE:
             partition.withdraw(proposal)
         elif code not in OVERTAKEN:
             self._waiting[partition] = None
             self._retry_at_ms = now_ms + RETRY_MS
+        return code
 
 
 class InSyncAnswer(NamedTuple):
