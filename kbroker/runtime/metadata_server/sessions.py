@@ -221,13 +221,17 @@ class Sessions:
     def _set_watches(self, watches: SetWatches, session: Session) -> None:
         """Set them again; those whose nodes have changed since fire at once instead."""
         nodes, out = self._tree.nodes, session.connection.out if session.connection is not None else []
-        for path in watches.data:
+
+        def changed(path: str, at: Callable[[Node], int], event: EventType) -> bool:
+            """Whether it has fired."""
             node = nodes.get(path)
-            if node is None:
-                out.append(wire.event(EventType.DELETED, path))
-            elif node.mzxid > watches.zxid:
-                out.append(wire.event(EventType.DATA_CHANGED, path))
-            else:
+            if node is not None and at(node) <= watches.zxid:
+                return False
+            out.append(wire.event(EventType.DELETED if node is None else event, path))
+            return True
+
+        for path in watches.data:
+            if not changed(path, lambda node: node.mzxid, EventType.DATA_CHANGED):
                 self._tree.apply(Get(path, watch=True), session.number)
         for path in watches.exist:
             if path in nodes:
@@ -235,12 +239,7 @@ class Sessions:
             elif _is_path(path):
                 self._tree.apply(Exists(path, watch=True), session.number)
         for path in watches.child:
-            node = nodes.get(path)
-            if node is None:
-                out.append(wire.event(EventType.DELETED, path))
-            elif node.pzxid > watches.zxid:
-                out.append(wire.event(EventType.CHILDREN_CHANGED, path))
-            else:
+            if not changed(path, lambda node: node.pzxid, EventType.CHILDREN_CHANGED):
                 self._tree.apply(Children(path, watch=True), session.number)
 
     def _tell(self) -> None:
