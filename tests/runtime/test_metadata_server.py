@@ -28,8 +28,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.fixture
-def client(server: RunningServer) -> Iterator[Any]:
+def connected(server: RunningServer) -> Iterator[Any]:
     made = KazooClient(server.address)
     made.start(PATIENCE_S)
     yield made
@@ -37,13 +36,8 @@ def client(server: RunningServer) -> Iterator[Any]:
     made.close()
 
 
-@pytest.fixture
-def other(server: RunningServer) -> Iterator[Any]:
-    made = KazooClient(server.address)
-    made.start(PATIENCE_S)
-    yield made
-    made.stop()
-    made.close()
+client = pytest.fixture(connected, name="client")
+other = pytest.fixture(connected, name="other")
 
 
 class Raw:
