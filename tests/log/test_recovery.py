@@ -420,16 +420,7 @@ def test_the_shortest_message_of_all_is_found_at_the_end() -> None:
 
 def notices_of(disk: SimDisk, *, clean: bool) -> list[str]:
     notices: list[str] = []
-    open_log(
-        disk,
-        FOLDER,
-        SMALL,
-        open_files=OpenFiles(10),
-        random=SimRandom(1),
-        wall_ms=NOW,
-        clean=clean,
-        notices=notices,
-    )
+    open_at(disk, SMALL, clean=clean, notices=notices)
     return [notice.removeprefix(FOLDER + "/") for notice in notices]
 
 

@@ -6,8 +6,7 @@ import errno
 
 import pytest
 
-from kbroker.log import Log, LogConfig, OpenFiles, open_log
-from kbroker.sim.clock import SimRandom
+from kbroker.log import Log, LogConfig
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.records import Record, legacy
 from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, marker, new_disk, open_at
@@ -68,22 +67,9 @@ def test_it_is_said_once_in_one_line() -> None:
     old_log(disk)
     found: list[str] = []
     for _ in range(2):
-        open_with_notices(disk, found).close()
+        open_at(disk, CONFIG, notices=found).close()
     [line] = [line for line in found if "divided" in line]
     assert line == f"{path(0)}: spans more than {2**31 - 1} offsets: divided into 4 segments"
-
-
-def open_with_notices(disk: SimDisk, notices: list[str]) -> Log:
-    return open_log(
-        disk,
-        FOLDER,
-        CONFIG,
-        open_files=OpenFiles(9),
-        random=SimRandom(1),
-        wall_ms=NOW,
-        clean=True,
-        notices=notices,
-    )
 
 
 @pytest.mark.parametrize("clean", [True, False])

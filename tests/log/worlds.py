@@ -141,8 +141,9 @@ def open_at(
     wall_ms: int = NOW,
     limit: int = 100,
     folder: str = FOLDER,
+    notices: list[str] | None = None,
 ) -> Log:
-    """The log in FOLDER."""
+    """The log in FOLDER. notices: what is told a person is added to it."""
     return open_log(
         disk,
         folder,
@@ -153,6 +154,7 @@ def open_at(
         clean=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        notices=notices,
     )
 
 
