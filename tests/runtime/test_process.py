@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,6 @@ import pytest
 from kafka import KafkaProducer
 
 from protocol.errors import ErrorCode
-from protocol.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from protocol.messages.control import StopReplicaRequest
 from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -79,42 +73,6 @@ def test_controllers_are_heard_on_their_listener_alone(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, **CONTROL_LISTENER) as broker:
         codes = [stopped(broker.ports[name]) for name in ("PLAINTEXT", "CONTROL")]
         assert codes == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NONE]
-
-
-def test_a_broker_that_is_alone_hears_no_controller(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker:
-        assert stopped(broker.port) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
-def test_an_oversized_frame_is_one_line_and_a_closed_connection(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, socket_request_max_bytes="100000") as broker:
-        client = Client(broker.port)
-        client.socket.sendall(struct.pack(">i", 100_001))
-        assert client.socket.recv(1) == b""
-        broker.stop()  # by then it has written what it had to say
-        said = [line for line in broker.log.splitlines() if "100001" in line]
-        assert (len(said), "at most 100000" in said[0], "Traceback" in broker.log) == (1, True, False)
-
-
-def test_max_connections_counts_and_is_told_in_one_line(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, max_connections="3") as broker:
-        clients = [Client(broker.port) for _ in range(4)]
-        with pytest.raises(ConnectionError):
-            clients[3].ask(ApiVersionsRequest(), 0)
-        broker.stop()
-        assert broker.log.count("max.connections=3") == 1
-
-
-def test_a_dynamic_bound_on_connections_is_kept_after_a_restart(tmp_path: Path) -> None:
-    wanted = IncrementalAlterableConfig(name="max.connections", config_operation=0, value="2")
-    brokers = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[wanted])
-    with BrokerProcess(tmp_path) as broker:
-        answer = Client(broker.port).ask(IncrementalAlterConfigsRequest(resources=[brokers], validate_only=False), 1)
-        assert answer.responses[0].error_code == 0
-    with BrokerProcess(tmp_path) as broker:
-        clients = [Client(broker.port) for _ in range(3)]
-        with pytest.raises(ConnectionError):
-            clients[2].ask(ApiVersionsRequest(), 0)
 
 
 def test_out_of_descriptors_it_goes_on_with_whom_it_has(tmp_path: Path) -> None:
