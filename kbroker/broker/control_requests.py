@@ -6,9 +6,10 @@ whoever they come from. A request of an older controller is refused as a whole w
 for an earlier life of this broker with STALE_BROKER_EPOCH.
 
 Unlike Kafka, which reads a topic's settings from ZooKeeper in the middle of LeaderAndIsr, a request with partitions of
-topics that are new here waits in the queue until their settings are read, and those behind it wait with it. So does one
-that makes this broker the leader of a partition whose log, as a follower's, is being cut: nothing may be appended
-before that is durable. One that finds no descriptor for a partition's files stops there, and goes on a second later.
+topics that are new here waits in the queue until their settings are read, and those behind it wait with it. One stops,
+and what is behind it waits, at a partition that this broker is to lead while its log, as a follower's, is being cut
+(nothing may be appended before that is durable), and at one whose files find no descriptor. It goes on where it stopped
+when a log has been cut, and a second later; if the broker has been registered anew meanwhile, it is refused.
 One of many replicas is obeyed in slices, between which others have their turn. A LeaderAndIsr with the type FULL, which
 belongs to a migration to KRaft, is treated like any other.
 """
@@ -109,13 +110,12 @@ class ControlRequestQueue:
         self._tell = tell
         self._is_obeying = False  # one that is not in the queue any more, in slices
         self._queue: deque[tuple[ControlRequest, int, Ticket]] = deque()
-        self._awaits_log = False  # the first one in the queue does
         self._held: Slices | None = None  # what is left of one that waits for a log, or for a descriptor
 
     def take(self, request: ControlRequest, version: int, ticket: Ticket) -> ControlResponse | None:
         """Obey now, or None: then the answer follows, as a `Reply` with this ticket."""
         is_next = not self._queue and not self._is_obeying
-        if is_next and not _is_long(request) and not self._unknown_topics(request) and not self._awaits_cuts(request):
+        if is_next and not _is_long(request) and not self._unknown_topics(request):
             return self._obey(request, version, ticket)
         self._queue.append((request, version, ticket))
         if is_next:
@@ -131,39 +131,28 @@ class ControlRequestQueue:
         topics = {name: None for name, _, _ in leader_states(request)}
         return [name for name in topics if name not in self._configs.overrides]
 
-    def _awaits_cuts(self, request: ControlRequest) -> bool:
-        """Whether this broker is to lead a partition whose log is being cut."""
-        if not isinstance(request, LeaderAndIsrRequest) or self._refusal(request) is not ErrorCode.NONE:
-            return False
-        return any(self._awaits_cut(topic, state) for topic, _, state in leader_states(request))
-
     def _awaits_cut(self, topic: str, state: LeaderAndIsrPartitionState) -> bool:
+        """Whether this broker is to lead a partition whose log is being cut."""
         return state.leader == self._broker_id and self._replicas.is_being_cut(topic, state.partition_index)
 
     def log_settled(self) -> None:
         """A log has been cut, or is gone: once everybody has heard of it, the queue goes on."""
-        if self._awaits_log or self._held is not None:
+        if self._held is not None:
             self._tell(CutsEnded())
 
     def go_on(self) -> None:
-        """Work the queue off, if it waited for a log."""
+        """Begin with what is left of a request that waits, if one does."""
         held, self._held, self.retry_ms = self._held, None, None
         if held is not None:
             self._turns.begin(self, held)
-        elif self._awaits_log:
-            self._prepare()
 
     def _prepare(self) -> None:
-        """Work the queue off, up to a request that needs settings, or a log, first."""
-        self._awaits_log = False
+        """Work the queue off, up to a request that needs settings first."""
         while self._queue and not self._is_obeying:
             request, version, ticket = self._queue[0]
             unknown = self._unknown_topics(request)
             if unknown:
                 self._steps.run(self._read_settings(unknown), lambda _: self._prepare(), self._give_up)
-                return
-            self._awaits_log = self._awaits_cuts(request)
-            if self._awaits_log:
                 return
             self._queue.popleft()
             if _is_long(request):
@@ -175,7 +164,7 @@ class ControlRequestQueue:
                     self._reply(ticket, response)
 
     def _obey_in_slices(self, obeyed: Obeyed, ticket: Ticket) -> Slices:
-        """Ends early, to be begun again by `go_on`, where a log is being cut that was not when it began."""
+        """Ends early, to be begun again by `go_on`, where something has to be waited for."""
         try:
             while True:
                 if next(obeyed):
@@ -233,20 +222,28 @@ class ControlRequestQueue:
         self.retry_ms = self._clock.now_ms() + DESCRIPTOR_RETRY_MS
 
     def _obeyed(self, request: ControlRequest, version: int) -> Obeyed:
-        code = self._refusal(request)
-        if code is not ErrorCode.NONE:
-            log.warning(
-                "%s of controller %d refused with %s: epochs %d and %d, ours are %d and %d",
-                type(request).__name__,
-                request.controller_id,
-                code.name,
-                request.controller_epoch,
-                request.broker_epoch,
-                self.controller_epoch,
-                self.broker_epoch,
-            )
-            return refuse(request, code, version)
-        self.controller_epoch = request.controller_epoch
+        """Refused where it begins, or where it goes on: it may have waited into another life of the broker."""
+        obeyed = self._steps_of(request, version)
+        try:
+            while (code := self._refusal(request)) is ErrorCode.NONE:
+                self.controller_epoch = request.controller_epoch
+                yield next(obeyed)
+        except StopIteration as end:
+            response: ControlResponse = end.value
+            return response
+        log.warning(
+            "%s of controller %d refused with %s: epochs %d and %d, ours are %d and %d",
+            type(request).__name__,
+            request.controller_id,
+            code.name,
+            request.controller_epoch,
+            request.broker_epoch,
+            self.controller_epoch,
+            self.broker_epoch,
+        )
+        return refuse(request, code, version)
+
+    def _steps_of(self, request: ControlRequest, version: int) -> Obeyed:
         if isinstance(request, LeaderAndIsrRequest):
             return (yield from self._leader_and_isr(request, version))
         if isinstance(request, StopReplicaRequest):

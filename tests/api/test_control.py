@@ -259,6 +259,26 @@ def test_what_waits_for_a_log_goes_on_when_its_disk_fails() -> None:
     assert (before, codes_of(client)) == (None, [ErrorCode.KAFKA_STORAGE_ERROR])
 
 
+@pytest.mark.parametrize("lacks", ["log", "descriptor"])
+def test_what_waits_is_refused_when_it_goes_on_in_another_life_of_the_broker(lacks: str) -> None:
+    cluster = Cluster(1)
+    tell(cluster, lead(leader=2))
+    node, index = cluster.nodes[1], int(lacks == "descriptor")
+    begin_cut(cluster)
+    client = Client(node)
+    request = request_of(lead(index, leader_epoch=1))
+    request.broker_epoch = node.plane.control_requests.broker_epoch
+    node.disk.fail("open", ".log", errno.EMFILE)
+    client.send(request, 7)
+    node.store.expire()
+    cluster.settle()
+    before = codes_of(client)
+    cluster.advance(2 * SLOW_MS)
+    assert request.broker_epoch < node.plane.control_requests.broker_epoch
+    assert (before, client.answer().error_code) == (None, ErrorCode.STALE_BROKER_EPOCH)
+    assert 1 not in {leader for leader, _ in held(cluster).values()}
+
+
 # -- StopReplica
 
 
