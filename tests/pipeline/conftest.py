@@ -58,12 +58,12 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A kbroker."""
-    from tests.processes import BrokerProcess
+def broker() -> Iterator[Any]:
+    """A kbroker, on a thread beside the session's driver."""
+    from kbroker import testing
 
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
+    with testing.broker() as started:
+        yield started
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def source(broker: Any) -> Any:
     """The broker as jobs are told of it."""
     from kbroker.pipeline.kafka import Source
 
-    return Source(f"127.0.0.1:{broker.port}")
+    return Source(broker.bootstrap)
 
 
 @pytest.fixture

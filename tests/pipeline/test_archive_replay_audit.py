@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from kbroker import testing
 from kbroker.pipeline import archive, audit, replay
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
@@ -19,7 +20,6 @@ from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
 from tests.pipeline.given import T0, fill, frame, records
-from tests.processes import BrokerProcess
 
 
 def archived(spark: Any, source: Source, topic: str, folder: Path, **given: Any) -> Any:
@@ -265,10 +265,15 @@ def test_records_that_aged_out_before_they_were_archived_are_told(
 
 
 def test_a_broker_that_died_is_told_and_the_job_goes_on_when_it_is_back(spark: Any, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as first:
-        source = Source(f"127.0.0.1:{first.port}")
+    with testing.broker() as mortal:
+        source = Source(mortal.bootstrap)
         with Cluster(source.settings) as cluster:
             fill(cluster, "t", [records(100)])
         archived(spark, source, "t", tmp_path / "archive")
-    with pytest.raises(PipelineError, match="no broker answers at"):
-        archived(spark, source, "t", tmp_path / "archive")
+        mortal.kill()
+        with pytest.raises(PipelineError, match="no broker answers at"):
+            archived(spark, source, "t", tmp_path / "archive")
+        mortal.start()
+        with Cluster(source.settings) as cluster:
+            fill(cluster, "t", [records(50)])
+        assert archived(spark, source, "t", tmp_path / "archive")["records"] == 50

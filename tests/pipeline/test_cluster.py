@@ -78,9 +78,8 @@ def test_every_job_runs_on_a_cluster_of_two_workers(
     source: Source, cluster: Cluster, broker: Any, topic: str, tmp_path: Path, jar_folder: Callable[[], str]
 ) -> None:
     fill(cluster, topic, [records(300), records(200, 2)])
-    log_dir = str(broker.log_path.parent / "data")
     with standalone(tmp_path) as master:
-        words = [master, jar_folder(), source.bootstrap, topic, log_dir, str(tmp_path)]
+        words = [master, jar_folder(), source.bootstrap, topic, str(broker.data), str(tmp_path)]
         done = subprocess.run(
             [sys.executable, "-m", "tests.pipeline.on_cluster", *words], capture_output=True, text=True
         )

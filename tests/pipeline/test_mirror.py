@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import testing
 from kbroker.pipeline import audit, mirror
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
@@ -15,16 +16,15 @@ from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
 from kbroker.pipeline.write import WRITTEN
 from tests.pipeline.given import fill, records
-from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+def target() -> Iterator[Source]:
     """A second cluster."""
-    with BrokerProcess(tmp_path_factory.mktemp("target")) as process:
-        yield Source(f"127.0.0.1:{process.port}")
+    with testing.broker() as second:
+        yield Source(second.bootstrap)
 
 
 def test_a_mirror_goes_on_and_takes_groups_with_it(

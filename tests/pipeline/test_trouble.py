@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compat_tests.apache import free_port
 from compat_tests.waiting import eventually
 from kbroker.pipeline import archive, audit, compact_check, kafka, mirror, profile, register, replay
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import LATEST, Cluster
+from kbroker.testing import Broker, broker
 from tests.pipeline.given import fill, records
-from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -30,70 +29,64 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kafka.TUNED, "kafkaConsumer.pollTimeoutMs", "3000")
 
 
-class Mortal:
-    """A broker that always comes back to the same port and the same data."""
+@pytest.fixture
+def mortal() -> Iterator[Broker]:
+    """A broker that comes back to the same port and the same data."""
+    with broker() as started:
+        yield started
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._listener = folder, f"PLAINTEXT://127.0.0.1:{free_port()}"
-        folder.mkdir()
-        self.source = Source(self._listener.removeprefix("PLAINTEXT://"), HASTY)
 
-    def born(self) -> BrokerProcess:
-        return BrokerProcess(self._folder, listeners=self._listener)
+def hasty_source(mortal: Broker) -> Source:
+    return Source(mortal.bootstrap, HASTY)
 
 
 def equal(spark: Any, left: Any, right: Any, names: dict[str, str]) -> bool:
     return bool(audit.audit(spark, left, right, names)["equal"])
 
 
-def test_a_replay_goes_on_when_its_killed_broker_is_back(spark: Any, tmp_path: Path) -> None:
-    mortal, folder = Mortal(tmp_path / "broker"), str(tmp_path / "archive")
-    names = {"t": "copy"}
-    job = threading.Thread(target=lambda: replay.replay(spark, mortal.source, folder, topics=names, rate=1000))
-    with mortal.born() as first, Cluster(mortal.source.settings) as cluster:
+def test_a_replay_goes_on_when_its_killed_broker_is_back(spark: Any, mortal: Broker, tmp_path: Path) -> None:
+    source, folder, names = hasty_source(mortal), str(tmp_path / "archive"), {"t": "copy"}
+    job = threading.Thread(target=lambda: replay.replay(spark, source, folder, topics=names, rate=1000))
+    with Cluster(source.settings) as cluster:
         fill(cluster, "t", [records(3000)])
-        archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
+        archive.archive(spark, source, ["t"], folder, until_now=True)
         cluster.create("copy", 1, {"retention.ms": "-1"})
         job.start()
         eventually(lambda: cluster.offsets([("copy", 0)], LATEST)["copy", 0] >= 300, 200)
-        first.process.kill()
-    with mortal.born():
-        job.join()
-        assert equal(spark, folder, mortal.source, names)
+        mortal.kill()
+    mortal.start()
+    job.join()
+    assert equal(spark, folder, source, names)
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_batch_whose_broker_dies_is_not_seen_and_is_archived_when_it_is_back(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mortal, folder = Mortal(tmp_path / "broker"), str(tmp_path / "archive")
-    with mortal.born() as first:
-        with Cluster(mortal.source.settings) as cluster:
-            fill(cluster, "t", [records(200)])
-            archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
-            fill(cluster, "t", [records(100)])
-        whole = archive.laid_out
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                archive, "laid_out", lambda frame: (first.process.kill(), first.process.wait(), whole(frame))[2]
-            )
-            with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
-                archive.archive(spark, mortal.source, ["t"], folder, until_now=True)
+    source, folder = hasty_source(mortal), str(tmp_path / "archive")
+    with Cluster(source.settings) as cluster:
+        fill(cluster, "t", [records(200)])
+        archive.archive(spark, source, ["t"], folder, until_now=True)
+        fill(cluster, "t", [records(100)])
+    whole = archive.laid_out
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "laid_out", lambda frame: (mortal.kill(), whole(frame))[1])
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+            archive.archive(spark, source, ["t"], folder, until_now=True)
     assert "the broker does not answer, or no longer" in explain(caught.value)
     assert archive.read(spark, folder).count() == 200
-    with mortal.born():
-        assert archive.archive(spark, mortal.source, ["t"], folder, until_now=True)["records"] == 100
-        assert equal(spark, folder, mortal.source, {"t": "t"})
+    mortal.start()
+    assert archive.archive(spark, source, ["t"], folder, until_now=True)["records"] == 100
+    assert equal(spark, folder, source, {"t": "t"})
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_read_whose_broker_dies_is_one_line(spark: Any, tmp_path: Path) -> None:
-    mortal = Mortal(tmp_path / "broker")
-    with mortal.born() as first:
-        with Cluster(mortal.source.settings) as cluster:
-            fill(cluster, "t", [records(200)])
-        rows = audit.records_of_side(spark, mortal.source, ["t"], False)
-        first.process.kill()
+def test_a_read_whose_broker_dies_is_one_line(spark: Any, mortal: Broker) -> None:
+    source = hasty_source(mortal)
+    with Cluster(source.settings) as cluster:
+        fill(cluster, "t", [records(200)])
+    rows = audit.records_of_side(spark, source, ["t"], False)
+    mortal.kill()
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
         rows.count()
     assert "the broker does not answer, or no longer" in explain(caught.value)
