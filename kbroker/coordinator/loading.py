@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from kbroker.coordinator.shard import Shard
+from protocol.errors import ErrorCode
 from protocol.message import DecodeError
 from protocol.records import RecordError
 from protocol.records.batch import HEADER_SIZE, BatchHeader, unpack_header
@@ -27,6 +28,8 @@ def replay_batches(shard: Shard[Any], topic: str, data: memoryview, offset: int)
     at = 0
     while len(data) - at >= HEADER_SIZE:
         header = BatchHeader(*unpack_header(data, at))
+        if header.size_bytes < HEADER_SIZE:
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, at, f"a batch of {header.size_bytes} bytes at offset {offset}")
         if header.size_bytes > len(data) - at:
             break
         try:

@@ -6,10 +6,14 @@ from collections.abc import Hashable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
+from kbroker.coordinator.effects import SetTimer, Written
 from protocol.errors import ErrorCode
 from protocol.messages.groups import HeartbeatResponse
-from tests.coordinator.memory import MemoryStore, at_once
+from protocol.records import RecordError
+from tests.coordinator.memory import MemoryStore, Read, at_once
 
 LOG, OTHER_LOG = SimpleNamespace(high_watermark=1), SimpleNamespace(high_watermark=1)
 
@@ -298,3 +302,96 @@ def test_number_of_partitions_decides_whose_a_key_is() -> None:
     house.runtime.resize(50)
     found = house.runtime.partition_of("g")
     assert (found, house.runtime.find("g")) == (ord("g") % 50, ErrorCode.NOT_COORDINATOR)
+
+
+def test_of_two_notes_the_one_that_is_committed_is_told() -> None:
+    house = House()
+    house.serve()
+    house.store.hold = True
+    house.write("a", "one")
+    first = house.store.end(0)
+    house.write("b", "two")
+    house.runtime.advanced(0, first, 0)
+    assert house.answers == [("one", 0)]
+
+
+def test_a_high_watermark_that_stands_still_is_told_once() -> None:
+    house = House()
+    shard = house.serve()
+    house.write("a")
+    passed: list[int] = []
+    shard.passed = lambda: passed.append(shard.high_watermark)  # type: ignore[method-assign]
+    for high_watermark in (1, 2, 2, 1, 3):
+        house.runtime.advanced(0, high_watermark, 0)
+    assert passed == [2, 3]
+
+
+def test_partitions_are_loaded_one_after_the_other_and_nothing_is_due_while_one_is_read() -> None:
+    house = House(2)
+    given: list[tuple[Any, Any]] = []
+    house.runtime.give = lambda job, owner: given.append((job, owner))
+    for partition in (0, 1):
+        house.store.append(partition, [(b"%d" % partition, b"")], -1, -1)
+        house.runtime.elected(partition, 1, 0)
+    shards = house.runtime.shards
+    seen = []
+    while shards[1].loading:
+        house.runtime.expire(0)
+        seen.append((shards[0].loading, house.runtime.next_deadline_ms(), len(given)))
+        for job, owner in given:
+            job.run()
+            owner.finished(job, None, 0)
+        given.clear()
+    assert seen == [(True, None, 1), (False, 0, 0), (False, 10, 1), (False, 10, 0)]
+    assert (shards[0].words, shards[1].words) == ([("0", -1)], [("1", -1)])
+
+
+def test_what_was_committed_while_a_slice_was_read_is_replayed_as_such() -> None:
+    house = House()
+    given: list[Any] = []
+    house.store.hold = True
+    house.store.append(0, [(b"a", b"")], -1, -1)
+    house.runtime.give = lambda job, owner: given.append(job)
+    house.runtime.elected(0, 1, 0)
+    house.runtime.expire(0)
+    end = house.store.commit(0)
+    given[0].run()
+    house.runtime.finished(given[0], None, 0)
+    shard = house.runtime.shards[0]
+    assert (shard.words, shard.seen_committed) == ([("a", -1)], end)
+
+
+@pytest.mark.parametrize("when", ["found", "read"])
+def test_bytes_that_are_no_batch_end_the_loading_and_the_shard_serves(when: str) -> None:
+    house = House()
+    house.store.append(0, [(b"a", b"")], -1, -1)
+    house.runtime.elected(0, 1, 0)
+    house.runtime.expire(0)  # the first slice is sound
+
+    def read(partition: int, offset: int) -> Read:
+        if when == "found":
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, 0, "no batch")
+        return Read(offset, memoryview(bytes(100)))
+
+    house.store.read = read  # type: ignore[method-assign]
+    house.runtime.expire(0)
+    shard = house.runtime.shards[0]
+    assert (shard.loading, shard.words, house.runtime.next_deadline_ms()) == (False, [("a", -1)], 10)
+
+
+def test_a_turn_tells_of_what_it_has_written_only_if_somebody_waits_for_it() -> None:
+    house = House()
+    shard = house.serve()
+    effects = []
+    for note, refusal in ((None, None), ("call", ErrorCode.NOT_ENOUGH_REPLICAS), ("call", None)):
+        house.store.refuse = refusal
+        turn = shard.turn(0)
+        turn.write(["a"], note)
+        effects.append(turn.effects)
+    assert effects == [[], [], [Written(0)]]
+
+
+def test_a_turn_without_a_writer_is_of_no_partition() -> None:
+    turn = Turn(5)
+    turn.set_timer("tick", "", 10)
+    assert turn.effects == [SetTimer(TimerKey("tick", -1, "", ""), 15)]
