@@ -105,6 +105,7 @@ class ReplicaFetchers:
             return
         endpoint = self._plane.cache.node(fetcher.leader_id, self._plane.listener)
         if endpoint is None:
+            self._idle.pop(fetcher, None)  # no pause ends for it: it would be woken again and again
             self._homeless[fetcher] = None
             return
         config = self._plane.configs.broker
