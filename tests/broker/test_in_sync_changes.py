@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.in_sync_changes import RETRY_MS, InSyncChanges
+from kbroker.broker.in_sync_changes import RETRY_MS, Asked, InSyncChanges
 from kbroker.controller.events import AlterPartition
+from kbroker.ports import PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import LeaderState, Partition, Proposal
 from protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ class Leader:
         self.told: list[Any] = []
         controller = SimpleNamespace(is_active=True, put=self.asked.append)
         plane = SimpleNamespace(controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME)
+        self.plane: Any = plane
         self.changes = InSyncChanges(
             self.world.replicas, cast(Any, plane), Nobody(), self.world.clock, 30_000, self.told.append
         )
@@ -115,3 +117,65 @@ def test_refusals_of_many_partitions_are_one_line(caplog: pytest.LogCaptureFixtu
     caplog.clear()
     leader._answer(leader.asked[1], AlterPartitionResponse(error_code=0, topics=topics))
     assert caplog.messages == ["in-sync sets stay as they are: p-0 and 1 more: INELIGIBLE_REPLICA"]
+
+
+def test_nobody_is_asked_before_this_broker_is_registered() -> None:
+    leader = Leader()
+    leader.plane.control_requests.broker_epoch = -1
+    leader.propose(ME, ONE)
+    before = len(leader.asked)
+    leader.plane.control_requests.broker_epoch = 0  # the first that the store can give
+    leader.wait()
+    assert (before, len(leader.asked)) == (0, 1)
+
+
+@pytest.mark.parametrize("known", [(None, 2), (ME, ME)])
+def test_nobody_is_asked_where_no_other_controller_is_known(known: tuple[object, int]) -> None:
+    """One without an address, or this broker by an image of before."""
+    leader = Leader()
+    leader.plane.controller.is_active = False
+    leader.plane.address_for_controller = lambda _: known[0]
+    leader.plane.cache = SimpleNamespace(controller_id=known[1])
+    leader.propose(ME, ONE)  # `Nobody` would refuse to send
+    leader.plane.controller.is_active = True
+    leader.wait()
+    assert len(leader.asked) == 1
+
+
+@pytest.mark.parametrize("kind", [PeerFaultKind.RESET, PeerFaultKind.UNSUPPORTED])
+def test_a_request_that_is_lost_is_asked_again_and_others_faults_say_nothing(
+    kind: PeerFaultKind, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader()
+    leader.propose(ME, ONE)
+    asked = leader.changes._under_way
+    assert asked is not None
+    for token in ("another part's", Asked({}, 3)):
+        leader._heed(PeerFault(token, kind, True, "why"))
+    leader.wait()
+    before = len(leader.asked)
+    leader._heed(PeerFault(asked, kind, True, "why"))
+    leader.wait()
+    assert (before, len(leader.asked)) == (1, 2)
+    levels = [each.levelname for each in caplog.records if "is asked again" in each.message]
+    assert levels == (["ERROR"] if kind is PeerFaultKind.UNSUPPORTED else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "keeps"),
+    [
+        (ErrorCode.NEW_LEADER_ELECTED, 1, True),
+        (ErrorCode.INELIGIBLE_REPLICA, 1, False),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 2, True),
+    ],
+)
+def test_what_becomes_of_a_proposal_that_is_refused(code: ErrorCode, asked: int, keeps: bool) -> None:
+    leader = Leader()
+    leader.propose(ME, ONE)
+    result = AlterPartitionResult(
+        partition_index=0, error_code=code, leader_id=0, leader_epoch=0, isr=[], partition_epoch=0
+    )
+    topics = [AlterPartitionTopicResult(topic_id=ID, partitions=[result])]
+    leader._answer(leader.asked[0], AlterPartitionResponse(error_code=0, topics=topics))
+    leader.wait()
+    assert (len(leader.asked), leader.partition.proposal is not None) == (asked, keeps)

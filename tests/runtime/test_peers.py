@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
 
+from kbroker.config.limits import MOST_PEER_BACKOFF_MS
 from kbroker.ports import CONTROL, PeerAddress, PeerAnswer, PeerFault
 from protocol.headers import encode_response_header
 from protocol.messages.control import (
@@ -113,3 +115,56 @@ def test_a_line_dropped_while_its_host_is_looked_up_does_not_connect(
 def test_a_listener_that_is_not_plaintext_is_not_spoken_to(bench: SocketBench) -> None:
     send(bench, bench.broker(), PeerAddress("127.0.0.1", 1, security_protocol=1))
     assert why(bench) == "its listener is not PLAINTEXT (security protocol 1)"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_address_is_not_looked_up(bench: SocketBench, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "looked up")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    broker = bench.broker(listens=False)
+    send(bench, broker, PeerAddress(host, broker.address.port))
+    assert "looked up" not in why(bench)
+
+
+def test_a_connection_that_is_reset_is_named_in_the_systems_words(bench: SocketBench) -> None:
+    broker = bench.broker()
+    send(bench, broker)
+    bench.until(lambda: broker.asked)
+    connection = broker.asked[0].connection
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    assert why(bench) == "Connection reset by peer"
+
+
+def test_lines_to_brokers_that_are_cut_off_fail_until_they_are_not(bench: SocketBench) -> None:
+    far, near = bench.broker(2), bench.broker(3)
+    for each in (far, near):
+        send(bench, each)
+    bench.until(lambda: far.asked and near.asked)
+    bench.peers.cut([2])
+    assert why(bench) == "cut off"
+    bench.events.clear()
+    send(bench, far)
+    bench.advance(MOST_PEER_BACKOFF_MS)
+    assert why(bench) == "cut off"
+    near.asked[0].answer(DONE)
+    bench.until(lambda: len(bench.events) == 2)
+    bench.peers.cut([])
+    send(bench, far)
+    bench.advance(MOST_PEER_BACKOFF_MS)
+    bench.until(lambda: len(far.asked) == 2)
+
+
+def test_the_timer_is_set_to_the_deadline_and_not_at_all_when_nothing_is_asked(bench: SocketBench) -> None:
+    broker = bench.broker()
+    (timer,) = bench.loop.hand_timers
+    before = timer.due_s
+    begun_ms = bench.clock.ms
+    send(bench, broker)
+    bench.until(lambda: broker.asked)
+    due_s = timer.due_s
+    broker.asked[0].answer(DONE)
+    bench.until(lambda: bench.events)
+    assert (before, due_s, timer.due_s) == (None, (begun_ms + 30_000) / 1000, None)

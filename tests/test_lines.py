@@ -1,0 +1,114 @@
+"""What lines to other brokers do by themselves, whatever they run on: when they wake, what they say, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.config.limits import PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
+from kbroker.peers import Line, Lines, Link
+from kbroker.ports import CONTROL, PeerAddress, PeerEvent, PeerFault
+from protocol.messages.control import UpdateMetadataRequest
+
+
+class DeadLink:
+    """A connection on which nothing happens."""
+
+    def send(self, frame: bytes) -> None:
+        raise AssertionError(frame)
+
+    def close(self) -> None:
+        """Gone."""
+
+
+class Dialled(Lines):
+    """Lines whose connections come to nothing unless a test says so. later: what is to be done after the step."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self.told: list[PeerEvent] = []
+        self.later: list[Callable[[], None]] = []
+        self.lines: list[Line] = []
+        super().__init__("broker-1", lambda: self.ms, self.hear)
+
+    def hear(self, event: PeerEvent) -> None:
+        self.told.append(event)
+
+    def dial(self, line: Line) -> Link:
+        self.lines.append(line)
+        return DeadLink()
+
+    def soon(self, what: Callable[[], None]) -> None:
+        self.later.append(what)
+
+    def rewound(self) -> None:
+        """Tests look for themselves."""
+
+    def ask(self, token: object, broker_id: int = 2, *, port: int = 9092, timeout_ms: int = 60_000) -> None:
+        request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[])
+        self.send(broker_id, PeerAddress("h", port), CONTROL, request, 8, token, timeout_ms)
+
+
+@pytest.fixture
+def lines() -> Dialled:
+    made = Dialled()
+    made.join("cluster")
+    return made
+
+
+def test_failures_are_said_the_first_time_and_then_once_in_a_while(
+    lines: Dialled, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kbroker.peers")
+    for at_ms in (0, 5_000, 10_000, PEER_FAILURES_SAID_EVERY_MS, 2 * PEER_FAILURES_SAID_EVERY_MS):
+        lines.ms = at_ms
+        lines.ask("token")
+        lines.lines[-1].lost("nobody listens", at_ms)
+    said = "1 request to broker 2 at h:9092 failed: nobody listens"
+    assert caplog.messages == [said, f"{said} (2 times before)", said]
+
+
+def test_the_first_deadline_of_all_lines_counts(lines: Dialled) -> None:
+    lines.ask("slow")
+    before = lines.next_deadline_ms()
+    lines.ask("quick", 3, timeout_ms=10)
+    assert (before, lines.next_deadline_ms()) == (PEER_SETUP_MS, 10)
+
+
+def test_nothing_is_left_for_later_where_nothing_has_happened(lines: Dialled) -> None:
+    lines.ask("token")
+    assert (lines.later, lines.told) == ([], [])
+
+
+def test_what_a_move_fails_is_told_once_after_the_step(lines: Dialled) -> None:
+    lines.ask("token")
+    lines.ask("moved", port=9093)
+    before = list(lines.told)
+    for each in lines.later:
+        each()
+    assert (before, [(type(each), each.token) for each in lines.told]) == ([], [(PeerFault, "token")])
+
+
+def test_an_event_is_told_when_the_one_before_has_been_heard_to_its_end(lines: Dialled) -> None:
+    heard: list[object] = []
+
+    def hear(event: PeerEvent) -> None:
+        heard.append(("begins", event.token))
+        lines.settle()
+        heard.append(("ends", event.token))
+
+    lines._post = hear
+    lines.ask("one")
+    lines.ask("two")
+    lines.lines[0].lost("reset", 0)
+    lines.settle()
+    assert heard == [("begins", "one"), ("ends", "one"), ("begins", "two"), ("ends", "two")]
+
+
+def test_nobody_is_asked_before_a_cluster_is_joined_or_after_the_end(lines: Dialled) -> None:
+    with pytest.raises(AssertionError, match="no cluster was joined"):
+        Dialled().ask("token")
+    lines.close()
+    with pytest.raises(AssertionError, match="the lines are closed"):
+        lines.ask("token")
