@@ -284,12 +284,17 @@ class Fetcher:
             return
         named = self._named
         self._continue(response.session_id)
+        is_missed = False
         for topic in response.responses:
             named_by = topic.topic_id if self._uses_ids else topic.topic
             for data in topic.partitions:
                 following = named.get((named_by, data.partition_index))
                 if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
+                elif following is not None and self._is_not_told_again(following.partition, data):
+                    is_missed = True
+        if is_missed:
+            self.begin_session()
 
     def _continue(self, session_id: int) -> None:
         """A session goes on; a leader that keeps none is told everything with each request."""
@@ -307,6 +312,12 @@ class Fetcher:
         if self._following.get(partition) is not following or own is None or self._must_wait(following):
             return False
         return following.asked == Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
+
+    def _is_not_told_again(self, partition: Partition, data: PartitionData) -> bool:
+        """Whether an answer that does not count has a high watermark that the session takes for told from now on."""
+        own = partition.log
+        is_followed = partition in self._following and own is not None
+        return is_followed and not data.records and data.high_watermark > own.high_watermark  # type: ignore[union-attr]
 
     def _take(self, following: Following, data: PartitionData, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
         code = ErrorCode.of(data.error_code)

@@ -242,6 +242,30 @@ def test_an_answer_in_an_older_epoch_counts_for_nothing_before_the_fetcher_has_h
     assert follower.bounds == (0, 0, 0)
 
 
+def test_a_high_watermark_in_an_answer_that_counts_for_nothing_is_told_again() -> None:
+    """The leader's session takes it for told; without records it would not come again before the next one moves."""
+    follower = with_records(3)
+    follower.ask()
+    follower.follow(0, epoch=1)
+    follower.answer(data(high_watermark=1))
+    assert follower.bounds == (0, 0, 1)
+    request = follower.ask()
+    assert request is not None
+    assert (request.session_epoch, [each.partition for each in _parts(request)]) == (0, [0])
+
+
+@pytest.mark.parametrize("high_watermark", [0, 1])
+def test_a_session_goes_on_if_nothing_was_told_that_is_not_known_or_comes_again(high_watermark: int) -> None:
+    follower = with_records(3)
+    follower.ask()
+    follower.follow(0, epoch=1)
+    records = [batch(base_offset=1, epoch=3)] if high_watermark else []
+    follower.answer(data(*records, high_watermark=high_watermark))
+    request = follower.ask()
+    assert request is not None
+    assert request.session_epoch > 0
+
+
 def test_after_an_error_a_partition_rests_and_the_others_go_on() -> None:
     follower = Follower(0, 1)
     follower.ask()
