@@ -8,7 +8,7 @@ Principals and rules will take the place of the addresses.
 Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
 about an address that is not known: a broker that has just come may be the controller, and what it says waits for the
 store's answer (`undecided`). A broker may be advertised by a name,
-which a job looks up; until its end, and until the first image has come, any address might be a broker's, and passes.
+which a job looks up; until its end any address might be a broker's, and passes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BrokersOnly:
 
     def _is_broker(self, address: str) -> bool:
         hosts = {each.host for broker in self._plane.cache.brokers.values() for each in broker.endpoints}
-        if not hosts or address in hosts or address in self._registered:
+        if address in hosts or address in self._registered:
             return True
         hosts |= self._registered
         names = [host for host in hosts if not _is_address(host)]

@@ -71,8 +71,12 @@ def test_registered_addresses_are_brokers() -> None:
     assert [place.hears(each) for each in ("192.0.2.1", "192.0.2.2", "192.0.2.3")] == [True, True, False]
 
 
-def test_before_the_first_image_any_address_may_be_a_broker() -> None:
-    assert Place().hears("192.0.2.3")
+def test_before_the_first_image_the_store_says_who_is_a_broker() -> None:
+    place = Place()
+    before = place.hears("192.0.2.3")
+    (learn,) = place.asked
+    learn(frozenset({"192.0.2.1"}))
+    assert (before, place.hears("192.0.2.1"), place.hears("192.0.2.3")) == (False, True, False)
 
 
 def test_a_name_is_looked_up_and_meanwhile_any_address_may_have_it() -> None:
