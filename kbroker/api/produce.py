@@ -28,7 +28,7 @@ A batch sent again is told its append time only where the log gives such times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
@@ -87,6 +87,17 @@ class UnverifiedError(KafkaError):
     """A batch that its transaction's coordinator does not know of; no log has seen it."""
 
 
+class Gathered(NamedTuple):
+    """What one request has come to so far. unprepared: batches that have to be made anew first.
+
+    failures: one for each batch that failed: how many records had been named as refused by then.
+    """
+
+    appended: Appended
+    unprepared: list[Unprepared]
+    failures: list[int]
+
+
 def produce(request: Flat, call: Call) -> Result:
     """Append every partition's batch; answer when acks says so. request: the fields of ProduceRequest."""
     transactional_id, acks, _, topic_data = request
@@ -96,50 +107,41 @@ def produce(request: Flat, call: Call) -> Result:
         return FIRST
     if call.is_large:
         return _in_slices(request, call)
-    appended: Appended = []
     topics: list[Flat] = []
-    failures: list[int] = []
-    unprepared: list[Unprepared] = []
+    gathered = Gathered([], [], [])
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         answers: list[Flat] = []
-        _append(call, name, partition_data, answers, acks, transactional_id, appended, unprepared, failures)
+        _append(call, request, name, partition_data, answers, gathered)
         topics.append((topic, topic_id, answers))
-    return _conclude(request, call, topics, appended, unprepared, failed=bool(failures))
+    return _conclude(request, call, topics, gathered)
 
 
 def _in_slices(request: Flat, call: Call) -> InSlices:
     """`produce` of many partitions or bytes: one partition after the other."""
-    transactional_id, acks, _, topic_data = request
-    appended: Appended = []
+    *_, topic_data = request
     topics: list[Flat] = []
-    failures: list[int] = []
-    unprepared: list[Unprepared] = []
+    gathered = Gathered([], [], [])
     for topic, topic_id, partition_data in topic_data:
         answers: list[Flat] = []
         topics.append((topic, topic_id, answers))
         for each in partition_data:
             name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, [each], call)
-            _append(call, name, (each,), answers, acks, transactional_id, appended, unprepared, failures)
+            _append(call, request, name, (each,), answers, gathered)
             yield
-    return _conclude(request, call, topics, appended, unprepared, failed=bool(failures))
+    return _conclude(request, call, topics, gathered)
 
 
 def _append(
     call: Call,
+    request: Flat,
     name: str | None,
     partition_data: Sequence[Flat],
     answers: list[Flat],
-    acks: int,
-    transactional_id: str | None,
-    appended: Appended,
-    unprepared: list[Unprepared],
-    failures: list[int],
+    gathered: Gathered,
 ) -> None:
-    """Append batches of one topic. answers, appended, unprepared: what is added to.
-
-    failures: one for each that failed, how many records were named as refused so far.
-    """
+    """Append batches of one topic. answers, gathered: what is added to."""
+    transactional_id, acks, _, _ = request
     replicas, wall_ms = call.broker.replicas, call.broker.clock.wall_ms()
     partitions, touched = replicas.partitions, replicas.touched
     for index, records in partition_data:
@@ -158,17 +160,18 @@ def _append(
             assert log is not None, partition
             if isinstance(written, int):
                 if acks == ALL_REPLICAS:
-                    appended.append((partition, log.log_end_offset, answers, len(answers)))
+                    gathered.appended.append((partition, log.log_end_offset, answers, len(answers)))
                 answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
             else:
                 replicas.flush_if_wanted(partition, written)
-                _note(partition, written, acks, answers, appended)
+                _note(partition, written, acks, answers, gathered.appended)
         except (KafkaError, OSError) as reason:
             error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
+            failures = gathered.failures
             named = failures[-1] if failures else 0
             is_unprepared = isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old)
             if is_unprepared:
-                unprepared.append(Unprepared(partition, records, answers, call))
+                gathered.unprepared.append(Unprepared(partition, records, answers, call))
             answers.append(_failure(index, error, _log_start(call, name, index), NAMED_RECORDS - named))
             if not is_unprepared:
                 call.has_errors = True
@@ -179,13 +182,12 @@ def _conclude(
     request: Flat,
     call: Call,
     topics: list[Flat],
-    appended: Appended,
-    unprepared: list[Unprepared],
-    *,
-    failed: bool,
+    gathered: Gathered,
 ) -> Answer | Waiting | Signal:
     """What follows once all is appended that could be at once."""
     _, acks, timeout_ms, _ = request
+    appended, unprepared, failures = gathered
+    failed = bool(failures)
     if unprepared:
         return Preparing(call, request, topics, appended, unprepared, failed=failed).start()
     if acks == 0:
