@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 import functools
 import logging
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
+COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
 
@@ -96,6 +100,23 @@ def speaks_to_cluster(command: Command) -> Command:
             raise click.ClickException(said_by_client(error, cluster.bootstrap)) from None
 
     return called  # type: ignore[return-value]  # click's decorators keep what they decorate
+
+
+def once_coordinated(ask: Callable[[], Result]) -> Result:
+    """What `ask` returns, once the coordinator that it needs is there. Raises: whatever it then still raises.
+
+    A cluster that nobody has used groups in makes its offsets topic when it is first asked for a coordinator.
+    """
+    from kafka import errors
+
+    begun, pause = time.monotonic(), threading.Event()
+    while True:
+        try:
+            return ask()
+        except (errors.CoordinatorNotAvailableError, errors.CoordinatorLoadInProgressError, errors.NotCoordinatorError):
+            if time.monotonic() - begun > COORDINATOR_WAIT_S:
+                raise
+            pause.wait(ASK_AGAIN_S)
 
 
 def said_by_client(error: Exception, bootstrap: str) -> str:

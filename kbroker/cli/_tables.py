@@ -24,6 +24,14 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def show_done(sentence: str, facts: Any, *, as_json: bool) -> None:
+    """What was changed: a sentence for people, or what it says as a JSON document."""
+    if as_json:
+        show_json(facts)
+    else:
+        print(sentence)
+
+
 def show_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = "") -> None:
     """Rows under their columns. columns: keys of the rows, in order; numbers are put to the right, None is a dash."""
     rows = list(rows)

@@ -8,7 +8,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
-from kbroker.cli._tables import show_json, show_table
+from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -35,7 +35,8 @@ def cluster(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> int:
     admin = cluster.admin()
     try:
         if action == "cluster-id":
-            click.echo(admin.describe_cluster()["cluster_id"])
+            cluster_id = admin.describe_cluster()["cluster_id"]
+            show_done(cluster_id, {"cluster_id": cluster_id}, as_json=as_json)
         elif action == "describe":
             _describe(admin.describe_cluster(), as_json=as_json)
         elif action == "log-dirs":

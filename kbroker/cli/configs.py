@@ -13,7 +13,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
-from kbroker.cli._tables import show_json, show_table
+from kbroker.cli._tables import show_done, show_json, show_table
 from kbroker.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def configs(cluster: Cluster, as_json: bool, show_all: bool, **options: Any) -> 
         if action == "describe":
             _describe(admin, kind, name, show_all=show_all, as_json=as_json)
         else:
-            _alter(admin, kind, name, options)
+            _alter(admin, kind, name, options, as_json=as_json)
     finally:
         admin.close()
     return 0
@@ -161,7 +161,7 @@ def _names(admin: KafkaAdminClient, kind: str) -> list[str]:
     return sorted(each["group_id"] for each in admin.list_groups())
 
 
-def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mapping[str, Any]) -> None:
+def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mapping[str, Any], *, as_json: bool) -> None:
     from kafka.admin import ConfigResource
 
     if name is None:
@@ -176,13 +176,21 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
         raise click.UsageError("--alter wants --add-config, --add-config-file or --delete-config")
     if name == ALL_BROKERS:
         _alter_defaults(admin, changes)
-        click.echo("Completed updating default config for brokers in the cluster.")
+        sentence = "Completed updating default config for brokers in the cluster."
+        show_done(sentence, _changed(kind, "<default>", changes), as_json=as_json)
         return
     answers = admin.alter_configs([ConfigResource(_KINDS[kind], name, changes)], raise_on_unknown=False)
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":
         raise click.ClickException(str(result).partition(": ")[2] or str(result))
-    click.echo(f"Completed updating config for {kind.removesuffix('s')} {name}.")
+    sentence = f"Completed updating config for {kind.removesuffix('s')} {name}."
+    show_done(sentence, _changed(kind, name, changes), as_json=as_json)
+
+
+def _changed(kind: str, name: str, changes: Mapping[str, tuple[str, str | None]]) -> dict[str, Any]:
+    set_to = {key: value for key, (operation, value) in changes.items() if operation == "SET"}
+    deleted = [key for key, (operation, _) in changes.items() if operation == "DELETE"]
+    return {"entity_type": kind, "entity": name, "set": set_to, "deleted": deleted}
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, name_of, once_coordinated, speaks_to_cluster
 from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
 
@@ -161,10 +161,13 @@ _VIEWS: dict[str, Callable[[KafkaAdminClient, Iterable[Group]], Iterator[dict[st
 
 
 def _delete(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
-    for name, result in admin.delete_groups(list(names)).items():
+    for name, result in once_coordinated(lambda: admin.delete_groups(list(names))).items():
         if (wrong := name_of(result)) is not None:
             raise click.ClickException(f"group {name} is not deleted: {wrong}")
-        click.echo(f"Deleted group {name}.")
+        if not as_json:
+            click.echo(f"Deleted group {name}.")
+    if as_json:
+        show_json({"deleted": list(names)})
 
 
 def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
@@ -172,13 +175,18 @@ def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool
 
     if not options["topics"]:
         raise click.UsageError("--delete-offsets wants --topic")
+    forgotten: Rows = []
     for name in names:
-        partitions = Offsets.of_group(admin, name).chosen(options["topics"])
+        partitions = once_coordinated(lambda name=name: Offsets.of_group(admin, name)).chosen(options["topics"])  # type: ignore[misc]
         results = admin.delete_group_offsets(name, [TopicPartition(*each) for each in partitions])
         for partition, result in sorted(results.items()):
             if (wrong := name_of(result)) is not None:
                 raise click.ClickException(f"{partition.topic}-{partition.partition} of {name}: {wrong}")
-        click.echo(f"Forgot {len(partitions)} offsets of group {name}.")
+        forgotten += [{"group": name, "topic": topic, "partition": partition} for topic, partition in partitions]
+        if not as_json:
+            click.echo(f"Forgot {len(partitions)} offsets of group {name}.")
+    if as_json:
+        show_json({"forgotten": forgotten})
 
 
 def _reset(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
@@ -229,7 +237,7 @@ _DOES: dict[str, Callable[[KafkaAdminClient, Sequence[str], bool, dict[str, Any]
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str], *, must_exist: bool = True) -> list[Group]:
-    found = list(admin.describe_groups(list(names)).values()) if names else []
+    found = list(once_coordinated(lambda: admin.describe_groups(list(names))).values()) if names else []
     for group in found:
         if must_exist and group["group_state"] == _DEAD:
             raise click.ClickException(f"there is no consumer group {group['group_id']!r}")

@@ -13,6 +13,7 @@ import click
 
 from kbroker.cli._cluster import Cluster, said_by_client, speaks_to_cluster
 from kbroker.cli._records import unescaped
+from kbroker.cli._tables import show_json
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -60,7 +61,8 @@ class _Shape(NamedTuple):
 @click.option("--null-empty", "-Z", is_flag=True, help="An empty key or value is null: a tombstone.")
 @click.option("--lines", "-l", is_flag=True, help="Each line of a file is a record; without it, each file.")
 @click.option("--max-messages", "-c", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
-def produce(cluster: Cluster, paths: tuple[str, ...], **options: Any) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Say at the end, as a JSON document, how many were sent.")
+def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Write standard input to a topic, a record for each line; or files.
 
     Exit code: 0 all records were acknowledged, 2 something was not.
@@ -84,7 +86,9 @@ def produce(cluster: Cluster, paths: tuple[str, ...], **options: Any) -> int:
         raise click.ClickException(
             f"record {failed.number} to {shape.topic}: {said_by_client(failed.error, cluster.bootstrap)}"
         ) from None
-    if sys.stderr.isatty():
+    if as_json:
+        show_json({"topic": shape.topic, "records": sent})
+    elif sys.stderr.isatty():
         click.echo(f"{sent:,} record{'s' * (sent != 1)} to {shape.topic}", err=True)
     return 0
 

@@ -10,7 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
-from kbroker.cli._tables import show_json, show_table
+from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -32,7 +32,7 @@ ACTIONS = {
 @click.option("--topics-to-move-json-file", type=click.Path(exists=True, dir_okay=False), help="For --generate.")
 @click.option("--broker-list", metavar="ID,ID", help="Where partitions may go (--generate).")
 @click.option("--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="Which goes where.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table (--list, --verify).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def reassign(cluster: Cluster, as_json: bool, **options: Any) -> int:
     """Partitions from broker to broker: generate, execute, verify, list, cancel.
 
@@ -51,10 +51,14 @@ def _generate(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -
         raise click.UsageError("--generate wants --topics-to-move-json-file and --broker-list")
     brokers = _broker_ids(options["broker_list"])
     current = _replicas(admin, _topics_in(options["topics_to_move_json_file"]))
+    proposed = _spread(current, brokers)
+    if as_json:
+        show_json({"current": _document(current), "proposed": _document(proposed)})
+        return 0
     click.echo("Current partition replica assignment")
     click.echo(_plan(current) + "\n")
     click.echo("Proposed partition reassignment configuration")
-    click.echo(_plan(_spread(current, brokers)))
+    click.echo(_plan(proposed))
     return 0
 
 
@@ -76,8 +80,13 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     for place in wanted:
         if place not in current:
             raise click.ClickException(f"there is no partition {_name(place)}")
+    before = {place: current[place] for place in wanted}
+    if as_json:
+        _alter(admin, dict(wanted))
+        show_json({"before": _document(before), "moving": sorted(map(_name, wanted))})
+        return 0
     click.echo("Current partition replica assignment, to be kept for a way back:")
-    click.echo(_plan({place: current[place] for place in wanted}) + "\n")
+    click.echo(_plan(before) + "\n")  # before anything moves: it is the way back
     _alter(admin, dict(wanted))
     click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
     return 0
@@ -129,7 +138,8 @@ def _list(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> in
 def _cancel(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
     named = [place for place in _wanted(options) if place in _moving(admin)]
     _alter(admin, dict.fromkeys(named))
-    click.echo(f"Cancelled {len(named)} partition reassignment{'s' * (len(named) != 1)}.")
+    sentence = f"Cancelled {len(named)} partition reassignment{'s' * (len(named) != 1)}."
+    show_done(sentence, {"cancelled": sorted(map(_name, named))}, as_json=as_json)
     return 0
 
 
@@ -202,13 +212,18 @@ def _broker_ids(text: str) -> list[int]:
         raise click.UsageError(f"--broker-list {text}: broker ids, as in 1,2,3") from None
 
 
-def _plan(assignment: dict[Place, list[int]]) -> str:
+def _document(assignment: dict[Place, list[int]]) -> dict[str, Any]:
     """In the form that --execute and Apache's tool read."""
     partitions = [
         {"topic": topic, "partition": partition, "replicas": replicas, "log_dirs": ["any"] * len(replicas)}
         for (topic, partition), replicas in sorted(assignment.items())
     ]
-    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+    return {"version": 1, "partitions": partitions}
+
+
+def _plan(assignment: dict[Place, list[int]]) -> str:
+    """The same on one line."""
+    return json.dumps(_document(assignment), separators=(",", ":"))
 
 
 def _name(place: Place) -> str:

@@ -10,7 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
-from kbroker.cli._tables import show_json, show_table
+from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -136,10 +136,12 @@ def _create(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[st
         wanted["num_partitions"] = options["partitions"] or -1
         wanted["replication_factor"] = options["replication_factor"] or -1
     if options["if_not_exists"] and topic in admin.list_topics():
+        if as_json:
+            show_json({"created": []})
         return
     (answer,) = admin.create_topics({topic: wanted}, raise_errors=False)["topics"]
     _raise_for(answer)
-    click.echo(f"Created topic {topic}.")
+    show_done(f"Created topic {topic}.", {"created": [topic]}, as_json=as_json)
 
 
 def _alter(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
@@ -148,25 +150,32 @@ def _alter(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str
     if options["partitions"] is None:
         raise click.UsageError("--alter wants --partitions")
     if options["if_exists"] and topic not in admin.list_topics():
+        if as_json:
+            show_json({"altered": []})
         return
     change: Any = options["partitions"]
     if options["replica_assignment"]:
         change = {"count": change, "assignments": _assignment(options["replica_assignment"])}
     (answer,) = admin.create_partitions({topic: change}, raise_errors=False).results
     _raise_for({"error_code": answer.error_code, "error_message": answer.error_message})
-    click.echo(f"Topic {topic} has {options['partitions']} partitions now.")
+    count = options["partitions"]
+    facts = {"altered": [{"topic": topic, "partition_count": count}]}
+    show_done(f"Topic {topic} has {count} partitions now.", facts, as_json=as_json)
 
 
 def _delete(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
     names = [each["name"] for each in _matching(admin, topic, options)]
-    if not names:
-        if options["if_exists"]:
-            return
+    if not names and not options["if_exists"]:
         raise click.ClickException(f"there is no topic {topic!r}")
-    answers = admin.delete_topics(names, raise_errors=False)
+    answers = admin.delete_topics(names, raise_errors=False) if names else {"topics": []}
+    deleted: list[str] = []
     for answer in answers["responses" if "responses" in answers else "topics"]:
         _raise_for(answer)
-        click.echo(f"Deleted topic {answer['name']}.")
+        deleted.append(answer["name"])
+        if not as_json:
+            click.echo(f"Deleted topic {answer['name']}.")
+    if as_json:
+        show_json({"deleted": deleted})
 
 
 _DOES: dict[str, Callable[[KafkaAdminClient, Any, bool, dict[str, Any]], None]] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
-from kbroker.cli._tables import show_json, show_table
+from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
     from kafka import TopicPartition
@@ -192,6 +192,7 @@ def find_hanging(
 @click.option("--producer-id", type=int, help="Instead of --start-offset, with the next two.")
 @click.option("--producer-epoch", type=int)
 @click.option("--coordinator-epoch", type=int)
+@AS_JSON
 def abort(
     cluster: Cluster,
     topic: str,
@@ -200,6 +201,7 @@ def abort(
     producer_id: int | None,
     producer_epoch: int | None,
     coordinator_epoch: int | None,
+    as_json: bool,
 ) -> int:
     """Abort a transaction that hangs in one partition. One that a coordinator knows of ends by itself."""
     from kafka import TopicPartition
@@ -217,7 +219,9 @@ def abort(
         admin.abort_transaction(AbortTransactionSpec(place, who, epoch, max(coordinator or 0, 0)))
     finally:
         admin.close()
-    click.echo(f"Aborted the transaction of producer {given[0]} in {topic}-{partition}.")
+    sentence = f"Aborted the transaction of producer {given[0]} in {topic}-{partition}."
+    facts = {"aborted": [{"producer_id": given[0], "topic": topic, "partition": partition}]}
+    show_done(sentence, facts, as_json=as_json)
     return 0
 
 

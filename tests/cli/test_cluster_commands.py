@@ -226,6 +226,58 @@ def test_a_group_is_deleted(ask: Ask) -> None:
     assert "gone" not in ask("groups", "--list")[1].split()
 
 
+def test_a_group_that_nobody_has_is_said_even_before_there_are_offsets(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker() as unused:
+        monkeypatch.setenv("KBROKER_BOOTSTRAP_SERVER", unused.bootstrap)
+        code = run(["groups", "--describe", "--group", "nobody"])
+    assert (code, capsys.readouterr().err) == (2, "kbroker: there is no consumer group 'nobody'\n")
+
+
+# ---- changes as JSON
+
+
+def test_every_change_is_said_as_json_if_asked(ask: Ask, tmp_path: Path) -> None:
+    def said(*words: str, stdin: bytes = b"") -> Any:
+        code, out, err = ask(*words, "--json", stdin=stdin)
+        assert (code, err) == (0, ""), words
+        return json.loads(out)
+
+    topic = ("--topic", "told")
+    assert said("topics", "--create", *topic) == {"created": ["told"]}
+    assert said("topics", "--create", *topic, "--if-not-exists") == {"created": []}
+    assert said("topics", "--alter", *topic, "--partitions", "2") == {
+        "altered": [{"topic": "told", "partition_count": 2}]
+    }
+    assert said("topics", "--alter", "--topic", "none", "--partitions", "2", "--if-exists") == {"altered": []}
+    assert said("configs", "--alter", *topic, "--add-config", "retention.ms=5", "--delete-config", "segment.ms") == {
+        "entity_type": "topics",
+        "entity": "told",
+        "set": {"retention.ms": "5"},
+        "deleted": ["segment.ms"],
+    }
+    assert said("configs", "--alter", "--broker-defaults", "--delete-config", "log.retention.ms")["deleted"] == [
+        "log.retention.ms"
+    ]
+    assert said("produce", "-t", "told", "-p", "0", stdin=b"1\n2\n") == {"topic": "told", "records": 2}
+    ask("consume", "told", "-G", "teller", "-o", "beginning", "-c", "2")
+    assert said("groups", "--delete-offsets", "--group", "teller", "--topic", "told:0") == {
+        "forgotten": [{"group": "teller", "topic": "told", "partition": 0}]
+    }
+    assert said("groups", "--delete", "--group", "teller") == {"deleted": ["teller"]}
+    (tmp_path / "topics").write_text('{"topics":[{"topic":"told"}]}')
+    plans = said("reassign", "--generate", "--topics-to-move-json-file", str(tmp_path / "topics"), "--broker-list", "1")
+    assert plans["current"] == plans["proposed"]
+    (tmp_path / "plan").write_text(json.dumps(plans["proposed"]))
+    plan = ("--reassignment-json-file", str(tmp_path / "plan"))
+    assert said("reassign", "--execute", *plan) == {"before": plans["current"], "moving": ["told-0", "told-1"]}
+    assert said("reassign", "--cancel", *plan) == {"cancelled": []}
+    assert said("topics", "--delete", *topic) == {"deleted": ["told"]}
+    assert said("topics", "--delete", *topic, "--if-exists") == {"deleted": []}
+    assert list(said("cluster", "--cluster-id")) == ["cluster_id"]
+
+
 # ---- reassign
 
 

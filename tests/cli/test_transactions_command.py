@@ -137,5 +137,6 @@ def test_what_hangs_is_found_by_topic_or_broker_and_aborted(bootstrap: str, caps
     by_broker = rows(bootstrap, capsys, "find-hanging", "--broker-id", "1")
     assert [(row["partition"], row["producer_id"], row["start_offset"]) for row in by_topic] == [(1, STRANGER, 0)]
     assert by_broker == by_topic
-    assert ask(bootstrap, capsys, "abort", "--topic", "t", "--partition", "1", "--start-offset", "0")[0] == 0
+    code, out, _ = ask(bootstrap, capsys, "abort", "--topic", "t", "--partition", "1", "--start-offset", "0", "--json")
+    assert (code, json.loads(out)) == (0, {"aborted": [{"producer_id": STRANGER, "topic": "t", "partition": 1}]})
     assert rows(bootstrap, capsys, "find-hanging", "--topic", "t") == []
