@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.faults.errors import UsageError
+from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.testing._client import Connection, Connections
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -29,6 +30,8 @@ LOOK_AGAIN_S = 0.002
 TIMEOUT_MS = 10_000
 FETCH_BYTES = 8 << 20
 EARLIEST, LATEST = -2, -1
+GROUPS, TRANSACTIONS = 0, 1  # key types of FindCoordinator
+COORDINATED_BY = {GROUPS: CONSUMER_OFFSETS, TRANSACTIONS: TRANSACTION_STATE}
 BATCH_START = struct.Struct(">qi")  # base offset, and the length of what follows
 
 Headers = Sequence[tuple[str, bytes | str | None]]
@@ -130,7 +133,7 @@ class Helpers:
         with Connections(self.bootstrap) as all_of_them:
             leaders = _leaders(all_of_them)
             if topic not in leaders:
-                known = ", ".join(sorted(leaders)) or "none"
+                known = ", ".join(sorted(name for name in leaders if not name.startswith("__"))) or "none"
                 raise UsageError(f"there is no topic {topic!r}: there are {known}")
             wanted = range(len(leaders[topic])) if partition is None else [partition]
             return [
@@ -219,15 +222,34 @@ class Helpers:
     # -- a clean slate
 
     def reset(self) -> None:
-        """Drop all topics, and with them groups and transactions. Returns once their names are free again."""
+        """Drop all topics, and with them groups and transactions. Returns once their names are free again.
+
+        Coordinators that were there are there again, and know nothing: some clients that outlive a test never ask anew
+        where theirs is.
+        """
         with Connections(self.bootstrap) as all_of_them:
-            names = list(_leaders(all_of_them))
+            leaders = _leaders(all_of_them)
+            names = [name for name in leaders if not self._is_unused(all_of_them, leaders, name)]
             if names:
                 request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
                 answer = controller_of(all_of_them).ask(request, 5)
                 for each in answer.responses:
                     if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                         raise UsageError(f"topic {each.name} is not deleted: {_why(each.error_code)}")
+            for key_type, name in COORDINATED_BY.items():
+                if name in names:
+                    _coordinator(all_of_them, "reset", key_type)
+
+    def _is_unused(self, all_of_them: Connections, leaders: Leaders, name: str) -> bool:
+        """Whether a coordinator's topic is as it was made: then it may stay."""
+        return (
+            name in COORDINATED_BY.values()
+            and all(leaders[name])
+            and not any(
+                _offset(all_of_them.to(address), name, index, LATEST) for index, address in enumerate(leaders[name])
+            )
+            and (name == TRANSACTION_STATE or not self.groups())  # members may have joined, and left no record yet
+        )
 
 
 # -- within
@@ -372,13 +394,14 @@ def _record(topic: str, index: int, record: Written) -> Record:
     return Record(topic, index, record.offset, record.timestamp, record.key, record.value, headers)
 
 
-def _coordinator(all_of_them: Connections, group: str) -> str:
+def _coordinator(all_of_them: Connections, name: str, key_type: int = GROUPS) -> str:
+    """Of a group or transactional id; its topic is made if need be."""
     found: Any = None
     for _ in looks(WAIT_S):
-        found = all_of_them.any().ask(FindCoordinatorRequest(key=group), 2)
+        found = all_of_them.any().ask(FindCoordinatorRequest(key=name, key_type=key_type), 2)
         if not found.error_code:
             return f"{found.host}:{found.port}"
-    raise UsageError(f"group {group} has no coordinator: {_why(found.error_code)}")
+    raise UsageError(f"{COORDINATED_BY[key_type]} has no coordinator for {name!r}: {_why(found.error_code)}")
 
 
 def _group(connection: Connection, name: str) -> Group:

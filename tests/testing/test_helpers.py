@@ -10,6 +10,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from kbroker.testing import Broker, UsageError, broker
+from kbroker.testing._client import Connections
+from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.transactions import InitProducerIdRequest
+from tests.processes import within
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +124,28 @@ def test_a_reset_drops_topics_and_groups_and_gives_their_names_back(b: Broker) -
     assert (b.topics(), b.groups(), b.requests()) == ({}, {}, [])
     assert b.produce("orders", b"new") == [0]
     assert [each.value for each in b.records("orders")] == [b"new"]
+
+
+def test_after_a_reset_clients_that_never_look_again_find_their_coordinators(b: Broker) -> None:
+    """As kafka-python's admin client, which keeps what it was once told."""
+    with Connections(b.bootstrap) as all_of_them:
+        connection = all_of_them.any()
+
+        def coordinated() -> list[int]:
+            id_wanted = InitProducerIdRequest(transactional_id="shop", transaction_timeout_ms=1000)
+            offsets = connection.ask(OffsetFetchRequest(group_id="billing", topics=None), 5)
+            return [offsets.error_code, connection.ask(id_wanted, 3).error_code]
+
+        for key_type in (0, 1):
+            for _ in within(10):
+                if not connection.ask(FindCoordinatorRequest(key="any", key_type=key_type), 2).error_code:
+                    break
+        for _ in range(2):
+            b.reset()
+            for _ in within(10):
+                if coordinated() == [0, 0]:
+                    break
+    assert b.topics() == {}
 
 
 def test_a_reset_takes_no_longer_than_a_test_minds(b: Broker) -> None:
