@@ -10,6 +10,8 @@ Tests that need Java are skipped, visibly, where there is none; under CI=true th
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,6 +128,16 @@ def reference(broker: Server, _drivers: dict[tuple[Client, str], Driver], tmp_pa
 def topic() -> str:
     """A name nobody used before."""
     return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is shipped, built once."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", str(folder), str(Path(__file__).parents[1])], check=True)
+    (built,) = folder.glob("kbroker-*.whl")
+    return built
 
 
 def _shared(client: Client, broker: Server, drivers: dict[tuple[Client, str], Driver], folder: Path) -> Driver:

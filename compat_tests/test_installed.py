@@ -43,16 +43,6 @@ def lowest() -> str:
     return "\n".join(each.replace(">=", "==").split(",")[0] for each in requirements())
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is shipped."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True)
-    (built,) = folder.glob("kbroker-*.whl")
-    return built
-
-
 @pytest.fixture(scope="module", params=["lowest", "exact"])
 def place(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a virtual environment, `env`, and two packages called `protocol`: in it, and beside kbroker."""

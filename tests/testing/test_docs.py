@@ -1,8 +1,11 @@
-"""docs/testing.md does what it says: each example is run as it is printed, and fails where it says that it fails."""
+"""docs/testing.md does what it says: each example is run as it is printed, and fails where it says that it fails.
+
+Here those that need pytest and kafka-python. All but Spark's are run from an installed wheel by
+compat_tests/test_guide.py, and Spark's by tests/pipeline/test_guide.py.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -14,18 +17,22 @@ pytestmark = pytest.mark.slow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 EXAMPLES = re.findall(r"(<!-- fails -->\n)?```python\n(.*?)```", PAGE, re.DOTALL)
+OTHER_CLIENTS = re.compile(r"^(?:import|from) (aiokafka|confluent_kafka|pyspark)", re.MULTILINE)
+
+
+def clients_of(source: str) -> set[str]:
+    """What an example imports beyond pytest and kafka-python."""
+    return set(OTHER_CLIENTS.findall(source))
 
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) > 8
+    assert {"aiokafka", "confluent_kafka", "pyspark"} == set().union(*(clients_of(source) for _, source in EXAMPLES))
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@pytest.mark.parametrize("number", [at for at, (_, source) in enumerate(EXAMPLES) if not clients_of(source)])
 def test_an_example_runs_as_printed(pytester: pytest.Pytester, number: int) -> None:
     fails, source = EXAMPLES[number]
-    for client in ("aiokafka", "confluent_kafka"):
-        if f"import {client}" in source and importlib.util.find_spec(client) is None:
-            pytest.skip(f"{client} is not installed")
     pytester.makepyfile(**{f"test_example_{number}": source})
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.parseoutcomes().keys() & {"passed", "failed"} == {"failed" if fails else "passed"}
