@@ -20,12 +20,24 @@ from protocol.schema import Field, fields, fields_at
 class FlatReaderSource(ReaderSource):
     """The text of a reader: `read(buffer, start) -> (tuple, end)`."""
 
-    def __init__(self, message: type[Message], version: int, *, strict: bool = True) -> None:
-        super().__init__(message, version, strict=strict)
+    def __init__(self, message: type[Message], version: int, *, strict: bool = True, sliced: bool = False) -> None:
+        super().__init__(message, version, strict=strict, sliced=sliced)
         self.scope["skip_unknown"] = skip_unknown_tags
 
     def struct(self, cls: type[Struct], target: str) -> None:
         """Read the fields into locals, and make `target` the tuple of them."""
+        places = self.places(cls)
+        self.flush()
+        self.emit(f"{target} = {_tuple(places)}")
+
+    def element(self, cls: type[Struct], items: str) -> None:
+        """One tuple more in `items`."""
+        places = self.places(cls)
+        self.settle()
+        self.emit(f"{items}.append({_tuple(places)})")
+
+    def places(self, cls: type[Struct]) -> list[str]:
+        """Read a struct; an expression for each of its fields."""
         places: list[str] = []
         tagged: list[tuple[Field, str]] = []
         for field in fields(cls):
@@ -41,8 +53,7 @@ class FlatReaderSource(ReaderSource):
                 tagged.append((field, place))
         if self.flexible:
             self.flat_tags(cls, tagged)
-        self.flush()
-        self.emit(f"{target} = {_tuple(places)}")
+        return places
 
     def default(self, field: Field) -> str:
         """An expression for what a version without the field yields."""
@@ -69,9 +80,9 @@ class FlatReaderSource(ReaderSource):
 class FlatWriterSource(WriterSource):
     """The text of a writer: `write(tuple) -> parts`."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Message], version: int, *, sliced: bool = False) -> None:
         self._places: dict[str, dict[str, str]] = {}  # by the local that holds a tuple: its fields' locals, by name
-        super().__init__(message, version)
+        super().__init__(message, version, sliced=sliced)
         self.scope["explain"] = lambda values, error: explain_write(message_of(message, values), version, error)
 
     def place(self, source: str, field: Field) -> str:
@@ -119,6 +130,9 @@ class FlatWriterSource(WriterSource):
                 tests.append(f"{place} == {self.literal(self.default_of(field))}")
             elif kind.wire is not None and kind.wire.size:
                 run.append((kind.wire.format, place))
+            elif kind.kind == "records":
+                tests.append(f"{place} == b''")
+                run.append(("B", "1") if self.flexible else ("i", "0"))
             elif field.nullable_at(self.version) and kind.struct is None:
                 tests.append(f"{place} is None")
                 run.append(("B", "0") if self.flexible else ("h" if kind.kind == "string" else "i", "-1"))

@@ -44,6 +44,7 @@ class ReaderSource(Source):
             "long_array": _runtime.long_array,
             "long_array_or_none": _runtime.long_array_or_none,
             "long_count": _runtime.long_count,
+            "count": _runtime.array_count,
             "compact_array": _runtime.compact_array,
             "compact_array_or_none": _runtime.compact_array_or_none,
             "unknown_tags": _runtime.unknown_tags,
@@ -186,41 +187,48 @@ class ReaderSource(Source):
             return
         count = self.length("i")
         self.settle()
-        if self.flexible:
-            with self.block(f"if {count} > 127:"):
-                self.emit(f"{count}, pos = rest(b, pos, {count})")
-            self.emit(f"{count} -= 1")
         least = minimum_size(element, self.version, self.flexible)
         if not least:
             raise SchemaError(f"{place}: elements of an array cannot be empty")
+        more = 1 if self.flexible else 0  # a compact count is one more than the elements, and 0 is null
+        is_plain = f"{more} <= {count} < 128" if self.flexible else f"{count} >= 0"
+        with self.block(f"if not {is_plain} or {count} * {least} > end - pos{_plus(more * least)}:"):
+            if self.flexible:
+                self.emit(f"{count}, pos = count(b, pos, {count}, {least}, {nullable})")
+            elif nullable:
+                self.emit(f"if {count} >= 0: raise Malformed")
+            else:
+                self.emit("raise Malformed")
         if nullable:
-            with self.block(f"if {count} < 0:"):
+            with self.block(f"if {count} < {more}:"):
                 self.emit(f"{place} = None")
             with self.block("else:"):
-                self.elements(element, place, count, least)
+                self.elements(element, place, f"{count} - 1" if more else count)
             return
-        with self.block(f"if {count} < 0:"):
-            self.emit("raise Malformed")
-        self.elements(element, place, count, least)
+        self.elements(element, place, f"{count} - 1" if more else count)
 
-    def elements(self, element: FieldType, place: str, count: str, least: int) -> None:
+    def elements(self, element: FieldType, place: str, count: str) -> None:
         """The loop over structs, strings or bytes."""
-        room = f"{count} * {least}" if least > 1 else count
-        with self.block(f"if {room} > end - pos:"):
-            self.emit("raise Malformed")
         items = self.name("items")
         self.count(count)
         self.emit(f"{place} = {items} = []")
         with self.block(f"for _ in range({count}):"):
-            item = self.name("o")
             if element.struct is not None:
-                self.struct(element.struct, item)
+                self.element(element.struct, items)
             else:
+                item = self.name("o")
                 self.value(element, item, nullable=False)
-            self.settle()
-            self.emit(f"{items}.append({item})")
+                self.settle()
+                self.emit(f"{items}.append({item})")
             if self.sliced and not self.in_tags:
                 self.emit(f"turn = (turn + 1) & {TURN_MASK}", "if not turn: yield")
+
+    def element(self, cls: type[Struct], items: str) -> None:
+        """One struct more in `items`."""
+        item = self.name("o")
+        self.struct(cls, item)
+        self.settle()
+        self.emit(f"{items}.append({item})")
 
     def count(self, more: str) -> None:
         """In a sliced reader: so many more elements are about to be read."""

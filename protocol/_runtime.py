@@ -76,6 +76,18 @@ def long_count(buffer: Any, position: int, first: int) -> int:
     return read_uvarint_rest(buffer, position, first)[0] if first > 127 else first
 
 
+def array_count(buffer: Any, position: int, first: int, least: int, nullable: bool) -> tuple[int, int]:
+    """The compact count of an array that is long, null or malformed: one more than it has elements, 0 for null.
+
+    least: bytes that an element takes; refused if the buffer does not hold so many elements.
+    """
+    if first > 127:
+        first, position = read_uvarint_rest(buffer, position, first)
+    if (first - 1) * least > len(buffer) - position or not (first or nullable):
+        raise Malformed
+    return first, position
+
+
 def compact_array(buffer: Any, position: int, first: int, item: Struct) -> tuple[list[Any], int]:
     """As `long_array`, of a compact count whose first byte is `first`."""
     if first > 127:

@@ -49,22 +49,28 @@ def _compile_reader(
     return read
 
 
-def compile_sliced_reader(message: type[Message], version: int) -> Callable[[Any, int, int], Any]:
+def compile_sliced_reader(message: type[Message], version: int, *, flat: bool = False) -> Callable[..., Any]:
     """The generator (buffer, start, elements at most) -> (message, end): it yields now and then, for large messages.
 
-    It says less about what is wrong: whoever sends much of it should not have it read twice. Raises: DecodeError.
+    flat: a tuple in place of the message. It says less about what is wrong: whoever sends much of it should not have
+    it read twice. Raises: DecodeError.
     """
     if not message.versions[0] <= version <= message.versions[1]:
         raise DecodeError("", _no_such_version(message, version))
-    read: Callable[[Any, int, int], Any] = _run(ReaderSource(message, version, sliced=True), "read", message, version)
+    kind = FlatReaderSource if flat else ReaderSource
+    read: Callable[..., Any] = _run(kind(message, version, sliced=True), "read", message, version)
     return read
 
 
-def compile_sliced_writer(message: type[Message], version: int) -> Callable[[Any], Any]:
-    """The generator (message) -> parts, which yields now and then. Raises: EncodeError for an unknown version."""
+def compile_sliced_writer(message: type[Message], version: int, *, flat: bool = False) -> Callable[[Any], Any]:
+    """The generator (message) -> parts, which yields now and then. Raises: EncodeError for an unknown version.
+
+    flat: of a tuple in place of the message.
+    """
     if not message.versions[0] <= version <= message.versions[1]:
         raise EncodeError("", _no_such_version(message, version))
-    write: Callable[[Any], Any] = _run(WriterSource(message, version, sliced=True), "write", message, version)
+    kind = FlatWriterSource if flat else WriterSource
+    write: Callable[[Any], Any] = _run(kind(message, version, sliced=True), "write", message, version)
     return write
 
 

@@ -236,8 +236,8 @@ class Message(Struct):
         flexible: ClassVar[tuple[int, int]]
         _readers: ClassVar[dict[int, Callable[..., Any]]]  # by version; the sliced one of a version v at ~v
         _writers: ClassVar[dict[int, Callable[[Any], Any]]]  # likewise
-        _flat_readers: ClassVar[dict[int, Callable[[Any, int], tuple[tuple[Any, ...], int]]]]
-        _flat_writers: ClassVar[dict[int, Callable[[tuple[Any, ...]], list[Any]]]]
+        _flat_readers: ClassVar[dict[int, Callable[[Any, int], tuple[tuple[Any, ...], int]]]]  # likewise
+        _flat_writers: ClassVar[dict[int, Callable[[tuple[Any, ...]], list[Any]]]]  # likewise
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> Self:
@@ -316,6 +316,19 @@ class Message(Struct):
         return reader(buffer, start)[0]
 
     @classmethod
+    def read_flat_slices(
+        cls, buffer: bytes | bytearray | memoryview, version: int, start: int, most_elements: int
+    ) -> Generator[None, None, tuple[Any, ...]]:
+        """As `decode_slices`, as a tuple (`flat.py`)."""
+        reader: Callable[..., Any] | None = cls._flat_readers.get(~version)
+        if reader is None:
+            from protocol.codec import compile_sliced_reader  # the compiler imports this file
+
+            reader = cls._flat_readers[~version] = compile_sliced_reader(cls, version, flat=True)
+        values, _ = yield from reader(buffer, start, most_elements)
+        return cast("tuple[Any, ...]", values)
+
+    @classmethod
     def write_flat(cls, values: tuple[Any, ...], version: int) -> list[Any]:
         """As `encode_parts`, of a tuple (`flat.py`)."""
         writer = cls._flat_writers.get(version)
@@ -324,3 +337,14 @@ class Message(Struct):
 
             writer = cls._flat_writers[version] = compile_flat_writer(cls, version)
         return writer(values)
+
+    @classmethod
+    def write_flat_slices(cls, values: tuple[Any, ...], version: int) -> Generator[None, None, list[Any]]:
+        """As `encode_slices`, of a tuple (`flat.py`)."""
+        writer: Callable[..., Any] | None = cls._flat_writers.get(~version)
+        if writer is None:
+            from protocol.codec import compile_sliced_writer  # the compiler imports this file
+
+            writer = cls._flat_writers[~version] = compile_sliced_writer(cls, version, flat=True)
+        parts: list[Any] = yield from writer(values)
+        return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +20,9 @@ from protocol.messages.produce import (
 )
 from tests.protocol import toys
 from tests.protocol.values import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 SERVED_FLAT = (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse)
 PAIRS = [
@@ -97,6 +100,39 @@ def test_cut_and_changed_bytes_are_refused_or_read_alike(cls: type[Message], ver
         data_bytes[data.draw(st.integers(0, len(data_bytes) - 1))] ^= data.draw(st.integers(1, 255))
         changed = bytes(data_bytes)
         assert outcome(cls, changed, version, flat=True) == outcome(cls, changed, version, flat=False)
+
+
+def in_one_go(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What a generator returns, and how often it yielded."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+@each_pair
+@quick
+@given(data=st.data())
+def test_a_tuple_is_the_same_in_slices(cls: type[Message], version: int, data: st.DataObject) -> None:
+    message = message_of(cls, flattened(data.draw(messages(cls, version))))
+    encoded_bytes = message.encode(version)
+    values, _ = in_one_go(cls.read_flat_slices(encoded_bytes, version, 0, 10_000))
+    assert values == cls.read_flat(encoded_bytes, version)
+    assert b"".join(in_one_go(cls.write_flat_slices(values, version))[0]) == encoded_bytes
+
+
+def test_a_large_tuple_is_read_and_written_in_many_slices_and_not_beyond_what_is_taken() -> None:
+    topics = [("t", bytes(16), [(index, -1, 0, -1, -1, 1, bytes(16), 2**63 - 1) for index in range(1279)])]
+    values = (None, -1, (-1, -1), 1, 1, 1, 0, 0, -1, topics, [], "")
+    data = b"".join(FetchRequest.write_flat(values, 12))
+    read, turns = in_one_go(FetchRequest.read_flat_slices(data, 12, 0, 1280))
+    assert (read, turns) == (values, 10)
+    assert in_one_go(FetchRequest.write_flat_slices(values, 12)) == ([data], 10)
+    with pytest.raises(DecodeError, match="more elements than are taken"):
+        in_one_go(FetchRequest.read_flat_slices(data, 12, 0, 1279))
 
 
 def test_a_tag_that_nobody_knows_is_passed_over() -> None:
