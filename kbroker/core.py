@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from kbroker.api.call import Answer, InSlices, Result, Waiting
     from kbroker.broker.broker import Broker
     from kbroker.ports import Buffer
-    from protocol.flat import Flat
 
     Piece: TypeAlias = Buffer | Region
 
@@ -439,10 +438,7 @@ class Core:
         try:
             if route.api == PRODUCE and names_over(PARTITIONS_PER_PRODUCE, cast(memoryview, frame), version, start):
                 raise DecodeError("", f"names over {PARTITIONS_PER_PRODUCE} partitions")
-            if route.flat is not None:
-                body: Answer = route.read(memoryview(frame), version, start)
-            else:
-                body = yield from route.request.decode_slices(frame, version, start, route.elements)
+            body: Answer = yield from route.read_slices(frame, version, start, route.elements)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
@@ -471,9 +467,10 @@ class Core:
                     yield
         except Exception as error:
             result = self._refusal(request, body, error)
-        if (request.is_large or count > MANY_STEPS) and isinstance(result, Message):
-            if request.has_errors or request.route.api > FETCH:
-                yield from self.broker.counters.note_errors_in_slices(request.route.api, result)
+        if (request.is_large or count > MANY_STEPS) and isinstance(result, IS_ANSWER):
+            route = request.route
+            if request.has_errors or route.api > FETCH:
+                yield from self.broker.counters.note_errors_in_slices(route.api, result, route.flat)
                 yield
             try:
                 buffers = yield from _encode_slices(request, result)
@@ -673,17 +670,14 @@ def _while_open(request: Request, steps: Steps) -> Steps:
         yield
 
 
-def _encode_slices(request: Request, response: Message) -> Generator[None, None, list[Piece]]:
-    pieces = yield from response.encode_slices(request.version)
+def _encode_slices(request: Request, response: Answer) -> Generator[None, None, list[Piece]]:
+    pieces = yield from request.route.write_slices(response, request.version)
     return _with_header(request, pieces)
 
 
 def _encode(request: Request, response: Answer) -> list[Piece]:
     """The answer with its size and header in front; small answers are one buffer."""
-    flat = request.route.flat
-    if flat is not None:
-        return _with_header(request, flat.write_flat(cast("Flat", response), request.version))
-    return _with_header(request, cast(Message, response).encode_parts(request.version))
+    return _with_header(request, request.route.write(response, request.version))
 
 
 def _with_header(request: Request, pieces: list[Piece]) -> list[Piece]:

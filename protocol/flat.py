@@ -40,11 +40,12 @@ def flat_default(field: Field) -> Any:
     """What a version without the field yields: as `Field.default_value`, a struct as its tuple."""
     value = field.default_value()
     cls = field.type.struct
-    return value if cls is None or value is None else _default_tuple(cls)
+    return value if cls is None or value is None else default_tuple(cls)
 
 
 @cache
-def _default_tuple(cls: type[Struct]) -> Flat:
+def default_tuple(cls: type[Struct]) -> Flat:
+    """A struct of defaults alone, always the same one: as a tagged field, it is seen at a glance to be left out."""
     return _tuple(cls, default_struct(cls))
 
 

@@ -35,14 +35,14 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 260,
-    "produce 100 records in a batch": 299,
-    "produce one record to each of 100 partitions": 8793,
-    "produce one record, acks=all": 286,
-    "fetch a log": 398,
-    "fetch at the end, nothing to wait for": 318,
+    "produce one record": 254,
+    "produce 100 records in a batch": 293,
+    "produce one record to each of 100 partitions": 8674,
+    "produce one record, acks=all": 280,
+    "fetch a log": 324,
+    "fetch at the end, nothing to wait for": 256,
 }
-POLL_LINES, SHARED_POLL_LINES = 671, 487
+POLL_LINES, SHARED_POLL_LINES = 640, 405
 
 
 def frames() -> dict[str, bytes]:

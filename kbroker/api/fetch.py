@@ -24,61 +24,64 @@ from typing import TYPE_CHECKING, cast
 from kbroker.api.fetch_follower import FollowerReader
 from kbroker.api.fetch_nearest import NearestReader
 from kbroker.api.fetch_old import OldReader
-from kbroker.api.fetch_reader import Reader
+from kbroker.api.fetch_reader import Reader, failed_part
 from kbroker.api.routes import Route
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from kbroker.api.call import Call, InSlices, Result, Signal, Waiting
+    from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
     from kbroker.broker.fetch_sessions import FetchSession, Wanted
-    from protocol.message import Message
+    from protocol.flat import Flat
 
+SESSION_ID = 7  # its place in a FetchRequest
 BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15  # KIP-903
 
 
-def fetch(request: FetchRequest, call: Call) -> Result:
-    """Answer with what is there if that is enough, else wait for more."""
-    if request.session_id and call.broker.fetch_sessions.is_large(request.session_id):
+def fetch(request: Flat, call: Call) -> Result:
+    """Answer with what is there if that is enough, else wait for more. request: the fields of FetchRequest."""
+    session_id = request[SESSION_ID]
+    if session_id and call.broker.fetch_sessions.is_large(session_id):
         return _in_a_slice(request, call)
     return _fetch(request, call)
 
 
-def _in_a_slice(request: FetchRequest, call: Call) -> InSlices:
+def _in_a_slice(request: Flat, call: Call) -> InSlices:
     """What a session remembers may be more than its next fetch names."""
     yield
     result = _fetch(request, call)
     if isinstance(result, GeneratorType):
         result = yield from result
-    return cast("Message | Waiting | Signal", result)
+    return cast("Answer | Waiting | Signal", result)
 
 
-def _fetch(request: FetchRequest, call: Call) -> Result:
+def _fetch(request: Flat, call: Call) -> Result:
     broker = call.broker
+    _, replica_id, (replica, _), max_wait_ms, _, _, _, _, _, _, _, rack_id = request
     try:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
     except KafkaError as error:
         call.has_errors = True
-        return FetchResponse(error_code=error.code, responses=[])
+        return 0, error.code, 0, [], []
     if call.version < BATCHES_SINCE:
         reader: Reader = OldReader(request, call, wanted)
-    elif (request.replica_id if call.version < REPLICA_STATE_SINCE else request.replica_state.replica_id) >= 0:
+    elif (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0:
         reader = _follower(request, call, session, wanted)
     else:
-        kind = NearestReader if request.rack_id and broker.config.replica_selector_class else Reader
+        kind = NearestReader if rack_id and broker.config.replica_selector_class else Reader
         reader = kind(request, call, session, wanted)
     if len(wanted) > MANY_PARTITIONS:
         if session is not None:
             session.used_by = call.session
-        return _many(reader, call.now_ms, request.max_wait_ms)
-    if request.max_wait_ms <= 0 or not wanted:
+        return _many(reader, call.now_ms, max_wait_ms)
+    if max_wait_ms <= 0 or not wanted:
         now: Result = reader.response()
         return now
-    return reader.response_if_enough() or DelayedFetch(reader, _deadline_ms(call.now_ms, request.max_wait_ms))
+    return reader.response_if_enough() or DelayedFetch(reader, _deadline_ms(call.now_ms, max_wait_ms))
 
 
 def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:
@@ -89,14 +92,10 @@ def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:
     return (yield from reader.response_in_slices())
 
 
-def _follower(
-    request: FetchRequest, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]
-) -> FollowerReader:
+def _follower(request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> FollowerReader:
     """The reader of a replica's fetch, which has been noted as far as it says how far the replica is."""
-    if call.version < REPLICA_STATE_SINCE:
-        replica_id, broker_epoch = request.replica_id, -1
-    else:
-        replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    _, replica_id, replica_state, _, _, _, _, _, _, _, _, _ = request
+    replica_id, broker_epoch = (replica_id, -1) if call.version < REPLICA_STATE_SINCE else replica_state
     reader = FollowerReader(request, call, session, wanted, replica_id=replica_id, broker_epoch=broker_epoch)
     reader.arrive()
     return reader
@@ -123,37 +122,26 @@ class DelayedFetch:
         self.deadline_ms = deadline_ms
         self.keys: Sequence[Hashable] = reader.partitions()
 
-    def answer(self, now_ms: int) -> FetchResponse | Signal | InSlices | None:
+    def answer(self, now_ms: int) -> Flat | Signal | InSlices | None:
         """The response once there is enough, or something to report."""
         if len(self.keys) <= MANY_PARTITIONS:
             return self._reader.response_if_enough()
         return self._reader.response_in_slices() if self._reader.may_answer() else None
 
-    def expired(self, now_ms: int) -> FetchResponse | Signal | InSlices:
+    def expired(self, now_ms: int) -> Flat | Signal | InSlices:
         """The response at the deadline: whatever there is."""
         reader = self._reader
         if len(self.keys) > MANY_PARTITIONS:
             return reader.response_in_slices()
-        response: FetchResponse | Signal = reader.response()
+        response: Flat | Signal = reader.response()
         return response
 
 
-def _refuse(request: FetchRequest, code: ErrorCode, text: str, version: int) -> FetchResponse:
+def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
     """An error of the exchange as a whole; before sessions (v7), of each partition."""
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionData(partition_index=each.partition, error_code=code, high_watermark=-1, records=b"")
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    _, _, _, _, _, _, _, _, _, topics, _, _ = request
+    answers = [(topic, topic_id, [failed_part(each[0], code) for each in named]) for topic, topic_id, named in topics]
+    return 0, code, 0, answers, []
 
 
-ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, elements=ELEMENTS_PER_REQUEST),)
+ROUTES = (Route(1, FetchRequest, 0, 18, fetch, _refuse, flat=FetchResponse, elements=ELEMENTS_PER_REQUEST),)

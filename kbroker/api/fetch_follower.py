@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.api.fetch_reader import Reader, divergence
+from kbroker.api.fetch_reader import NO_DIVERGENCE, Reader, divergence
 from kbroker.broker.permission import Operation
 from kbroker.log.isolation import LOG_END
 from protocol.errors import ErrorCode, KafkaError
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.api.call import Call
-    from kbroker.broker.fetch_sessions import FetchSession, Wanted
+    from kbroker.broker.fetch_sessions import FetchSession, Part, Wanted
     from kbroker.replica import Partition
-    from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+    from protocol.flat import Flat
 
 
 class FollowerReader(Reader):
@@ -40,7 +40,7 @@ class FollowerReader(Reader):
 
     def __init__(
         self,
-        request: FetchRequest,
+        request: Flat,
         call: Call,
         session: FetchSession | None,
         wanted: Sequence[Wanted],
@@ -65,7 +65,7 @@ class FollowerReader(Reader):
                 offset = wanted.fetch_offset
                 if not log.log_start_offset <= offset <= log.log_end_offset:
                     continue
-                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not None:
+                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
                     continue
             except KafkaError:
                 continue  # the answer says so
@@ -83,7 +83,7 @@ class FollowerReader(Reader):
         finally:
             self._wanted = wanted
 
-    def _read(self, wanted: Wanted, answers: list[tuple[Wanted, PartitionData, int]]) -> None:
+    def _read(self, wanted: Wanted, answers: list[Part]) -> None:
         if not self._is_held_up or not self._is_held_back(wanted):
             super()._read(wanted, answers)
             return
@@ -92,7 +92,7 @@ class FollowerReader(Reader):
         super()._read(wanted, answers)
         self._left, self._whole_first = before
 
-    def _answer(self, answers: list[tuple[Wanted, PartitionData, int]]) -> FetchResponse:
+    def _answer(self, answers: Sequence[Part]) -> Flat:
         throttle = self._replicas.throttles.leaders
         if throttle.is_on:
             here = self._replicas.partitions
@@ -115,7 +115,7 @@ class FollowerReader(Reader):
             if not partition.is_throttled_leader or self._replica_id in partition.isr:
                 return False
             is_in_range = log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset
-            return is_in_range and divergence(partition, wanted) is None
+            return is_in_range and divergence(partition, wanted) is NO_DIVERGENCE
         except KafkaError:
             return False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.api.fetch_reader import Reader
+from kbroker.api.fetch_reader import EMPTY, NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, Reader
 from kbroker.replica.nearest import LEADER, nearest_replica
 from protocol.errors import KafkaError
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.api.call import Call
-    from kbroker.broker.fetch_sessions import FetchSession, Wanted
-    from protocol.messages.fetch import FetchRequest, PartitionData
+    from kbroker.broker.fetch_sessions import FetchSession, Part, Wanted
+    from protocol.flat import Flat
 
 
 class NearestReader(Reader):
@@ -27,24 +27,25 @@ class NearestReader(Reader):
 
     __slots__ = ("_rack",)
 
-    def __init__(
-        self, request: FetchRequest, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]
-    ) -> None:
+    def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
         super().__init__(request, call, session, wanted)
-        self._rack = request.rack_id
+        _, _, _, _, _, _, _, _, _, _, _, self._rack = request
 
     def may_answer(self) -> bool:
         """Also when a partition is to be read elsewhere."""
         return any(self._nearest(wanted) != LEADER for wanted in self._wanted) or super().may_answer()
 
-    def _read(self, wanted: Wanted, answers: list[tuple[Wanted, PartitionData, int]]) -> None:
+    def _read(self, wanted: Wanted, answers: list[Part]) -> None:
         nearest = self._nearest(wanted)
         if nearest == LEADER:
             super()._read(wanted, answers)
             return
-        data = self._data(self._find(wanted), wanted)
-        data.preferred_read_replica = nearest
-        answers.append((wanted, data, 0))
+        log = self._find(wanted).led()
+        high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        index, aborted = wanted.index, self._none_aborted
+        part = (index, 0, high, stable, start, NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, aborted, nearest, EMPTY)
+        self._finds_some = True
+        answers.append((wanted, part, 0))
 
     def _nearest(self, wanted: Wanted) -> int:
         try:

@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.api.call import LATER
-from kbroker.api.fetch_reader import Reader, by_topic
+from kbroker.api.fetch_reader import EMPTY, ERROR_CODE, RECORDS, Reader, failed_part
 from kbroker.broker.facts import Reply
 from kbroker.log.down_convert import DownConvertJob, Piece
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.api.call import Call, InSlices, Signal
-    from kbroker.broker.fetch_sessions import Wanted
+    from kbroker.broker.fetch_sessions import Part, Wanted
     from kbroker.broker.jobs import Job
-    from kbroker.ports import Region
+    from kbroker.ports import Buffer
     from kbroker.replica import Partition
-    from protocol.messages.fetch import FetchRequest
+    from protocol.flat import Flat
 
 log = logging.getLogger("kbroker.requests")
 
@@ -43,11 +42,11 @@ TOO_LARGE = Struct(">qi").pack(-1, 2**31 - 1)
 
 
 class Found(NamedTuple):
-    """A piece on its way through the job, and whose it is. limit: bytes that the client allows."""
+    """A piece on its way through the job, and whose it is. at: of its part of the answer. limit: bytes allowed."""
 
     piece: Piece
     partition: Partition
-    data: PartitionData
+    at: int
     limit: int
 
 
@@ -56,38 +55,40 @@ class OldReader(Reader):
 
     __slots__ = ("_answers", "_found")
 
-    def __init__(self, request: FetchRequest, call: Call, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, request: Flat, call: Call, wanted: Sequence[Wanted]) -> None:
         super().__init__(request, call, None, wanted)
-        self._answers: list[tuple[Wanted, PartitionData, int]] = []
+        self._answers: list[Part] = []
         self._found: list[Found] = []
 
     def response(self, *, may_wait: bool = False) -> Any:
         """Read now; LATER if there is anything to convert."""
+        if may_wait and not self.may_answer():
+            return None
         self._answers = self._begin()
         self._whole_first = self._call.version >= WHOLE_FIRST_SINCE
         for wanted in self._wanted:
             limit = min(self._left, wanted.max_bytes)
             self._read(wanted, self._answers)
-            _, data, size = self._answers[-1]
+            at = len(self._answers) - 1
+            _, part, size = self._answers[at]
             if size:
-                partition = self._find(wanted)
-                (region,) = cast("list[Region]", data.records)
-                self._found.append(Found(Piece(region, wanted.fetch_offset), partition, data, limit))
-            elif data.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                data.error_code = UNKNOWN_STORAGE_ERROR
-            elif limit == wanted.max_bytes:
-                self._tell_if_too_large(wanted, data)
-        if self._cold and self._waits(self._answers, may_wait=may_wait):
+                (region,) = part[RECORDS]
+                self._found.append(Found(Piece(region, wanted.fetch_offset), self._find(wanted), at, limit))
+            elif part[ERROR_CODE] == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._fail(at, UNKNOWN_STORAGE_ERROR)
+            elif limit == wanted.max_bytes and part[ERROR_CODE] == 0:
+                self._tell_if_too_large(wanted, at)
+        if may_wait and self._cold and not self._finds_some:
             return None
         if not self._found:
-            return FetchResponse(responses=by_topic(self._answers))
+            return self._answer(self._answers)
         self._give(self._found)
         return LATER
 
     def response_in_slices(self) -> InSlices:
         """Read in one go: clients of many partitions are not of this age."""
         yield
-        response: FetchResponse | Signal = self.response()
+        response: Flat | Signal = self.response()
         return response
 
     def _find(self, wanted: Wanted) -> Partition:
@@ -96,12 +97,22 @@ class OldReader(Reader):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{partition} is not converted for old clients")
         return partition
 
-    def _tell_if_too_large(self, wanted: Wanted, data: PartitionData) -> None:
+    def _tell_if_too_large(self, wanted: Wanted, at: int) -> None:
         """Nothing came although there is something: its first batch is larger than the client allows."""
-        if data.error_code == 0 and self._call.version < WHOLE_FIRST_SINCE:
+        if self._call.version < WHOLE_FIRST_SINCE:
             partition = self._find(wanted)
             if partition.readable_end(self._isolation) > wanted.fetch_offset:
-                data.records = TOO_LARGE[: max(wanted.max_bytes, 0)]
+                self._put(at, TOO_LARGE[: max(wanted.max_bytes, 0)])
+
+    def _put(self, at: int, records: Buffer | list[Buffer]) -> None:
+        """Records into a part of the answer."""
+        wanted, part, size = self._answers[at]
+        self._answers[at] = wanted, (*part[:RECORDS], records), size
+
+    def _fail(self, at: int, code: ErrorCode) -> None:
+        """An error in place of a part of the answer."""
+        wanted, _, _ = self._answers[at]
+        self._answers[at] = wanted, failed_part(wanted.index, code), 0
 
     # -- the job
 
@@ -118,39 +129,38 @@ class OldReader(Reader):
         if further:
             self._give(further)
         else:
-            self._call.broker.tell(Reply(self._call.ticket, FetchResponse(responses=by_topic(self._answers))))
+            self._call.broker.tell(Reply(self._call.ticket, self._answer(self._answers)))
 
     def _take(self, found: Found) -> Found | None:
         """One piece's outcome into the answer, or where to go on looking."""
-        piece, partition, data, limit = found
-        data.records = b""
+        piece, partition, at, limit = found
+        self._put(at, EMPTY)
         if piece.error is not None:
-            self._fail(data, partition, piece.error)
+            self._could_not_read(at, partition, piece.error)
         elif piece.records:
-            data.records = piece.records
+            self._put(at, piece.records)
         elif piece.next_offset >= 0:
             return self._behind(found)
         elif self._call.version < WHOLE_FIRST_SINCE:
-            data.records = TOO_LARGE[: max(limit, 0)]
+            self._put(at, TOO_LARGE[: max(limit, 0)])
         return None
 
     def _behind(self, found: Found) -> Found | None:
         """Read on behind batches that the client may not see."""
-        piece, partition, data, limit = found
+        piece, partition, at, limit = found
         try:
             fetched = partition.read(piece.next_offset, limit, self._isolation, whole_first_batch=True)
         except (KafkaError, OSError) as error:
-            self._fail(data, partition, error)
+            self._could_not_read(at, partition, error)
             return None
         if fetched.region is None:
             return None
         return found._replace(piece=Piece(fetched.region, piece.next_offset))
 
-    def _fail(self, data: PartitionData, partition: Partition, error: KafkaError | OSError) -> None:
+    def _could_not_read(self, at: int, partition: Partition, error: KafkaError | OSError) -> None:
         log.error("%s-%d cannot be read for an old client: %s", partition.topic, partition.index, error)
         if isinstance(error, OSError):
             error = self._replicas.storage_error(partition, error)
         self._call.has_errors = True
         is_storage = error.code is ErrorCode.KAFKA_STORAGE_ERROR
-        data.error_code = UNKNOWN_STORAGE_ERROR if is_storage else error.code
-        data.high_watermark = -1
+        self._fail(at, UNKNOWN_STORAGE_ERROR if is_storage else error.code)

@@ -1,7 +1,8 @@
 """What one Fetch reads: is there enough, and if so, regions of files, partition by partition.
 
 Made by `fetch.py` for each request, and by `fetch_old.py`; a parked fetch keeps its own. It decides nothing about
-waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log.
+waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log. Requests and answers are
+tuples (`protocol/flat.py`).
 """
 
 from __future__ import annotations
@@ -12,26 +13,29 @@ from kbroker.broker.fetch_sessions import Wanted
 from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from protocol.flat import default_tuple
+from protocol.message import ZERO_UUID
+from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.api.call import Call, InSlices, Signal
-    from kbroker.broker.fetch_sessions import FetchSession
-    from kbroker.log.reads import Fetched
+    from kbroker.broker.fetch_sessions import FetchSession, Part
     from kbroker.replica import Partition
+    from protocol.flat import Flat
 
 
 ZSTD_SINCE = 10  # KIP-110
 FOLLOWERS_SINCE = 11  # KIP-392
+
+# A part of the answer: index, error_code, high_watermark, last_stable_offset, log_start_offset, diverging_epoch,
+# current_leader, snapshot_id, aborted_transactions, preferred_read_replica, records.
+ERROR_CODE, RECORDS = 1, 10
+NO_DIVERGENCE = default_tuple(EpochEndOffset)
+NO_LEADER = default_tuple(LeaderIdAndEpoch)
+NO_SNAPSHOT = default_tuple(SnapshotId)
+EMPTY: Any = b""
 
 
 class Reader:
@@ -40,11 +44,12 @@ class Reader:
     __slots__ = (
         "_call",
         "_cold",
+        "_finds_some",
         "_isolation",
         "_left",
         "_max_bytes",
         "_min_bytes",
-        "_most_regions",
+        "_none_aborted",
         "_regions_left",
         "_replicas",
         "_session",
@@ -52,26 +57,21 @@ class Reader:
         "_whole_first",
     )
 
-    def __init__(
-        self,
-        request: FetchRequest,
-        call: Call,
-        session: FetchSession | None,
-        wanted: Sequence[Wanted],
-    ) -> None:
+    def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
+        """request: of FetchRequest."""
+        _, _, _, _, min_bytes, max_bytes, isolation_level, _, _, _, _, _ = request
         self._call, broker = call, call.broker
         self._replicas = broker.replicas
-        self._session, self._wanted, self._cold = session, wanted, False
-        self._isolation = FetchIsolation.of(request.isolation_level)
-        self._most_regions = broker.fetch_regions
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)  # more than may be sent cannot come together
+        self._session, self._wanted = session, wanted
+        self._isolation = FetchIsolation.of(isolation_level)
+        self._none_aborted: list[Any] | None = [] if self._isolation is TXN_COMMITTED else None
+        self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes: int = min(min_bytes, self._max_bytes)  # more than may be sent cannot come together
 
     def partitions(self) -> list[Partition]:
         """The replicas it reads from, as far as they are here."""
         here = self._replicas.partitions
-        found = (here.get((wanted.topic, wanted.index)) for wanted in self._wanted if wanted.topic is not None)
-        return [partition for partition in found if partition is not None]
+        return [found for each in self._wanted if (found := here.get((each.topic or "", each.index))) is not None]
 
     def may_answer(self) -> bool:
         """Whether there is enough, or an error, by a look that reads no records."""
@@ -80,7 +80,7 @@ class Reader:
             try:
                 partition = self._find(wanted)
                 end = partition.readable_end(self._isolation)
-                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not None:
+                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
                     return True
             except KafkaError:
                 return True
@@ -106,19 +106,22 @@ class Reader:
                     return True
         return available >= self._min_bytes
 
-    def response_if_enough(self) -> FetchResponse | Signal | None:
+    def response_if_enough(self) -> Flat | Signal | None:
         """The response, if it has min_bytes of records or something else to say, and need not wait for the disk."""
-        return self.response(may_wait=True) if self.may_answer() else None
+        if self._min_bytes > 1 and not self.may_answer():
+            return None
+        response: Flat | Signal | None = self.response(may_wait=True)
+        return response
 
     def response(self, *, may_wait: bool = False) -> Any:
-        """Read now: FetchResponse or Signal. Partitions share the bytes in the order they stand in.
+        """Read now: the fields of FetchResponse, or Signal. Partitions share the bytes in the order they stand in.
 
-        may_wait: for the disk, which is to bring something first: then None.
+        may_wait: for something to say, or for the disk, which is to bring something first: then None.
         """
         answers = self._begin()
         for wanted in self._wanted:
             self._read(wanted, answers)
-        if self._cold and self._waits(answers, may_wait=may_wait):
+        if may_wait and not self._finds_some and (self._min_bytes > 0 or self._cold):
             return None
         return self._answer(answers)
 
@@ -130,81 +133,59 @@ class Reader:
             self._read(wanted, answers)
         return self._answer(answers)
 
-    def _begin(self) -> list[tuple[Wanted, PartitionData, int]]:
-        self._left, self._regions_left, self._whole_first = self._max_bytes, self._most_regions, True
+    def _begin(self) -> list[Part]:
+        self._left, self._regions_left = self._max_bytes, self._call.broker.fetch_regions
+        self._whole_first, self._finds_some, self._cold = True, False, False
         return []
 
-    def _answer(self, answers: list[tuple[Wanted, PartitionData, int]]) -> FetchResponse:
+    def _answer(self, answers: Sequence[Part]) -> Flat:
         session = self._session
         if session is None:
-            return FetchResponse(responses=by_topic(answers))
-        return FetchResponse(session_id=session.id, responses=by_topic(session.news(answers)))
+            return 0, 0, 0, by_topic(answers), []
+        return 0, 0, session.id, by_topic(session.news(answers)), []
 
-    def _read(self, wanted: Wanted, answers: list[tuple[Wanted, PartitionData, int]]) -> None:
+    def _read(self, wanted: Wanted, answers: list[Part]) -> None:
         """Add one partition's part of the response, and the bytes of records in it; they count off what is left."""
-        size = 0
+        index, size, records, diverging = wanted.index, 0, EMPTY, NO_DIVERGENCE
+        region, aborted = None, self._none_aborted
         try:
             partition = self._find(wanted)
-            diverging = divergence(partition, wanted)
-            if diverging is not None:
-                data = self._data(partition, wanted, diverging=diverging)
-            else:
+            if wanted.last_fetched_epoch >= 0:
+                diverging = divergence(partition, wanted)
+            if diverging is NO_DIVERGENCE:
                 most = min(self._left, wanted.max_bytes)
-                fetched = partition.read(wanted.fetch_offset, most, self._isolation, self._whole_first, may_wait=False)
-                data = self._data(partition, wanted, fetched)
-                if fetched.region is not None:
-                    size = len(fetched.region)
-                    self._whole_first = False
-                    self._regions_left -= 1
-                    self._left = max(self._left - size, 0) if self._regions_left else 0
+                region, aborted = partition.read(wanted.fetch_offset, most, self._isolation, self._whole_first, False)
+            else:
+                self._finds_some = True
         except NotReadyError as error:
             self._cold = True
             self._call.broker.cold_reads.warm(partition, error)
-            data = self._data(partition, wanted)
         except (KafkaError, OSError) as error:
-            self._call.has_errors = True
+            self._call.has_errors = self._finds_some = True
             code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
-            data = PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b"")
-        answers.append((wanted, data, size))
-
-    def _waits(self, answers: Sequence[tuple[Wanted, PartitionData, int]], *, may_wait: bool) -> bool:
-        """Whether to wait for the disk rather than to say nothing; the partitions are touched when it is ready."""
-        self._cold = False
-        return may_wait and not any(size or data.error_code for _, data, size in answers)
-
-    def _data(
-        self,
-        partition: Partition,
-        wanted: Wanted,
-        fetched: Fetched | None = None,
-        diverging: EpochEndOffset | None = None,
-    ) -> PartitionData:
+            answers.append((wanted, failed_part(index, code), 0))
+            return
+        if region is not None:
+            size, records = region.size, [region]
+            self._whole_first, self._finds_some = False, True
+            self._regions_left -= 1
+            self._left = max(self._left - size, 0) if self._regions_left else 0
+            if aborted:
+                aborted = [(each.producer_id, each.first_offset) for each in aborted]
         log = partition.log
-        assert log is not None
-        data = PartitionData(
-            partition_index=wanted.index,
-            error_code=0,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._isolation is TXN_COMMITTED else None,
-            records=b"" if fetched is None or fetched.region is None else [fetched.region],
-        )
-        if diverging is not None:
-            data.diverging_epoch = diverging
-        if fetched is not None and fetched.aborted:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in fetched.aborted
-            ]
-        return data
+        assert log is not None, partition
+        high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        part = (index, 0, high, stable, start, diverging, NO_LEADER, NO_SNAPSHOT, aborted, -1, records)
+        answers.append((wanted, part, size))
 
     def _find(self, wanted: Wanted) -> Partition:
         """The replica to read from. Raises: KafkaError."""
-        if wanted.topic is None:
+        topic = wanted.topic
+        if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self._replicas.find(wanted.topic, wanted.index)
-        if partition.is_of_another(wanted.topic_id):
+        replicas = self._replicas
+        partition = replicas.partitions.get((topic, wanted.index)) or replicas.find(topic, wanted.index)
+        if wanted.topic_id is not ZERO_UUID and partition.is_of_another(wanted.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if wanted.current_leader_epoch >= 0:  # Kafka takes any below 0 for none in Fetch, but only -1 elsewhere
             partition.check_epoch(wanted.current_leader_epoch)
@@ -219,28 +200,40 @@ class Reader:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-    """Where the reader's log and ours part, if its last record is of an epoch that ended earlier here (KIP-595)."""
+def failed_part(index: int, code: ErrorCode) -> Flat:
+    """The part of the answer about a partition that cannot be read."""
+    return index, code, -1, -1, -1, NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, [], -1, EMPTY
+
+
+def divergence(partition: Partition, wanted: Wanted) -> Flat:
+    """Where the reader's log and ours part, if its last record is of an epoch that ended earlier here (KIP-595).
+
+    Returns: the fields of EpochEndOffset; NO_DIVERGENCE if they agree.
+    """
     if wanted.last_fetched_epoch < 0:
-        return None
+        return NO_DIVERGENCE
     end = partition.end_of_epoch(wanted.last_fetched_epoch)
     if end.epoch < 0 or end.end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not in the log")
     log = partition.log
     if log is not None and wanted.fetch_offset < log.log_start_offset:
-        return None  # wherever they part: reading says that it is out of range
+        return NO_DIVERGENCE  # wherever they part: reading says that it is out of range
     if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
-        return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
-    return None
+        return end.epoch, end.end_offset
+    return NO_DIVERGENCE
 
 
-def by_topic(answers: Sequence[tuple[Wanted, PartitionData, int]]) -> list[FetchableTopicResponse]:
-    """The parts of an answer as it has them. Neighbours of one topic together; the order of the partitions stays."""
-    topics: list[FetchableTopicResponse] = []
-    last: Wanted | None = None
-    for wanted, data, _ in answers:
-        if last is None or last.topic != wanted.topic or last.topic_id != wanted.topic_id:
-            topics.append(FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=[]))
-            last = wanted
-        topics[-1].partitions.append(data)
+def by_topic(answers: Sequence[Part]) -> list[Flat]:
+    """The parts of an answer as it has them. Neighbours of one topic together; the order of the partitions stays.
+
+    Returns: the fields of each FetchableTopicResponse.
+    """
+    topics: list[Flat] = []
+    parts: list[Flat] = []
+    name, topic_id = None, b""
+    for wanted, part, _ in answers:
+        if wanted.topic != name or wanted.topic_id != topic_id:
+            name, topic_id, parts = wanted.topic, wanted.topic_id, []
+            topics.append((name or "", topic_id, parts))
+        parts.append(part)
     return topics

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.api.permitted import permitted
 from kbroker.config.limits import ELEMENTS_AT_ONCE
-from protocol.message import LAST_VERSION
+from protocol.message import LAST_VERSION, Message
 
 if TYPE_CHECKING:
     from kbroker.api.call import Result
     from kbroker.broker.permission import Operation
     from protocol.errors import ErrorCode
-    from protocol.message import Message
 
 MODULES = (
     "configs",
@@ -46,12 +45,27 @@ class Route:
     first, last: versions served. handle: request and call to result. refuse: request, code, text and version to the
     response that tells every part of the request the same error. needs: operations on the cluster, one of which has to
     be allowed. flat: the response's class, where `handle` and `refuse` take and give tuples instead of messages
-    (`protocol/flat.py`). read: (frame, version, start) to what `handle` takes. flexible_from: first version with tagged
-    fields in headers and bodies. elements: how many a large request may have in its arrays: more where `handle` does
-    them in slices, and where only brokers ask.
+    (`protocol/flat.py`). read: (frame, version, start) to what `handle` takes; write: an answer and a version to
+    buffers and regions; read_slices, write_slices: the same with breaks, and how many elements may be read.
+    flexible_from: first version with tagged fields in headers and bodies. elements: how many a large request may have
+    in its arrays: more where `handle` does them in slices, and where only brokers ask.
     """
 
-    __slots__ = ("api", "elements", "first", "flat", "flexible_from", "handle", "last", "read", "refuse", "request")
+    __slots__ = (
+        "api",
+        "elements",
+        "first",
+        "flat",
+        "flexible_from",
+        "handle",
+        "last",
+        "read",
+        "read_slices",
+        "refuse",
+        "request",
+        "write",
+        "write_slices",
+    )
 
     def __init__(
         self,
@@ -74,7 +88,13 @@ class Route:
         self.handle = permitted(handle, needs, refuse) if needs else handle
         self.refuse = refuse
         self.flat = flat
-        self.read: Callable[[memoryview, int, int], Any] = request.decode if flat is None else request.read_flat
+        self.read: Callable[[memoryview, int, int], Any] = request.decode
+        self.read_slices: Callable[..., Any] = request.decode_slices
+        self.write: Callable[[Any, int], list[Any]] = Message.encode_parts
+        self.write_slices: Callable[[Any, int], Any] = Message.encode_slices
+        if flat is not None:
+            self.read, self.read_slices = request.read_flat, request.read_flat_slices
+            self.write, self.write_slices = flat.write_flat, flat.write_flat_slices
         tagged_from, tagged_to = request.flexible
         self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
 

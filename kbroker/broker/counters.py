@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol.schema import fields
 
@@ -45,34 +45,35 @@ class Counters:
         self.waited_ms[api] += waited_ms
 
     def note_errors(self, api: int, response: Message | Flat, flat: type[Message] | None = None) -> None:
-        """Count the error codes in an answer. flat: the message that it is, if it is a tuple."""
-        codes = _codes_in(flat or cast("type[Message]", type(response)), flat is not None)
-        for _ in _count(self.errors, api, [response], codes):
+        """Count the error codes in an answer. flat: the class of one that is a tuple."""
+        for _ in self.note_errors_in_slices(api, response, flat):
             pass
 
-    def note_errors_in_slices(self, api: int, response: Message) -> Iterator[None]:
+    def note_errors_in_slices(
+        self, api: int, response: Message | Flat, flat: type[Message] | None = None
+    ) -> Iterator[None]:
         """The same, with a break now and then."""
-        return _count(self.errors, api, [response], _codes_in(type(response), False))
+        kind = type(response) if flat is None else flat
+        return _count(self.errors, api, [response], _codes_in(kind, is_flat=flat is not None))
 
 
 class Codes(NamedTuple):
-    """How to get at a struct's error codes: its own, and what holds structs which have some, with their plan."""
+    """Where a struct has error codes: its own fields, and those that hold structs which have some, with their plan."""
 
     own: tuple[Callable[[Any], Any], ...]
     inner: tuple[tuple[Callable[[Any], Any], Codes], ...]
 
 
 @cache
-def _codes_in(kind: type[Struct], is_flat: bool) -> Codes:
-    """is_flat: its instances are tuples."""
+def _codes_in(kind: type[Struct], *, is_flat: bool) -> Codes:
     own, inner = [], []
     for place, field in enumerate(fields(kind)):
-        get = itemgetter(place) if is_flat else attrgetter(field.name)
+        get: Callable[[Any], Any] = itemgetter(place) if is_flat else attrgetter(field.name)
         below = field.type.struct or (field.type.element.struct if field.type.element else None)
         if below is None:
             if field.name.endswith("error_code"):
                 own.append(get)
-        elif any(codes := _codes_in(below, is_flat)):
+        elif any(codes := _codes_in(below, is_flat=is_flat)):
             inner.append((get, codes))
     return Codes(tuple(own), tuple(inner))
 
@@ -84,14 +85,13 @@ def _count(
     for start in range(0, len(structs), AT_ONCE):
         some = structs[start : start + AT_ONCE]
         for get in codes.own:
-            for code in [code for each in some if (code := get(each))]:
+            for code in filter(None, map(get, some)):
                 errors[api, int(code)] += 1
         if start:
             yield
     for get, below in codes.inner:
         inside: list[Any] = []
-        for each in structs:
-            value = get(each)
+        for value in map(get, structs):
             if isinstance(value, list):
                 inside += value
             elif value is not None:

@@ -18,7 +18,7 @@ partition gets no session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_IN_FETCH_SESSIONS, PARTITIONS_PER_FETCH
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +26,7 @@ from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
     from kbroker.ports import Random
-    from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+    from protocol.flat import Flat
 
 NO_SESSION, FINAL_EPOCH, INITIAL_EPOCH = 0, -1, 0
 LARGEST_EPOCH = 2**31 - 1
@@ -56,39 +56,37 @@ class Wanted:
         "topic_id",
     )
 
-    def __init__(self, topic: str | None, topic_id: bytes, partition: FetchPartition) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.index = partition.partition
-        self.told_high_watermark = -1
-        self.told_log_start = -1
+    def __init__(self, topic: str | None, topic_id: bytes, partition: Flat) -> None:
+        """partition: of a FetchPartition."""
+        self.topic, self.topic_id = topic, topic_id
+        self.told_high_watermark = self.told_log_start = -1
         self.update(partition)
 
-    def update(self, partition: FetchPartition) -> None:
+    def update(self, partition: Flat) -> None:
         """Take what an exchange of the session says anew."""
-        self.fetch_offset = partition.fetch_offset
-        self.max_bytes = partition.partition_max_bytes
-        self.current_leader_epoch = partition.current_leader_epoch
-        self.last_fetched_epoch = partition.last_fetched_epoch
-        self.log_start_offset = partition.log_start_offset
+        self.index, self.current_leader_epoch, self.fetch_offset, last_epoch, log_start_offset, most, _, _ = partition
+        self.last_fetched_epoch, self.log_start_offset, self.max_bytes = last_epoch, log_start_offset, most
 
-    def has_news(self, data: PartitionData, size: int) -> bool:
-        """Whether the client has to be told; remembers what it is told."""
+    def has_news(self, part: Flat, size: int) -> bool:
+        """Whether the client has to be told; remembers what it is told. part: of the answer (`api/fetch_reader.py`)."""
+        _, code, high_watermark, _, log_start, (diverging_epoch, _), _, _, _, preferred_read_replica, _ = part
         is_new = (
             size > 0
-            or data.error_code != 0
-            or data.high_watermark != self.told_high_watermark
-            or data.log_start_offset != self.told_log_start
-            or data.diverging_epoch.epoch >= 0
-            or data.preferred_read_replica >= 0
+            or code != 0
+            or high_watermark != self.told_high_watermark
+            or log_start != self.told_log_start
+            or diverging_epoch >= 0
+            or preferred_read_replica >= 0
         )
         # After an error the client has to hear the next good news, whatever it knew before.
-        self.told_high_watermark = -1 if data.error_code else data.high_watermark
-        self.told_log_start = data.log_start_offset
+        self.told_high_watermark = -1 if code else high_watermark
+        self.told_log_start = log_start
         return is_new
 
 
 Key = tuple[object, int]  # topic id, or name before version 13, and partition
+Part: TypeAlias = "tuple[Wanted, Flat, int]"
+"""What a fetch wants of a partition, what it is answered, and the bytes of records in that."""
 
 
 class FetchSession:
@@ -105,7 +103,7 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.is_full = True  # the first response names every partition
 
-    def news(self, answers: Iterable[tuple[Wanted, PartitionData, int]]) -> Sequence[tuple[Wanted, PartitionData, int]]:
+    def news(self, answers: Iterable[Part]) -> Sequence[Part]:
         """The answers worth sending. Partitions that had records go to the end of the order: no one starves."""
         told = [(answer, answer[0].has_news(answer[1], answer[2])) for answer in answers]
         for (wanted, _, size), _ in told:
@@ -119,20 +117,23 @@ class FetchSession:
     def _key(self, wanted: Wanted) -> Key:
         return (wanted.topic_id if self.uses_ids else wanted.topic, wanted.index)
 
-    def change(self, request: FetchRequest, topic_name: TopicName) -> None:
-        """Add, change and drop partitions as the request says; find names for ids that had none."""
-        for topic in request.topics:
-            name = topic_name(topic.topic_id) if self.uses_ids else topic.topic
-            for partition in topic.partitions:
-                key = (topic.topic_id if self.uses_ids else name, partition.partition)
+    def change(self, topics: list[Flat], forgotten: list[Flat], topic_name: TopicName) -> None:
+        """Add, change and drop partitions as the request says; find names for ids that had none.
+
+        topics, forgotten: of FetchTopic, and of ForgottenTopic.
+        """
+        for topic, topic_id, partitions in topics:
+            name = topic_name(topic_id) if self.uses_ids else topic
+            for partition in partitions:
+                key = (topic_id if self.uses_ids else name, partition[0])
                 known = self.partitions.get(key)
                 if known is None:
-                    self.partitions[key] = Wanted(name, topic.topic_id, partition)
+                    self.partitions[key] = Wanted(name, topic_id, partition)
                 else:
                     known.update(partition)
-        for forgotten in request.forgotten_topics_data:
-            for index in forgotten.partitions:
-                self.partitions.pop((forgotten.topic_id if self.uses_ids else forgotten.topic, index), None)
+        for topic, topic_id, indices in forgotten:
+            for index in indices:
+                self.partitions.pop((topic_id if self.uses_ids else topic, index), None)
         if self.uses_ids:
             for wanted in self.partitions.values():
                 wanted.topic = topic_name(wanted.topic_id)
@@ -167,18 +168,19 @@ class FetchSessions:
                 self._forget(session)
 
     def begin(
-        self, request: FetchRequest, version: int, now_ms: int, topic_name: TopicName
+        self, request: Flat, version: int, now_ms: int, topic_name: TopicName
     ) -> tuple[FetchSession | None, Sequence[Wanted]]:
-        """The session of a fetch, None without one, and everything the fetch wants.
+        """The session of a fetch, None without one, and everything the fetch wants. request: of FetchRequest.
 
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR,
         INVALID_REQUEST.
         """
         uses_ids = version >= TOPIC_IDS_SINCE
-        if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
-            session = self._continue(request, now_ms, uses_ids=uses_ids)
+        _, _, _, _, _, _, _, session_id, session_epoch, topics, forgotten, _ = request
+        if session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+            session = self._continue(session_id, session_epoch, now_ms, uses_ids=uses_ids)
             before = len(session.partitions)
-            session.change(request, topic_name)
+            session.change(topics, forgotten, topic_name)
             self.partitions += len(session.partitions) - before
             if not session.partitions:
                 del self._sessions[session.id]
@@ -188,14 +190,14 @@ class FetchSessions:
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             wanted = list(session.partitions.values())
             return session if self._keep_within_limit(session) else None, wanted
-        if request.session_id in self._sessions:
-            self._forget(self._sessions[request.session_id])
-        partitions = _all_of(request, topic_name, uses_ids=uses_ids)
+        if session_id in self._sessions:
+            self._forget(self._sessions[session_id])
+        partitions = _all_of(topics, topic_name) if uses_ids else _all_named(topics)
         if len(partitions) > PARTITIONS_PER_FETCH:
             text = f"{len(partitions)} partitions: at most {PARTITIONS_PER_FETCH} are fetched at once"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         wanted = list(partitions.values())
-        if request.session_epoch == FINAL_EPOCH or not wanted or not self._make_room(now_ms):
+        if session_epoch == FINAL_EPOCH or not wanted or not self._make_room(now_ms):
             return None, wanted
         session = FetchSession(self._new_id(), partitions, now_ms, uses_ids=uses_ids)
         self._sessions[session.id] = session
@@ -212,11 +214,11 @@ class FetchSessions:
         del self._sessions[session.id]
         self.partitions -= len(session.partitions)
 
-    def _continue(self, request: FetchRequest, now_ms: int, *, uses_ids: bool) -> FetchSession:
-        session = self._sessions.get(request.session_id)
+    def _continue(self, session_id: int, epoch: int, now_ms: int, *, uses_ids: bool) -> FetchSession:
+        session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != request.session_epoch:
+        if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -242,12 +244,18 @@ class FetchSessions:
                 return session_id
 
 
-def _all_of(request: FetchRequest, topic_name: TopicName, *, uses_ids: bool) -> dict[Key, Wanted]:
+def _all_of(topics: list[Flat], topic_name: TopicName) -> dict[Key, Wanted]:
+    """Everything that a request of topic ids names; the last word counts on a partition that it names twice."""
     partitions: dict[Key, Wanted] = {}
-    for topic in request.topics:
-        name = topic_name(topic.topic_id) if uses_ids else topic.topic
-        key = topic.topic_id if uses_ids else topic.topic
-        topic_id = topic.topic_id if uses_ids else ZERO_UUID
-        for partition in topic.partitions:
-            partitions[key, partition.partition] = Wanted(name, topic_id, partition)
+    for _, topic_id, named in topics:
+        name = topic_name(topic_id)
+        for partition in named:
+            partitions[topic_id, partition[0]] = Wanted(name, topic_id, partition)
     return partitions
+
+
+def _all_named(topics: list[Flat]) -> dict[Key, Wanted]:
+    """The same, of a request of names."""
+    return {
+        (name, partition[0]): Wanted(name, ZERO_UUID, partition) for name, _, named in topics for partition in named
+    }

@@ -322,7 +322,7 @@ class Partition:
         return in_sync < self.min_insync_replicas and in_sync < len(self.replicas)
 
     def read(
-        self, offset: int, max_bytes: int, isolation: FetchIsolation, whole_first_batch: bool, *, may_wait: bool = True
+        self, offset: int, max_bytes: int, isolation: FetchIsolation, whole_first_batch: bool, may_wait: bool = True
     ) -> Fetched:
         """What somebody sees from `offset` on. may_wait: for the disk; else Raises NotReadyError where it would.
 

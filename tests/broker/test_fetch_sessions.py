@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.broker.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
 from protocol.errors import ErrorCode
+from protocol.flat import flattened
 from tests.requests import fetch, fetched, produce
 from tests.world import Client, World
 
@@ -74,10 +75,11 @@ def test_a_new_high_watermark_is_news_without_records(world: World, client: Clie
 
 def test_an_error_is_news_every_time_and_so_is_its_end(world: World, client: Client) -> None:
     session = begin(client)
-    world.partition("t", 1).is_leader = False
+    partition = world.partition("t", 1)
+    log, partition.log = partition.log, None  # its log directory is offline
     assert list(go_on(client, session, 1)) == [1]
     assert list(go_on(client, session, 2)) == [1]
-    world.partition("t", 1).is_leader = True
+    partition.log = log
     assert list(go_on(client, session, 3)) == [1]
     assert go_on(client, session, 4) == {}
 
@@ -195,7 +197,7 @@ class Drawn:
 
 def session_of(sessions: FetchSessions, session: tuple[int, int]) -> FetchSession:
     """The session in which a fetch of partition 0 is answered."""
-    found, _ = sessions.begin(fetch(session=session), 12, 0, lambda _: None)
+    found, _ = sessions.begin(flattened(fetch(session=session)), 12, 0, lambda _: None)
     assert found is not None
     return found
 
