@@ -32,6 +32,7 @@ NO_SESSION, FINAL_EPOCH, INITIAL_EPOCH = 0, -1, 0
 LARGEST_EPOCH = 2**31 - 1
 EVICT_AFTER_MS = 120_000  # Kafka's; a session used more recently keeps its slot
 TOPIC_IDS_SINCE = 13
+MUCH = 16  # this part of all that may be remembered: from here on large sessions end with their connections
 WANTED_BYTES = 320  # of memory that a partition in a session takes
 
 TopicName = Callable[[bytes], str | None]
@@ -163,7 +164,7 @@ class FetchSessions:
 
     def disconnected(self, connection: object) -> None:
         """A connection has gone. Its large sessions go with it where all remember much; the others are kept."""
-        if self.partitions > PARTITIONS_IN_FETCH_SESSIONS // 4:
+        if self.partitions > PARTITIONS_IN_FETCH_SESSIONS // MUCH:
             for session in [each for each in self._sessions.values() if each.used_by is connection]:
                 self._forget(session)
 

@@ -163,7 +163,7 @@ MANY_PARTITIONS = 500
 
 # In one Fetch, those that its session remembers counted. One takes 5 us to look at, 300 bytes to remember.
 PARTITIONS_PER_FETCH = 50_000
-PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients; from a quarter on, large sessions go with their connections
+PARTITIONS_IN_FETCH_SESSIONS = 200_000  # of all clients; from a sixteenth on, large sessions go with their connections
 
 # How long a broker's request waits for the metadata store to say whether it is one: a controller that was elected a
 # moment ago is not known yet. Longer than the store takes, shorter than a controller waits for an answer.

@@ -18,6 +18,7 @@ from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
+from kbroker.runtime.memory import Housekeeping, collect_and_trim, resident_bytes
 from kbroker.runtime.node import Host, MakeCore, Node
 
 log = logging.getLogger("kbroker")
@@ -57,10 +58,16 @@ def run_process(
         loop.close()
 
 
+def _keep_house(loop: Loop, node: Node) -> None:
+    broker = node.core.broker
+    Housekeeping(loop, lambda: bool(broker.turns) or len(broker.openings) > 0, resident_bytes, collect_and_trim).start()
+
+
 def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: list[int]) -> None:
     loop.run_until(lambda: node.ready or node.fatal or signals)
     if node.ready:
         node.serve()
+        _keep_house(loop, node)
         gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
         # few hundred objects, would cost a twentieth of the start
         started(node)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker import __version__
 from kbroker.api.routes import ROUTES
+from kbroker.runtime.memory import resident_bytes
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 LINES_PER_PART = 400  # a millisecond or so
 RUNNING = 3  # Kafka's BrokerState
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
@@ -112,11 +112,9 @@ def _process(broker: Broker) -> Iterator[Family]:
     yield Family("kbroker_info", "gauge", "Which broker this is.", [Sample(1, about)])
     state = RUNNING if plane.ready else 1
     yield _one("kafka_server_kafkaserver_brokerstate", "gauge", "3 while it serves, 1 while it starts.", state)
-    with open("/proc/self/statm", "rb") as file:
-        resident = int(file.read().split()[1]) * _PAGE_BYTES
     times = os.times()
     yield _one("process_cpu_seconds_total", "counter", "Time on processors.", times.user + times.system)
-    yield _one("process_resident_memory_bytes", "gauge", "Memory held.", resident)
+    yield _one("process_resident_memory_bytes", "gauge", "Memory held.", resident_bytes())
     yield _one("process_start_time_seconds", "gauge", "When the process started, since 1970.", STARTED_S)
     yield _one("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
 
