@@ -30,6 +30,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from protocol.flat import Flat
     from protocol.message import Message
 
 Buffer = bytes | bytearray | memoryview
@@ -390,11 +391,18 @@ class PeerFaultKind(Enum):
     UNSUPPORTED = "the broker does not serve this version"
 
 
+class FlatRequest(NamedTuple):
+    """A request as the tuple of its fields (`protocol/flat.py`), and of which class: its answer is a tuple, too."""
+
+    kind: type[Message]
+    values: Flat
+
+
 class PeerAnswer(NamedTuple):
     """Another broker has answered. response: its records are views, good until this event has been handled."""
 
     token: object
-    response: Message
+    response: Message | Flat
 
 
 class PeerFault(NamedTuple):
@@ -430,7 +438,7 @@ class Peers(Protocol):
         broker_id: int,
         address: PeerAddress,
         purpose: str,
-        request: Message,
+        request: Message | FlatRequest,
         version: int,
         token: object,
         timeout_ms: int,

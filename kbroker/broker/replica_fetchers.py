@@ -18,7 +18,6 @@ from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.fetcher import Fetcher, fetcher_number
-from protocol.messages.fetch import FetchResponse
 from protocol.messages.offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class ReplicaFetchers:
         if isinstance(response, ListOffsetsResponse):
             fetcher.looked_up(response, now_ms, backoff_ms)
         else:
-            assert isinstance(response, FetchResponse), answer
+            assert isinstance(response, tuple), answer
             fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
         self._ask(fetcher, now_ms)
 

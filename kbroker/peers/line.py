@@ -17,15 +17,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
-from kbroker.ports import PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
+from kbroker.ports import FlatRequest, PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import DecodeError
 
 if TYPE_CHECKING:
+    from protocol.flat import Flat
     from protocol.message import Message
 
 log = logging.getLogger("kbroker.peers")
@@ -54,12 +55,17 @@ class Link(Protocol):
 class _Pending:
     """A request on a line."""
 
-    __slots__ = ("body", "is_sent", "kind", "timeout_ms", "token", "version")
+    __slots__ = ("body", "is_flat", "is_sent", "kind", "timeout_ms", "token", "version")
 
-    def __init__(self, request: Message, version: int, token: object, timeout_ms: int) -> None:
-        self.kind = type(request)
+    def __init__(self, request: Message | FlatRequest, version: int, token: object, timeout_ms: int) -> None:
         self.version = version
-        self.body = request.encode(version)
+        self.is_flat = isinstance(request, FlatRequest)
+        if isinstance(request, FlatRequest):
+            self.kind = request.kind
+            self.body = b"".join(request.kind.write_flat(request.values, version))
+        else:
+            self.kind = type(request)
+            self.body = request.encode(version)
         self.token = token
         self.timeout_ms = timeout_ms
         self.is_sent = False
@@ -105,7 +111,7 @@ class Line:
 
     # -- what is wanted
 
-    def send(self, request: Message, version: int, token: object, timeout_ms: int, now_ms: int) -> None:
+    def send(self, request: Message | FlatRequest, version: int, token: object, timeout_ms: int, now_ms: int) -> None:
         """Ask this, behind what is on the line."""
         self._queue.append(_Pending(request, version, token, timeout_ms))
         if len(self._queue) == 1:
@@ -163,7 +169,7 @@ class Line:
             self._failures = 0
             self._end_head(PeerAnswer(self._queue[0].token, response), now_ms)
         else:
-            self._greeted(response, now_ms)
+            self._greeted(cast("Message", response), now_ms)
         self._go_on(now_ms)
 
     def lost(self, why: str, now_ms: int) -> None:
@@ -227,7 +233,7 @@ class Line:
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._link.send(encode_request_header(kind, version, self._correlation_id, self._client_id) + body)
 
-    def _decode(self, frame: memoryview) -> Message:
+    def _decode(self, frame: memoryview) -> Message | Flat:
         """The answer to what was asked. Raises: DecodeError."""
         from protocol.apis import BY_KEY  # a broker alone has no use for it
 
@@ -239,7 +245,10 @@ class Line:
         correlation_id, start = parse_response_header(kind, version, frame)
         if correlation_id != self._correlation_id:
             raise DecodeError("header", f"answer {correlation_id}, the one that is due is {self._correlation_id}")
-        return BY_KEY[kind.api].response.decode(frame, version, start)
+        response = BY_KEY[kind.api].response
+        if self._is_ready and self._queue[0].is_flat:
+            return response.read_flat(frame, version, start)
+        return response.decode(frame, version, start)
 
     def _hang_up(self) -> None:
         link, self._link = self._link, None

@@ -14,7 +14,7 @@ from kbroker.peers.line import Line, Link
 from kbroker.ports import PeerFaultKind
 
 if TYPE_CHECKING:
-    from kbroker.ports import PeerAddress, PeerEvent
+    from kbroker.ports import FlatRequest, PeerAddress, PeerEvent
     from protocol.message import Message
 
 
@@ -42,7 +42,7 @@ class Lines:
         broker_id: int,
         address: PeerAddress,
         purpose: str,
-        request: Message,
+        request: Message | FlatRequest,
         version: int,
         token: object,
         timeout_ms: int,

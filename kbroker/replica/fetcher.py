@@ -11,7 +11,7 @@ the leader, so that a request names only what changed (KIP-227). It reads no clo
 Where to fetch from is no state of its own: the end of the log. The epoch of what lies before it goes along, and a
 leader whose log differs says where to cut (KIP-595); the high watermark decides nothing but in logs without epochs.
 Batches are appended as they came, and the records are not looked at. What LeaderAndIsr changes ends what was under way:
-an answer counts only if it is to what would be asked again.
+an answer counts only if it is to what would be asked again. Requests and answers are tuples (`protocol/flat.py`).
 
 Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by behaviour; KIP-101, KIP-279, KIP-595.
 """
@@ -19,12 +19,13 @@ Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kbroker.log.append import UnexpectedOffsetError
+from kbroker.ports import FlatRequest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kbroker.log.log import Log
     from kbroker.replica.manager import ReplicaManager
     from kbroker.replica.partition import Partition
-    from protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
+    from protocol.flat import Flat
     from protocol.messages.offsets import ListOffsetsResponse
 
 log = logging.getLogger("kbroker.replicas")
@@ -43,6 +44,8 @@ WITH_IDS_VERSION, WITH_NAMES_VERSION = 17, 12
 LIST_OFFSETS_VERSION = 7
 NO_SESSION, INITIAL_EPOCH = 0, 0
 LARGEST_EPOCH = 2**31 - 1
+CONSUMER = (-1, -1)  # the replica state of who says otherwise that it is a follower
+NO_DIRECTORY, UNTOLD = ZERO_UUID, 2**63 - 1  # of a partition, where the follower does not say
 LATEST, EARLIEST = -1, -2
 UNDEFINED = -1
 
@@ -159,7 +162,7 @@ class Fetcher:
         """When a partition's pause ends."""
         return min((each.due_ms for each in self._resting), default=None)
 
-    def request(self, config: BrokerConfig, broker_epoch: int, now_ms: int) -> tuple[FetchRequest, int] | None:
+    def request(self, config: BrokerConfig, broker_epoch: int, now_ms: int) -> tuple[FlatRequest, int] | None:
         """The next fetch and its version; None if there is nothing to ask for."""
         for following in [each for each in self._resting if each.due_ms <= now_ms]:
             del self._resting[following]
@@ -174,21 +177,23 @@ class Fetcher:
             self.begin_session()  # what was to be forgotten is forgotten with it
             return None
         version = WITH_IDS_VERSION if uses_ids else WITH_NAMES_VERSION
-        request = FetchRequest(
-            max_wait_ms=config.replica_fetch_wait_max_ms,
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=topics,
-            forgotten_topics_data=forgotten,
+        replica_id, state = (-1, (self._broker_id, broker_epoch)) if uses_ids else (self._broker_id, CONSUMER)
+        request: Flat = (
+            None,
+            replica_id,
+            state,
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            0,
+            self._session_id,
+            self._session_epoch,
+            topics,
+            forgotten,
+            "",
         )
-        if uses_ids:
-            request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=broker_epoch)
-        else:
-            request.replica_id = self._broker_id
         self.is_asking = True
-        return request, version
+        return FlatRequest(FetchRequest, request), version
 
     def _hold_back(self, now_ms: int) -> None:
         """Those that are throttled rest while they have taken more than they may, but for those in sync."""
@@ -201,9 +206,9 @@ class Fetcher:
             ]
             self._rest(throttled, free_ms)
 
-    def _news(self, max_bytes: int) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What the session has to be told."""
-        topics: dict[str, FetchTopic] = {}
+    def _news(self, max_bytes: int) -> tuple[list[Flat], list[Flat]]:
+        """What the session has to be told: the fields of FetchTopic, and of ForgottenTopic."""
+        topics: dict[str, Flat] = {}
         forget: dict[Key, Partition] = {}
         changed, self._changed = self._changed, {}
         for following in changed:
@@ -216,36 +221,34 @@ class Fetcher:
                     forget[key] = partition
                 continue
             assert own is not None, following
-            following.asked = Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
+            index, epoch, offset, last_epoch = (
+                partition.index,
+                partition.leader_epoch,
+                own.log_end_offset,
+                own.epochs.latest,
+            )
+            following.asked = Asked(offset, epoch, last_epoch)
             self._named[key] = following
             forget.pop(key, None)
-            topic = topics.get(partition.topic)
-            if topic is None:
-                topic = topics[partition.topic] = FetchTopic(topic=partition.topic, partitions=[])
-                if self._uses_ids:
-                    topic.topic, topic.topic_id = "", partition.topic_id
-            topic.partitions.append(
-                FetchPartition(
-                    partition=partition.index,
-                    current_leader_epoch=partition.leader_epoch,
-                    fetch_offset=own.log_end_offset,
-                    last_fetched_epoch=own.epochs.latest,
-                    log_start_offset=own.log_start_offset,
-                    partition_max_bytes=max_bytes,
-                )
+            self._parts_of(partition, topics).append(
+                (index, epoch, offset, last_epoch, own.log_start_offset, max_bytes, NO_DIRECTORY, UNTOLD)
             )
         return list(topics.values()), self._forgotten(forget.values()) if self._session_epoch != INITIAL_EPOCH else []
 
-    def _forgotten(self, partitions: Iterable[Partition]) -> list[ForgottenTopic]:
-        topics: dict[str, ForgottenTopic] = {}
+    def _forgotten(self, partitions: Iterable[Partition]) -> list[Flat]:
+        topics: dict[str, Flat] = {}
         for partition in partitions:
-            topic = topics.get(partition.topic)
-            if topic is None:
-                topic = topics[partition.topic] = ForgottenTopic(topic=partition.topic, partitions=[])
-                if self._uses_ids:
-                    topic.topic, topic.topic_id = "", partition.topic_id
-            topic.partitions.append(partition.index)
+            self._parts_of(partition, topics).append(partition.index)
         return list(topics.values())
+
+    def _parts_of(self, partition: Partition, topics: dict[str, Flat]) -> list[Any]:
+        """Where a partition is named in a request: with others of its topic, which is among `topics` then."""
+        topic = topics.get(partition.topic)
+        if topic is None:
+            name, topic_id = ("", partition.topic_id) if self._uses_ids else (partition.topic, ZERO_UUID)
+            topic = topics[partition.topic] = (name, topic_id, [])
+        parts: list[Any] = topic[2]
+        return parts
 
     def _must_wait(self, following: Following) -> bool:
         """Also for an fsync that flush.messages asks for: the next fetch says that the follower has what came."""
@@ -273,22 +276,23 @@ class Fetcher:
         """Ask for nothing before a time."""
         self._rest(list(self._following.values()), due_ms)
 
-    def answered(self, response: FetchResponse, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
-        """Append what came, cut what diverges, note what failed."""
+    def answered(self, response: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+        """Append what came, cut what diverges, note what failed. response: the fields of FetchResponse."""
         self.is_asking = False
-        if response.error_code != ErrorCode.NONE:
-            log.info("%r: the session is over: %s", self, ErrorCode.of(response.error_code).name)
+        _, error_code, session_id, topics, _ = response
+        if error_code != ErrorCode.NONE:
+            log.info("%r: the session is over: %s", self, ErrorCode.of(error_code).name)
             self.begin_session()
-            if response.error_code not in _SESSION_ERRORS:
+            if error_code not in _SESSION_ERRORS:
                 self._rest(self._following.values(), now_ms + backoff_ms)
             return
         named = self._named
-        self._continue(response.session_id)
+        self._continue(session_id)
         is_missed = False
-        for topic in response.responses:
-            named_by = topic.topic_id if self._uses_ids else topic.topic
-            for data in topic.partitions:
-                following = named.get((named_by, data.partition_index))
+        for topic, topic_id, parts in topics:
+            named_by = topic_id if self._uses_ids else topic
+            for data in parts:
+                following = named.get((named_by, data[0]))
                 if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
                 elif following is not None and self._is_not_told_again(following.partition, data):
@@ -313,14 +317,19 @@ class Fetcher:
             return False
         return following.asked == Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
 
-    def _is_not_told_again(self, partition: Partition, data: PartitionData) -> bool:
+    def _is_not_told_again(self, partition: Partition, data: Flat) -> bool:
         """Whether an answer that does not count has a high watermark that the session takes for told from now on."""
         own = partition.log
-        is_followed = partition in self._following and own is not None
-        return is_followed and not data.records and data.high_watermark > own.high_watermark  # type: ignore[union-attr]
+        if own is None or partition not in self._following:
+            return False
+        _, _, high_watermark, _, _, _, _, _, _, _, records = data
+        is_new: bool = high_watermark > own.high_watermark
+        return is_new and not records
 
-    def _take(self, following: Following, data: PartitionData, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
-        code = ErrorCode.of(data.error_code)
+    def _take(self, following: Following, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:
+        """data: the fields of PartitionData."""
+        _, error_code, high_watermark, _, log_start_offset, (epoch, end_offset), _, _, _, _, records = data
+        code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             following.look = LATEST
             self._looking[following] = self._changed[following] = None
@@ -328,29 +337,31 @@ class Fetcher:
             level = logging.DEBUG if code in _QUIET else logging.WARNING
             log.log(level, "%r: its leader %d answers %s", following, self.leader_id, code.name)
             self._rest([following], now_ms + backoff_ms)
-        elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-            self._diverged(following, data.diverging_epoch)
+        elif epoch >= 0 or end_offset >= 0:
+            self._diverged(following, epoch, end_offset)
         else:
             try:
-                self._append_answer(following, data, now_ms, wall_ms)
+                if records is not None and len(records):
+                    self._append_answer(following, records, now_ms, wall_ms)
+                self._follow_bounds(following, high_watermark, log_start_offset)
             except UnexpectedOffsetError as error:
-                self._begin_within_a_batch(following, error.first_offset, data, now_ms + backoff_ms)
+                self._begin_within_a_batch(following, error.first_offset, records, now_ms + backoff_ms)
             except KafkaError as error:
                 log.error("%r: what its leader %d sent is refused: %s", following, self.leader_id, error)
                 self._rest([following], now_ms + backoff_ms)
 
-    def _append_answer(self, following: Following, data: PartitionData, now_ms: int, wall_ms: int) -> None:
+    def _append_answer(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
         partition = following.partition
-        records: memoryview | None = data.records  # type: ignore[assignment]  # decoding yields views
-        own = partition.log
+        self._replicas.append_as_follower(partition, records, wall_ms)
+        self._changed[following] = None
+        if partition.is_throttled_follower:
+            self._replicas.throttles.followers.note(len(records), now_ms)
+
+    def _follow_bounds(self, following: Following, high_watermark: int, log_start_offset: int) -> None:
+        own = following.partition.log
         assert own is not None, following
-        if records is not None and len(records):
-            self._replicas.append_as_follower(partition, records, wall_ms)
-            self._changed[following] = None
-            if partition.is_throttled_follower:
-                self._replicas.throttles.followers.note(len(records), now_ms)
-        following.is_caught_up = own.log_end_offset >= data.high_watermark
-        self._replicas.follow_bounds(partition, data.high_watermark, data.log_start_offset)
+        following.is_caught_up = own.log_end_offset >= high_watermark
+        self._replicas.follow_bounds(following.partition, high_watermark, log_start_offset)
 
     def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
         """What was held while the log was emptied."""
@@ -369,19 +380,22 @@ class Fetcher:
 
     # -- cutting
 
-    def _diverged(self, following: Following, theirs: EpochEndOffset) -> None:
-        """Cut to where the leader's log and ours can agree; the next fetch says whether they do."""
+    def _diverged(self, following: Following, epoch: int, end_offset: int) -> None:
+        """Cut to where the leader's log and ours can agree; the next fetch says whether they do.
+
+        epoch, end_offset: the leader's, of the last epoch that both know.
+        """
         own = following.partition.log
         assert own is not None, following
-        offset = where_to_cut(own, theirs.epoch, theirs.end_offset)
+        offset = where_to_cut(own, epoch, end_offset)
         log.info(
             "%r: cut at %d of %d, its leader %d has epoch %d up to %d",
             following,
             offset,
             own.log_end_offset,
             self.leader_id,
-            theirs.epoch,
-            theirs.end_offset,
+            epoch,
+            end_offset,
         )
         self._truncate(following, offset)
 
@@ -393,7 +407,7 @@ class Fetcher:
         self._replicas.truncate(following.partition, offset, anew=anew, log_start_offset=log_start_offset)
 
     def _begin_within_a_batch(
-        self, following: Following, first_offset: int, data: PartitionData, retry_ms: int
+        self, following: Following, first_offset: int, records: memoryview, retry_ms: int
     ) -> None:
         """The leader's log starts within the batch that it sent: an empty log may start there, too (DeleteRecords)."""
         own = following.partition.log
@@ -402,7 +416,7 @@ class Fetcher:
             log.error("%r: its leader %d sent offset %d again", following, self.leader_id, first_offset)
             self._rest([following], retry_ms)
             return
-        following.held = bytes(data.records)  # type: ignore[arg-type]  # the view goes with the answer
+        following.held = bytes(records)  # the view goes with the answer
         self._truncate(following, first_offset, anew=True, log_start_offset=own.log_end_offset)
 
     # -- out of range

@@ -12,6 +12,7 @@ from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode
+from protocol.flat import flattened, message_of
 from protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -48,7 +49,10 @@ class Follower:
 
     def ask(self) -> FetchRequest | None:
         asked = self.fetcher.request(self.world.plane.configs.broker, 7, self.now_ms)
-        return None if asked is None else asked[0]
+        if asked is None:
+            return None
+        assert asked[0].kind is FetchRequest
+        return message_of(FetchRequest, asked[0].values)
 
     def asked(self) -> dict[int, tuple[int, int]]:
         """Offset and epoch of what lies before it, by partition, of the next request."""
@@ -60,7 +64,7 @@ class Follower:
     def answer(self, *parts: PartitionData, session: int = 5, code: int = 0) -> None:
         topics = [FetchableTopicResponse(topic_id=ID, partitions=list(parts))] if parts else []
         response = FetchResponse(error_code=code, session_id=session, responses=topics)
-        self.fetcher.answered(response, self.now_ms, 0, BACKOFF_MS)
+        self.fetcher.answered(flattened(response), self.now_ms, 0, BACKOFF_MS)
 
     def looked_up(self, offset: int, code: int = 0) -> None:
         found = ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=offset)
