@@ -68,6 +68,11 @@ class LogConfig(_Values):
         def __new__(cls, **settings: Any) -> LogConfig:
             return super().__new__(cls, **settings)._concluded()
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether records say in which leader epoch they were written: messages of old formats do not."""
+        return self.message_format == MAGIC
+
     def _concluded(self) -> LogConfig:
         compact, log_append_time = "compact" in self.cleanup_policy, self.message_timestamp_type == "LogAppendTime"
         is_limited = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) != NEVER

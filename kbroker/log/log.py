@@ -205,7 +205,7 @@ class Log(LogReads):
     def _carry_out(self, plan: AppendPlan, leader_epoch: int, wall_ms: int) -> AppendPlan:
         """Write a leader's plan; a duplicate is not written."""
         if plan.duplicate is None:
-            if leader_epoch != self.epochs.latest and leader_epoch >= 0:
+            if leader_epoch != self.epochs.latest and leader_epoch >= 0 and self.config.has_epochs:
                 self.epochs.assign(leader_epoch, plan.first_offset)
             self._append(plan, wall_ms)
         return plan
@@ -299,6 +299,11 @@ class Log(LogReads):
         return segment
 
     # ---- epochs
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Lead from the end of the log on; an epoch that has begun already stays where it is."""
+        if self.config.has_epochs:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def last_offset_of_epoch(self, epoch: int) -> EpochEnd:
         """Where a leader epoch, or the largest known one below it, ends; (-1, -1) if unknown."""

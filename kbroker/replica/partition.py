@@ -140,7 +140,7 @@ class Partition:
         is_new_epoch = state.leader_epoch > self.leader_epoch
         self._adopt(state, log)
         self.is_leader = True
-        log.epochs.assign(state.leader_epoch, log.log_end_offset)  # an epoch that has begun already stays where it is
+        log.begin_epoch(state.leader_epoch)
         others = (each for each in state.replicas if each != self.broker_id)
         self.followers = {each: self.followers.get(each) or Follower(each) for each in others}
         self._look_who_is_in_sync()
@@ -168,6 +168,8 @@ class Partition:
         assert state.leader_epoch >= self.leader_epoch, (self, state)
         if state.leader_epoch > self.leader_epoch:
             self.told_high_watermark = 0
+        if not log.config.has_epochs:
+            log.epochs.clear()  # of an earlier format: what is fetched would seem to be of the last of them
         self.log = log
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch

@@ -22,6 +22,8 @@ from kbroker.sim.replicated import ReplicatedChecks, values_in
 from kbroker.sim.store import SESSION_TIMEOUT_MS, Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.world import Broken, World
+from protocol.records import Record, legacy
+from protocol.records.batch import MAGIC
 from tests.requests import batch
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ T = TypeVar("T")
 
 LAG_MS = 2_000
 PATIENCE_MS = 60_000
+WITHOUT_EPOCHS = {"message.format.version": "0.10.2"}
 
 
 class Story:
@@ -126,13 +129,22 @@ class Story:
         """One batch, with acks=all, to a machine that believes that it leads."""
         records = memoryview(bytearray(batch(*values)))
         replicas, partition = machine.broker.replicas, self.partition(machine, index)
-        machine._run(lambda: replicas.append(partition, records, -1, Origin.CLIENT, machine.clock.wall_ms()))
+        origin = Origin.CLIENT
+        if self.log(machine, index).config.message_format != MAGIC:
+            made = legacy.build_set([Record(at, 0, None, value) for at, value in enumerate(values)], 1)
+            records, origin = memoryview(bytearray(made)), Origin.PREPARED
+        machine._run(lambda: replicas.append(partition, records, -1, origin, machine.clock.wall_ms()))
 
     def leads(self, machine: Machine, index: int = 0) -> bool:
         held = machine.broker.replicas.partitions.get(("t", index)) if machine.up else None
         return held is not None and held.is_leader
 
     def values(self, machine: Machine, index: int = 0) -> list[bytes]:
+        log = self.log(machine, index)
+        if log.config.message_format != MAGIC:
+            region = log.read(0, 1 << 20, log.log_end_offset).region
+            data = region.read() if region is not None else b""
+            return [bytes(each.value or b"") for at in legacy.scan(data) for each in legacy.parse_message(data, at)]
         return [value for _, value in sorted(values_in(self.log(machine, index)).items())]
 
 
@@ -445,3 +457,69 @@ def test_a_throttled_reassignment_takes_its_time_and_the_replicas_in_sync_do_not
     assert 8_000 < took_ms < 14_000
     story.wait(1_000)
     assert story.values(fresh) == story.values(leader)
+
+
+def test_logs_of_an_old_format_know_no_epochs_and_agree_after_each_has_led() -> None:
+    """One that led takes its epoch for that of the records it fetches, if it remembers it, and cuts them for ever."""
+    story = Story(2, topic=WITHOUT_EPOCHS, inter_broker_protocol_version="2.8")
+    first, (second,) = story.leader(), story.followers()
+    story.append(first, b"a")
+    story.wait(1_000)
+    assert first.store is not None
+    first.store.cut()  # it lives on, and follows
+    story.until(lambda: story.leads(second))
+    first.store.heal()
+    story.until(lambda: len(story.state().isr) == 2)
+    for value in (b"b", b"c"):
+        story.append(second, value)
+        story.wait(1_000)
+    assert [story.bounds(each) for each in (first, second)] == [(3, 3)] * 2
+    assert [story.values(each) for each in (first, second)] == [[b"a", b"b", b"c"]] * 2
+
+
+@pytest.mark.parametrize(("topic", "kept"), [({}, [b"one"]), (WITHOUT_EPOCHS, [])], ids=["epochs", "no epochs"])
+def test_two_leaders_die_before_the_third_replica_learns_the_high_watermark(
+    topic: dict[str, str], kept: list[bytes]
+) -> None:
+    """KIP-101, the first scenario: without epochs a follower cuts to the high watermark that it knows, and leads next.
+
+    What was acknowledged by all three is lost then. With epochs it asks where its log and the leader's part.
+    """
+    story = Story(3, topic=topic, inter_broker_protocol_version="2.8")
+    first = story.leader()
+    story.append(first, b"one")
+    story.until(lambda: story.bounds(first) == (1, 1))
+    assert [story.bounds(each) for each in story.followers()] == [(0, 1)] * 2
+    first.kill()
+    story.until(lambda: story.state().leader != first.broker_id)
+    second = story.leader()
+    (third,) = [each for each in story.machines if each not in (first, second)]
+    story.until(lambda: story.partition(third).leader_epoch == story.state().leader_epoch)
+    second.kill()
+    story.until(lambda: story.leads(third))
+    assert story.values(third) == kept
+
+
+def test_without_epochs_two_logs_may_diverge_below_the_high_watermark() -> None:
+    """KIP-101, the second scenario: the one whose power was cut leads, while the other is cut off from everybody.
+
+    At one offset each has another record, both below the high watermark, and nobody sees it. With epochs the one that
+    comes back takes its leader's: `test_a_leader_that_died_with_a_record_of_its_own_takes_its_successors`.
+    """
+    story = Story(2, topic=WITHOUT_EPOCHS, inter_broker_protocol_version="2.8")
+    old, (new,) = story.leader(), story.followers()
+    story.append(old, b"old")
+    story.wait(1_000)
+    assert old.store is not None
+    old.store.cut()
+    story.part(old, new)
+    new.kill(power_loss=True)
+    new.start()
+    story.until(lambda: story.leads(new))
+    story.append(new, b"new")
+    old.store.heal()
+    story.join(old, new)
+    story.until(lambda: len(story.state().isr) == 2)
+    story.wait(1_000)
+    assert [story.bounds(each) for each in (old, new)] == [(1, 1)] * 2
+    assert (story.values(old), story.values(new)) == ([b"old"], [b"new"])
