@@ -44,7 +44,7 @@ class ReaderSource(Source):
             "long_array": _runtime.long_array,
             "long_array_or_none": _runtime.long_array_or_none,
             "long_count": _runtime.long_count,
-            "count": _runtime.array_count,
+            "array_count": _runtime.array_count,
             "compact_array": _runtime.compact_array,
             "compact_array_or_none": _runtime.compact_array_or_none,
             "unknown_tags": _runtime.unknown_tags,
@@ -194,7 +194,7 @@ class ReaderSource(Source):
         is_plain = f"{more} <= {count} < 128" if self.flexible else f"{count} >= 0"
         with self.block(f"if not {is_plain} or {count} * {least} > end - pos{_plus(more * least)}:"):
             if self.flexible:
-                self.emit(f"{count}, pos = count(b, pos, {count}, {least}, {nullable})")
+                self.emit(f"{count}, pos = array_count(b, pos, {count}, {least}, {nullable})")
             elif nullable:
                 self.emit(f"if {count} >= 0: raise Malformed")
             else:
