@@ -9,6 +9,7 @@ import pytest
 from kbroker.api import topics
 from kbroker.api.routes import ROUTES
 from kbroker.config.limits import ELEMENTS_AT_ONCE, LONG_PRODUCE_BYTES, MANY_PARTITIONS, PARTITIONS_PER_FETCH
+from kbroker.controller import topics as deletions
 from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
@@ -228,6 +229,19 @@ def test_a_topic_of_many_partitions_is_made_and_deleted_in_slices(
     assert (len(opened), most_opened <= SLICE_STEPS) == (2_000, True)
     assert (len(deleted), most_deleted <= SLICE_STEPS) == (2_000, True)
     world.settle()
+
+
+def test_what_has_been_deleted_of_many_partitions_is_looked_at_in_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    resume = deletions.resume_deletions
+    monkeypatch.setattr(deletions, "resume_deletions", lambda epoch: looked.append(epoch) or resume(epoch))
+    client = world.client()
+    most_at_once(world, [], client.start(wide(1_000), 5), client)
+    gone = client.start(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 5)
+    most = most_at_once(world, looked, gone, client)
+    assert (client.answers[gone].responses[0].error_code, len(looked) > 5, most) == (0, True, 1)
 
 
 def test_the_store_is_told_of_many_partitions_a_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
-from kbroker.controller.epoch import ControllerEpoch, check_fence, done, pieces
+from kbroker.controller.epoch import STEP_PARTITIONS, ControllerEpoch, check_fence, done, pieces
 from kbroker.controller.machine import Replica, bring_online, elect_offline, transition_partitions, transition_replicas
 from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
@@ -195,6 +195,8 @@ def replicas_stopped(
             (failed if code else deleted).append((partition, broker))
     yield from fail_deletions(epoch, failed)
     yield from transition_replicas(epoch, epoch.batch(), deleted, ReplicaState.DELETION_DONE)
+    if len(deleted) >= STEP_PARTITIONS:  # one of many such answers, after each of which all of a topic is looked at
+        yield from epoch.pause()
     if deleted:
         yield from resume_deletions(epoch)
 
