@@ -309,6 +309,17 @@ def test_who_reads_committed_waits_for_the_end_of_a_transaction(world: World, cl
 # ---- when
 
 
+def test_who_stands_where_compaction_left_nothing_waits_for_records(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    log = world.partition("t").log
+    assert log is not None
+    log.log_end_offset = log.high_watermark = 5  # of what stood before, nothing is left
+    number = client.send(fetch(2, max_wait_ms=60_000), 12)
+    assert number not in client.look()
+    client.ask(produce(b"v"), 9)
+    assert values(fetched(client.look()[number])[0].records)[0] == b"v"
+
+
 def test_a_moved_log_start_answers_who_waits(world: World, client: Client) -> None:
     client.ask(produce(b"a"), 9)
     number = client.send(fetch(0, min_bytes=10_000, max_wait_ms=60_000), 12)
