@@ -27,6 +27,7 @@ except ImportError:  # by hand
 
 RECORDS = "records"  # the part of the package `protocol` that has loops
 MODULES = ("_walker", "_converter", "_cleaner")
+PARTS_IN_C = {"_converter": "_folding.pxd"}  # what is compiled with it; protocol/records/_built.py says the same
 IMPORT = re.compile(r"^(\s*(?:from|import) )protocol(?=[.\s])", re.MULTILINE)
 NOT_SHIPPED = shutil.ignore_patterns("*.so", "__pycache__")
 
@@ -96,12 +97,15 @@ def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
     extensions = []
     for module in MODULES:
         source = folder / f"{module}.py"
-        hashed = source_hash(source.read_bytes())
+        written = source.read_bytes()
+        if module in PARTS_IN_C:
+            written += (folder / PARTS_IN_C[module]).read_bytes()
+        hashed = source_hash(written)
         with source.open("a") as file:  # protocol/records/_built.py refuses the extension of any other source
             file.write(f"\nSOURCE_HASH = {hashed!r}\n")
         where = ".".join((*names, RECORDS, module))
         extensions.append(Extension(where, [str(source)], extra_compile_args=["-O3", "-g0", "-w"]))
-    modules = cythonize(extensions, quiet=True, build_dir=str(scratch / "c"))
+    modules = cythonize(extensions, quiet=True, build_dir=str(scratch / "c"), include_path=[str(folder)])
     command = build_ext(Distribution({"name": "walker", "ext_modules": modules}))
     command.build_lib, command.build_temp = str(scratch / "lib"), str(scratch / "o")
     command.ensure_finalized()

@@ -37,7 +37,7 @@ show_life() {
 setup_venv() {
   local extras stamp wanted python life installed
   extras=$(IFS=,; echo "$*")
-  wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py protocol/records/_cleaner.py | cksum)
+  wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py protocol/records/_cleaner.py protocol/records/_folding.pxd | cksum)
   # dev has all that the others need, but Spark
   for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev .venv/.installed-dev,pipeline; do
     [ "$stamp" != .venv/.installed-dev ] || [[ ",$extras," != *,pipeline,* ]] || continue

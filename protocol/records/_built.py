@@ -12,6 +12,8 @@ from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, source_hash, spec_from_loader
 
+_PARTS_IN_C = {"_converter": "_folding.pxd"}  # what is compiled with it; hatch_build.py says the same
+
 
 def use_or_refuse(package: str, name: str) -> None:
     """Import a module of a package; where that is an extension of another source, load the source in its place."""
@@ -21,7 +23,10 @@ def use_or_refuse(package: str, name: str) -> None:
         module = import_module(source.name)
         if not str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
             return
-        if getattr(module, "SOURCE_HASH", None) == source_hash(source.get_data(source.path)):
+        written = source.get_data(source.path)
+        if name in _PARTS_IN_C:
+            written += source.get_data(f"{directory}/{_PARTS_IN_C[name]}")
+        if getattr(module, "SOURCE_HASH", None) == source_hash(written):
             return
     except FileNotFoundError:
         return  # installed without sources

@@ -10,37 +10,21 @@ whose head has them. The loops touch no Python object, and run without the inter
 from __future__ import annotations
 
 import zlib
-from array import array
 
 try:
     import cython
 except ImportError:  # Cython is needed to compile this file, not to run it
     from protocol.records import _no_cython as cython
 if cython.compiled:
+    from cython.cimports._folding import fold
     from cython.cimports.libc.string import memcpy
 
 from protocol.errors import ErrorCode
+from protocol.records._crc32 import CRC32_TABLE
 from protocol.records._errors import RecordError
 from protocol.records._record import Readable
 
 COMPILED: bool = cython.compiled
-
-
-def _crc32_table() -> array[int]:
-    """Sixteen tables of CRC-32, one behind the other: the k-th advances a byte over k more that are zero."""
-    table = array("I", bytes(16 * 256 * 4))
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
-        table[byte] = crc
-    for slot in range(256, 16 * 256):
-        before = table[slot - 256]
-        table[slot] = (before >> 8) ^ table[before & 0xFF]
-    return table
-
-
-_CRC32_TABLE = _crc32_table()
 
 
 def walk_messages(
@@ -53,7 +37,7 @@ def walk_messages(
     Raises: RecordError, CORRUPT_MESSAGE for a size, magic or checksum that cannot be, else INVALID_RECORD.
     """
     view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
-    table_view: cython.const[cython.uint][::1] = _CRC32_TABLE  # type: ignore[valid-type]  # C syntax
+    table_view: cython.const[cython.uint][::1] = CRC32_TABLE  # type: ignore[valid-type]  # C syntax
     data: cython.pointer[cython.const[cython.uchar]]
     table: cython.pointer[cython.const[cython.uint]]
     _check_range(start, end, len(buffer))
@@ -268,7 +252,7 @@ def to_messages(
     """
     view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
     room: cython.uchar[::1] = out
-    table_view: cython.const[cython.uint][::1] = _CRC32_TABLE  # type: ignore[valid-type]  # C syntax
+    table_view: cython.const[cython.uint][::1] = CRC32_TABLE  # type: ignore[valid-type]  # C syntax
     data: cython.pointer[cython.const[cython.uchar]]
     target: cython.pointer[cython.uchar]
     table: cython.pointer[cython.const[cython.uint]]
@@ -344,7 +328,7 @@ def renumbered(
     """
     view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
     room: cython.uchar[::1] = out
-    table_view: cython.const[cython.uint][::1] = _CRC32_TABLE  # type: ignore[valid-type]  # C syntax
+    table_view: cython.const[cython.uint][::1] = CRC32_TABLE  # type: ignore[valid-type]  # C syntax
     data: cython.pointer[cython.const[cython.uchar]]
     target: cython.pointer[cython.uchar]
     table: cython.pointer[cython.const[cython.uint]]
@@ -576,14 +560,32 @@ def _crc32(
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.uint:
-    """CRC-32 of [at, end), sixteen bytes at a time: zlib's needs the interpreter's lock and a view for each message."""
+    """CRC-32 of [at, end). zlib's needs the interpreter's lock and a view for each message."""
     if not cython.compiled:
         return zlib.crc32(memoryview(data)[at:end])
+    left = cython.declare(cython.uchar[16])
     crc: cython.uint = 0
+    crc = ~crc
+    folded: cython.Py_ssize_t = fold(data + at, end - at, crc, left)
+    if folded:
+        crc = _by_tables(left, table, 0, 16, 0)
+    return ~_by_tables(data, table, at + folded, end, crc)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _by_tables(
+    data: cython.pointer[cython.const[cython.uchar]],
+    table: cython.pointer[cython.const[cython.uint]],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    crc: cython.uint,
+) -> cython.uint:
+    """The register of CRC-32 behind [at, end), sixteen bytes at a time; compiled only. crc: the register before."""
     second: cython.uint
     third: cython.uint
     fourth: cython.uint
-    crc = ~crc
     while end - at >= 16:
         crc ^= _little_endian(data, at)
         second = _little_endian(data, at + 4)
@@ -603,7 +605,7 @@ def _crc32(
     while at < end:
         crc = table[(crc ^ data[at]) & 0xFF] ^ (crc >> 8)
         at += 1
-    return ~crc
+    return crc
 
 
 @cython.cfunc

@@ -99,6 +99,17 @@ def test_facts_of_a_set_are_those_of_its_messages() -> None:
     assert (messages.wrapper_offset, messages.last_offset, messages.first_stamped) == (12, 2, -1)
 
 
+def test_checksums_are_those_of_zlib_at_any_length() -> None:
+    for size in (*range(300), 4096, 4111, 100_003):
+        value = bytes(at * 7 & 0xFF for at in range(size))
+        old = legacy.build_set([Record(0, 1000, None, value)], 1)  # zlib's
+        batch = batch_of(open_set(memoryview(old)))
+        assert down(batch, 1) == old, size
+        old[-1] ^= 1
+        with pytest.raises(RecordError, match="checksum"):
+            open_set(memoryview(old))
+
+
 def test_a_message_that_claims_append_time_is_told() -> None:
     assert open_set(memoryview(old_set(1) + old_set(1, append_time=7))).first_stamped == 3
 
