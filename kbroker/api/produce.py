@@ -37,7 +37,7 @@ from kbroker.broker.facts import Reply
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONGEST_FSYNC_MS, NAMED_RECORDS
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
-from kbroker.log.prepare import Opened, is_small, prepare
+from kbroker.log.prepare import COPIED_BYTES, Opened, is_small, prepare
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
@@ -314,17 +314,17 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
 class Unprepared:
     """Records of one partition that have to be made anew, and the place of their answer."""
 
-    __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_records", "_wall_ms", "is_small")
+    __slots__ = ("_answers", "_at", "_config", "_error", "_partition", "_records", "_wall_ms", "small_bytes")
 
     def __init__(self, partition: Partition, records: memoryview, answers: list[Flat], call: Call) -> None:
-        """answers: of the topic, this one's comes next."""
+        """answers: of the topic, this one's comes next. small_bytes: beyond any limit if they are not small."""
         assert partition.log is not None, partition
         self._records = records
-        self.is_small = is_small(records)
         self._answers = answers
         self._at = len(answers)
         self._partition = partition
         self._config = partition.log.config
+        self.small_bytes = len(records) if is_small(records, self._config) else COPIED_BYTES + 1
         self._wall_ms = call.broker.clock.wall_ms()
         self._error: KafkaError | None = None
 
@@ -401,7 +401,7 @@ class Preparing:
 
     def start(self) -> Answer | Waiting | Signal:
         """Prepare here what is small; else give the job."""
-        if all(each.is_small for each in self._unprepared):
+        if sum(each.small_bytes for each in self._unprepared) <= COPIED_BYTES:
             self.run()
             return self._go_on(self._call.now_ms)
         for each in self._unprepared:

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.log import LogConfig, Origin
 from kbroker.log.append import must_prepare
-from kbroker.log.prepare import is_small, prepare
+from kbroker.log.prepare import COPIED_BYTES, is_small, prepare
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, legacy
 from protocol.records.content import build_batch, parse_set
@@ -45,17 +45,22 @@ def test_records_are_made_anew_where_format_or_codec_is_not_the_topics(
 
 
 @pytest.mark.parametrize(
-    ("records", "small"),
+    ("records", "config", "small"),
     [
-        (old(1), True),
-        (old(1, codec_id=1), False),
-        (view(build_batch(KEYED)), True),
-        (view(build_batch(KEYED, codec_id=4)), False),
-        (old(1, [KEYED[0]._replace(value=bytes(5000))]), False),
+        (old(1), PLAIN, True),
+        (old(1, codec_id=1), PLAIN, False),
+        (view(build_batch(KEYED)), LogConfig(compression_type="gzip"), True),
+        (view(build_batch(KEYED, codec_id=4)), LogConfig(compression_type="uncompressed"), False),
+        (old(1, [KEYED[0]._replace(value=bytes(5000))]), LogConfig(compression_type="gzip"), False),
+        (old(1, [KEYED[0]._replace(value=bytes(5000))]), PLAIN, COPIED_BYTES > 5000),
+        (old(1, [KEYED[0]._replace(value=bytes(5000))]), LogConfig(message_format=0), COPIED_BYTES > 5000),
+        (old(1, [KEYED[0]._replace(value=bytes(140_000))]), PLAIN, False),
     ],
 )
-def test_only_what_is_small_and_not_compressed_is_prepared_in_the_loop(records: memoryview, small: bool) -> None:
-    assert is_small(records) == small
+def test_only_what_is_small_and_not_compressed_is_prepared_in_the_loop(
+    records: memoryview, config: LogConfig, small: bool
+) -> None:
+    assert is_small(records, config) == small
 
 
 @pytest.mark.parametrize("config", [PLAIN, LogConfig(compression_type="gzip")])
