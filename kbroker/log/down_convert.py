@@ -8,6 +8,7 @@ files and its own values only; what goes wrong is a piece's `error`, not raised.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import CONVERTED_BYTES_PER_FETCH, CONVERTED_BYTES_PER_PARTITION
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from protocol.records import Readable
 
 CHUNK_BYTES = 256 << 10
+_KEPT_BYTES = 4 << 20
 
 
 class Piece:
@@ -98,6 +100,18 @@ class DownConvertJob:
 
     def run(self) -> None:
         """Convert them all."""
+        _keep_pages()
         allowance = max(CONVERTED_BYTES_PER_FETCH // len(self.pieces), CONVERTED_BYTES_PER_PARTITION)
         for piece in self.pieces:
             piece.convert(self._magic, allowance)
+
+
+@cache
+def _keep_pages() -> None:
+    """Let the memory of one fetch be there for the next one.
+
+    glibc gives a heap's free end back to the system at every chance, and a page that is new costs as much as what is
+    converted into it. Once a block has come and gone that was mapped by itself, it keeps twice as much (mallopt(3),
+    M_MMAP_THRESHOLD): this one, which nobody writes to. Elsewhere it does nothing.
+    """
+    bytes(_KEPT_BYTES)
