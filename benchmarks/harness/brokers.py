@@ -176,11 +176,12 @@ class Apache(Broker):
     """Apache Kafka: broker and controller in one process, with its usual heap of 1 GiB."""
 
     kind = APACHES
+    release = RELEASE
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder, settings)
         self._kafka = KraftBroker(
-            RELEASE, folder, settings=self.settings, heap="1g", jvm=APACHE_JVM, port=self.port, node_id=1
+            self.release, folder, settings=self.settings, heap="1g", jvm=APACHE_JVM, port=self.port, node_id=1
         )
 
     def command(self) -> list[str]:
