@@ -74,7 +74,7 @@ def test_a_log_directory_holds_what_the_broker_serves(
     cluster.create(topic, 2, {**KEEP, "segment.bytes": "5000"})
     for seed in range(3):
         fill(cluster, topic, [records(300, seed), records(200, seed)], codec_id=seed)
-    folder = broker.log_path.parent / "data"
+    folder = broker.data
     disk = spark.read.format("kbroker").load(str(folder)).where(f"topic = '{topic}'")
     assert rows(disk) == rows(wire(spark, source, topic))
     assert disk.rdd.getNumPartitions() > 2  # a task a segment, of this topic's alone
@@ -84,7 +84,7 @@ def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any,
     cluster.create(topic, 1, {**KEEP, "segment.bytes": "5000", "index.interval.bytes": "100"})
     for seed in range(10):
         fill(cluster, topic, [records(100, seed)])
-    folder = str(broker.log_path.parent / "data" / f"{topic}-0")
+    folder = str(broker.data / f"{topic}-0")
     everything = segments.plan(folder, segments.Wanted(), committed=False)
     end = segments.plan(folder, segments.Wanted(start=950), committed=False)
     middle = segments.plan(folder, segments.Wanted(start=450, end=460), committed=False)
