@@ -36,9 +36,11 @@ from protocol.records.legacy import scan as scan_messages
 
 ROWS = 1 << 16
 """Rows of a record batch, at most: few enough for a task's memory, enough that the calls per batch do not count."""
-BYTES = 4 << 20
-"""Key and value bytes after which a record batch is full: memory of this size is used again and stays in the cache, at
-32 MB every batch has new pages to fault in (1 KB records: half as many a second)."""
+BYTES = (4 << 20) - (1 << 16)
+"""Bytes after which a record batch is full: just below the 4 MB up to which Arrow in Spark's JVM uses its memory again.
+Beyond that each batch has new pages to fault in there, a fifth of all time for records of 1 KB."""
+ROW_BYTES = 64
+"""What a row takes beside its key and value, with a topic's name of middling length."""
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIME = pa.timestamp("us", tz="UTC")
@@ -160,20 +162,60 @@ class _Aborted:
         return producer_id not in self._open
 
 
+class _Memory:
+    """The memory of one record batch's columns, for so many rows, and bytes in each of key and value."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.rows, self.size = rows, size
+        self.offsets, self.times = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
+        self.marks, self.types = np.empty(rows, np.uint8), np.empty(rows, np.int32)
+        self.keys, self.values = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        columns: tuple[Any, ...] = (
+            self.offsets,
+            self.times,
+            self.key_ends,
+            self.keys,
+            self.value_ends,
+            self.values,
+            self.marks,
+        )
+        self.room = Room(*(memoryview(each) for each in columns))
+
+
+class _Lent:
+    """Says that a record batch, and all that was cut out of it, is gone: then its memory is used again.
+
+    Fresh memory has to be faulted in page by page, which took longer than all the rest of reading 1 KB records.
+    """
+
+    def __init__(self, memory: _Memory, free: list[_Memory]) -> None:
+        self._memory, self._free = memory, free
+
+    def __del__(self) -> None:
+        self._free.append(self._memory)
+
+    def laid_on(self, values: np.ndarray) -> pa.Buffer:
+        """A buffer of these bytes."""
+        return pa.foreign_buffer(values.ctypes.data, values.nbytes, self)
+
+
 class _Rows:
     """Rows that have been read and not handed out yet."""
 
     def __init__(self, span: Span, with_headers: bool) -> None:
         self._span, self._with_headers = span, with_headers
-        self._clear(ROWS, 1 << 20)
+        self._free: list[_Memory] = []
+        self._same: dict[str, pa.Array] = {}  # columns that are the same in each record batch
+        self._begin(ROWS, BYTES)
 
-    def _clear(self, rows: int, size: int) -> None:
-        self._count = 0
-        self._offsets, self._times = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        self._key_ends, self._value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
-        self._marks, self._types = np.empty(rows, np.uint8), np.empty(rows, np.int32)
-        self._keys, self._values = np.empty(size, np.uint8), np.empty(size, np.uint8)
+    def _begin(self, rows: int, size: int) -> None:
+        """Begin a record batch with room for so much at least."""
+        self._count = self._size = 0  # rows, and bytes that they came from: never fewer than those of their values
         self._headers: list[tuple[int, Sequence[tuple[bytes, bytes | None]]]] = []
+        fitting = [each for each in self._free if each.rows >= rows and each.size >= size]
+        self._memory = fitting.pop() if fitting else _Memory(max(rows, ROWS), max(size, BYTES))
+        self._free[:] = fitting
 
     def add(
         self, chunk: memoryview, position: int, header: HeaderTuple, time_type: int | None = None
@@ -181,28 +223,24 @@ class _Rows:
         """Add a batch; what was full before comes out. time_type: None to take it from the batch."""
         opened = open_records(chunk, position, header)
         size, count = opened[2] - opened[1], min(header[12], opened[2] - opened[1])
-        if self._count and (self._count + count > len(self._offsets) or self._used() + size > BYTES):
+        if self._is_full(count, size):
             yield from self.take()
-        if count > len(self._offsets):
-            self._clear(count, size)
-        self._make_room(size)
+            self._begin(count, size)
         row = self._count
-        columns: tuple[Any, ...] = (
-            self._offsets,
-            self._times,
-            self._key_ends,
-            self._keys,
-            self._value_ends,
-            self._values,
-            self._marks,
-        )
-        found = gather_records(opened, header, row, Room(*(memoryview(each) for each in columns)))
+        found = gather_records(opened, header, row, self._memory.room)
         self._count += count
+        self._size += size
         appended = APPEND_TIME if header[5] & LOG_APPEND_TIME else CREATE_TIME
-        self._types[row : self._count] = appended if time_type is None else time_type
+        self._memory.types[row : self._count] = appended if time_type is None else time_type
         if found and self._with_headers:
             records = parse_records(chunk, position, header)
             self._headers += [(row + i, record.headers) for i, record in enumerate(records) if record.headers]
+
+    def _is_full(self, count: int, size: int) -> bool:
+        """Whether so many rows more of so many bytes want a record batch of their own."""
+        if not self._count:
+            return count > self._memory.rows or size > self._memory.size
+        return self._count + count > ROWS or self._size + size + ROW_BYTES * (self._count + count) > BYTES
 
     def add_old(self, chunk: memoryview, position: int) -> Iterator[pa.RecordBatch]:
         """Add what an old message holds."""
@@ -215,46 +253,40 @@ class _Rows:
         time_type = APPEND_TIME if message.is_log_append_time else CREATE_TIME if message.magic else NO_TIMESTAMP_TYPE
         yield from self.add(batch, 0, unpack_header(batch, 0), time_type)
 
-    def _used(self) -> int:
-        return max(int(self._key_ends[self._count]), int(self._value_ends[self._count]))
-
-    def _make_room(self, size: int) -> None:
-        needed = self._used() + size
-        if needed > len(self._keys):
-            bigger = max(needed, 2 * len(self._keys))
-            self._keys, self._values = (
-                np.concatenate((each, np.empty(bigger - len(each), np.uint8))) for each in (self._keys, self._values)
-            )
-
     def take(self) -> Iterator[pa.RecordBatch]:
-        """The rows so far, those that are wanted of them, if there are any."""
+        """The rows so far, those that are wanted of them, if there are any. What follows needs memory anew."""
         count, span = self._count, self._span
-        if not count:
-            return
-        first, after = (int(each) for each in np.searchsorted(self._offsets[:count], (span.start, span.end)))
+        first, after = (int(each) for each in np.searchsorted(self._memory.offsets[:count], (span.start, span.end)))
+        if after > first:
+            yield self._batch().slice(first, after - first)
+        else:
+            self._free.append(self._memory)
+
+    def _batch(self) -> pa.RecordBatch:
+        """All rows so far. Their memory is the batch's from now on."""
+        memory, count = self._memory, self._count
+        lent = _Lent(memory, self._free)
+        memory.times[:count] *= 1000
         columns = [
-            self._binary(self._key_ends, self._keys, 1),
-            self._binary(self._value_ends, self._values, 2),
-            _repeated(span.topic, count),
-            _numbers(pa.int32(), np.full(count, span.partition, np.int32)),
-            _numbers(pa.int64(), self._offsets[:count]),
-            _numbers(TIME, self._times[:count] * 1000),
-            _numbers(pa.int32(), self._types[:count]),
+            _binary(lent, memory.key_ends[: count + 1], memory.keys, memory.marks[:count] & 1),
+            _binary(lent, memory.value_ends[: count + 1], memory.values, memory.marks[:count] & 2),
+            self._repeated("topic", count, lambda: _text(self._span.topic, memory.rows)),
+            self._repeated("partition", count, lambda: _number(self._span.partition, memory.rows)),
+            _numbers(lent, pa.int64(), memory.offsets[:count]),
+            _numbers(lent, TIME, memory.times[:count]),
+            _numbers(lent, pa.int32(), memory.types[:count]),
         ]
         schema = SCHEMA
         if self._with_headers:
             columns.append(self._header_column())
             schema = SCHEMA_WITH_HEADERS
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        self._clear(ROWS, len(self._keys))
-        if after > first:
-            yield batch.slice(first, after - first)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _binary(self, ends: Any, data: Any, null_mark: int) -> pa.Array:
-        count = self._count
-        valid = np.packbits((self._marks[:count] & null_mark) == 0, bitorder="little")
-        buffers = [pa.py_buffer(valid), pa.py_buffer(ends[: count + 1]), pa.py_buffer(data[: ends[count]])]
-        return pa.Array.from_buffers(pa.binary(), count, buffers)
+    def _repeated(self, name: str, count: int, made: Callable[[], pa.Array]) -> pa.Array:
+        """A column with the same in each row, made once."""
+        if name not in self._same or len(self._same[name]) < count:
+            self._same[name] = made()
+        return self._same[name].slice(0, count)
 
     def _header_column(self) -> pa.Array:
         if not self._headers:
@@ -265,12 +297,26 @@ class _Rows:
         return pa.array(column, HEADERS)
 
 
-def _numbers(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    """An array laid on `values`. `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+# `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker. So arrays are laid on memory.
 
 
-def _repeated(text: str, count: int) -> pa.Array:
+def _numbers(lent: _Lent, kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, lent.laid_on(values)])
+
+
+def _binary(lent: _Lent, ends: np.ndarray, data: np.ndarray, nulls: np.ndarray) -> pa.Array:
+    """A column of bytes. nulls: not 0 where there is none."""
+    absent = nulls.any()
+    valid = pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if absent else None
+    buffers = [valid, lent.laid_on(ends), lent.laid_on(data[: ends[-1]])]
+    return pa.Array.from_buffers(pa.binary(), len(nulls), buffers)
+
+
+def _number(value: int, count: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, value, np.int32))])
+
+
+def _text(text: str, count: int) -> pa.Array:
     data = text.encode()
     ends = np.arange(count + 1, dtype=np.int32) * len(data)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.pipeline import audit, register, segments
+from kbroker.pipeline import audit, columns, register, segments
 from kbroker.pipeline.errors import explain
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
@@ -94,6 +94,18 @@ def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any,
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(450, 460))
     young = segments.plan(folder, segments.Wanted(since=T0 + 10**9), committed=False)
     assert len(young) == 1  # the active segment, whose index does not say so yet
+
+
+def test_memory_is_used_again_once_its_rows_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BYTES", 1000)
+    log = memoryview(b"".join(build_batch(records(first + 10)[first:]) for first in range(0, 200, 10)))
+    span = columns.Span("t", 0, 0, 200)
+    held = list(columns.decoded([log], span))
+    assert [offset for batch in held for offset in batch["offset"].to_pylist()] == list(range(200))
+    assert [value for batch in held for value in batch["value"].to_pylist()] == [each.value for each in records(200)]
+    used = {batch["offset"].buffers()[1].address for batch in columns.decoded([log], span)}
+    assert len(held) > 5
+    assert len(used) == 2  # the next rows are read while the caller still has the last
 
 
 def test_deleted_records_are_not_read_from_disk(tmp_path: Path) -> None:
