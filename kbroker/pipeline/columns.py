@@ -29,7 +29,7 @@ from protocol.records.batch import (
     set_base_offset,
     unpack_header,
 )
-from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records
+from protocol.records.content import Room, Run, build_batch, gather_records, open_records, parse_records, run_of
 from protocol.records.control_records import ControlType, parse_key
 from protocol.records.legacy import check_crc, parse_message
 from protocol.records.legacy import scan as scan_messages
@@ -59,6 +59,7 @@ SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
 DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
 
+NOTHING = memoryview(b"")
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # Kafka's own numbers
 
 
@@ -103,6 +104,7 @@ def decoded(
                 break
             if gone.passes(chunk, position, header) and header[12]:
                 yield from rows.add(chunk, position, header)
+        rows.gather()  # the chunk may be used again for the next one
     yield from rows.take()
 
 
@@ -212,6 +214,8 @@ class _Rows:
     def _begin(self, rows: int, size: int) -> None:
         """Begin a record batch with room for so much at least."""
         self._count = self._size = 0  # rows, and bytes that they came from: never fewer than those of their values
+        self._gathered, self._body = 0, NOTHING  # rows that are in the memory, and where the others are
+        self._runs: list[Run] = []
         self._headers: list[tuple[int, Sequence[tuple[bytes, bytes | None]]]] = []
         fitting = [each for each in self._free if each.rows >= rows and each.size >= size]
         self._memory = fitting.pop() if fitting else _Memory(max(rows, ROWS), max(size, BYTES))
@@ -221,18 +225,21 @@ class _Rows:
         self, chunk: memoryview, position: int, header: HeaderTuple, time_type: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Add a batch; what was full before comes out. time_type: None to take it from the batch."""
-        opened = open_records(chunk, position, header)
-        size, count = opened[2] - opened[1], min(header[12], opened[2] - opened[1])
+        body, start, end = open_records(chunk, position, header)
+        size, count = end - start, min(header[12], end - start)
         if self._is_full(count, size):
             yield from self.take()
             self._begin(count, size)
+        if body is not self._body:
+            self.gather()
+            self._body = body
         row = self._count
-        found = gather_records(opened, header, row, self._memory.room)
-        self._count += count
+        self._runs.append(run_of(start, end, header))
+        self._count += header[12]
         self._size += size
         appended = APPEND_TIME if header[5] & LOG_APPEND_TIME else CREATE_TIME
         self._memory.types[row : self._count] = appended if time_type is None else time_type
-        if found and self._with_headers:
+        if self._with_headers and self.gather():
             records = parse_records(chunk, position, header)
             self._headers += [(row + i, record.headers) for i, record in enumerate(records) if record.headers]
 
@@ -241,6 +248,18 @@ class _Rows:
         if not self._count:
             return count > self._memory.rows or size > self._memory.size
         return self._count + count > ROWS or self._size + size + ROW_BYTES * (self._count + count) > BYTES
+
+    def gather(self) -> int:
+        """Read the batches added since the last time: how many of their records have headers. Raises: RecordError.
+
+        Many of a chunk go in one call: with batches of 100 records a call for each took as long as all their copying.
+        """
+        found = 0
+        if self._runs:
+            found = gather_records(self._body, self._runs, self._gathered, self._memory.room)
+            self._runs.clear()
+        self._gathered, self._body = self._count, NOTHING
+        return found
 
     def add_old(self, chunk: memoryview, position: int) -> Iterator[pa.RecordBatch]:
         """Add what an old message holds."""
@@ -255,6 +274,7 @@ class _Rows:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """The rows so far, those that are wanted of them, if there are any. What follows needs memory anew."""
+        self.gather()
         count, span = self._count, self._span
         first, after = (int(each) for each in np.searchsorted(self._memory.offsets[:count], (span.start, span.end)))
         if after > first:

@@ -12,6 +12,10 @@ Writable = bytearray | memoryview
 # max_timestamp, producer_id, producer_epoch, base_sequence, records_count: what `batch.unpack_header` returns.
 HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
+# The records of one batch in a buffer, decompressed: where they start there, where they end, how many there are,
+# base_offset, base_timestamp, and the time of their append where that is every record's own.
+Run = tuple[int, int, int, int, int, int | None]
+
 
 class Record(NamedTuple):
     """One record of any format, as a value.

@@ -32,7 +32,7 @@ if cython.compiled:
 
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
-from protocol.records._record import HeaderTuple, Readable, Record
+from protocol.records._record import HeaderTuple, Readable, Record, Run
 
 COMPILED: bool = cython.compiled
 _SMALLEST_INT64 = -(2**63)
@@ -365,10 +365,7 @@ def parse(
 
 def gather(
     buffer: Readable,
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    count: cython.Py_ssize_t,
-    base: tuple[int, int, int | None],
+    runs: Sequence[Run],
     row: cython.Py_ssize_t,
     numbers: tuple[memoryview, memoryview],
     key_ends: memoryview,
@@ -377,35 +374,32 @@ def gather(
     values: memoryview,
     marks: memoryview,
 ) -> int:
-    """Read the records of one batch into columns, behind the `row` rows that are there: what Arrow calls an array.
+    """Read the records of batches into columns, behind the `row` rows that are there: what Arrow calls an array.
 
-    base: base_offset, base_timestamp, append_time as for `parse`. numbers: offsets and timestamps, int64. key_ends,
-    value_ends: int32; at r + 1 where row r ends in `keys` and in `values`. marks: a byte a row: 1 its key is null, 2
-    its value is null, 4 it has headers. All writable, with room for `count` rows more and `end - start` bytes more.
-    Returns: how many of the records have headers. Raises: as `walk`.
+    runs: one for each batch, all of them in `buffer`. numbers: offsets and timestamps, int64. key_ends, value_ends:
+    int32; at r + 1 where row r ends in `keys` and in `values`. marks: a byte a row: 1 its key is null, 2 its value is
+    null, 4 it has headers. All writable, with room for all their records, and for as many bytes as they have.
+    Returns: how many of the records have headers. Raises: as `walk`; the rows behind `row` mean nothing then.
     """
-    base_offset, base_timestamp, append_time = base
-    walk(buffer, start, end, count, base_timestamp)
-    last, size = row + count, end - start
+    last, size = row, 0
+    for start, end, count, _, base_timestamp, _ in runs:
+        walk(buffer, start, end, count, base_timestamp)
+        last += count
+        size += end - start
     assert len(numbers[0]) >= last <= len(numbers[1]), (len(numbers[0]), len(numbers[1]), last)  # the only guard below
     assert len(key_ends) > last < len(value_ends), (len(key_ends), len(value_ends), last)
     assert len(marks) >= last, (len(marks), last)
     assert len(keys) - key_ends[row] >= size <= len(values) - value_ends[row], (key_ends[row], value_ends[row], size)
-    if not count:
+    if last == row:
         return 0
-    fixed = append_time is not None
-    times = append_time if append_time is not None else base_timestamp
-    bounds = (start, end, row, last)
-    return _gather(buffer, bounds, base_offset, times, fixed, numbers, key_ends, keys, value_ends, values, marks)
+    return _gather(buffer, runs, row, numbers, key_ends, keys, value_ends, values, marks)
 
 
 @cython.cfunc
 def _gather(
     buffer: Readable,
-    bounds: tuple[int, int, int, int],
-    base_offset: cython.longlong,
-    base_timestamp: cython.longlong,
-    fixed: cython.bint,
+    runs: Sequence[Run],
+    row: cython.Py_ssize_t,
     numbers: tuple[memoryview, memoryview],
     key_ends: memoryview,
     keys: memoryview,
@@ -413,7 +407,7 @@ def _gather(
     values: memoryview,
     marks: memoryview,
 ) -> int:
-    """The loop of `gather`, of records that have been checked. fixed: base_timestamp is every record's own."""
+    """The loop of `gather`, of records that have been checked."""
     view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
     data: cython.pointer[cython.const[cython.uchar]]
     offsets: cython.longlong[::1] = numbers[0]
@@ -423,52 +417,72 @@ def _gather(
     key_bytes: cython.uchar[::1] = keys
     value_bytes: cython.uchar[::1] = values
     flags: cython.uchar[::1] = marks
-    position: cython.Py_ssize_t = bounds[0]
-    end: cython.Py_ssize_t = bounds[1]
-    row: cython.Py_ssize_t
+    position: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    _index: cython.Py_ssize_t
+    count: cython.Py_ssize_t
+    base_offset: cython.longlong
+    base_time: cython.longlong
+    fixed: cython.bint
     stop: cython.Py_ssize_t
     size: cython.longlong
     delta: cython.longlong
     offset_delta: cython.longlong
-    key_end: cython.int = key_ends[bounds[2]]
-    value_end: cython.int = value_ends[bounds[2]]
+    key_end: cython.int = key_ends[row]
+    value_end: cython.int = value_ends[row]
     mark: cython.uchar
     with_headers: cython.Py_ssize_t = 0
 
     data = cython.address(view[0]) if cython.compiled else buffer
-    for row in range(bounds[2], bounds[3]):
-        size, position = _varint(data, position, end, 32)
-        stop = position + size
-        delta, position = _varint(data, position + 1, end, 64)
-        offset_delta, position = _varint(data, position, end, 32)
-        offsets[row] = base_offset + offset_delta
-        times[row] = base_timestamp if fixed else base_timestamp + delta
-        size, position = _varint(data, position, end, 32)
-        mark = 1 if size < 0 else 0
-        if size > 0:
-            if cython.compiled:
-                memcpy(cython.address(key_bytes[key_end]), data + position, size)
-            else:
-                key_bytes[key_end : key_end + size] = data[position : position + size]
-            key_end += size
-            position += size
-        size, position = _varint(data, position, end, 32)
-        mark |= 2 if size < 0 else 0
-        if size > 0:
-            if cython.compiled:
-                memcpy(cython.address(value_bytes[value_end]), data + position, size)
-            else:
-                value_bytes[value_end : value_end + size] = data[position : position + size]
-            value_end += size
-            position += size
-        if data[position] != 0:
-            mark |= 4
-            with_headers += 1
-        after_key[row + 1] = key_end
-        after_value[row + 1] = value_end
-        flags[row] = mark
-        position = stop
+    for first, behind, records, base, base_timestamp, append_time in runs:
+        position, end, count, base_offset = first, behind, records, base
+        fixed = append_time is not None  # the time of its append is every record's
+        base_time = append_time if fixed else base_timestamp
+        for _index in range(count):
+            size, position = _varint(data, position, end, 32)
+            stop = position + size
+            delta, position = _varint(data, position + 1, end, 64)
+            offset_delta, position = _varint(data, position, end, 32)
+            offsets[row] = base_offset + offset_delta
+            times[row] = base_time if fixed else base_time + delta
+            size, position = _varint(data, position, end, 32)
+            mark = 1 if size < 0 else 0
+            if size > 0:
+                _copy(data, position, size, key_bytes, key_end)
+                key_end += size
+                position += size
+            size, position = _varint(data, position, end, 32)
+            mark |= 2 if size < 0 else 0
+            if size > 0:
+                _copy(data, position, size, value_bytes, value_end)
+                value_end += size
+                position += size
+            if data[position] != 0:
+                mark |= 4
+                with_headers += 1
+            row += 1
+            after_key[row] = key_end
+            after_value[row] = value_end
+            flags[row - 1] = mark
+            position = stop
     return with_headers
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _copy(
+    data: cython.pointer[cython.const[cython.uchar]],
+    position: cython.Py_ssize_t,
+    size: cython.longlong,
+    target: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.void:
+    """So many bytes to a place that has room for them."""
+    if cython.compiled:
+        memcpy(cython.address(target[at]), data + position, size)
+    else:
+        target[at : at + size] = data[position : position + size]
 
 
 def pack(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:

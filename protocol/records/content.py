@@ -14,7 +14,7 @@ from typing import NamedTuple
 from protocol.errors import ErrorCode
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
-from protocol.records._record import Facts, FactsTuple, Readable, Record
+from protocol.records._record import Facts, FactsTuple, Readable, Record, Run
 from protocol.records._walker import accept, gather, pack, parse, refused, walk
 from protocol.records.batch import (
     CODEC_MASK,
@@ -44,6 +44,7 @@ __all__ = [
     "Facts",
     "FactsTuple",
     "Room",
+    "Run",
     "accept",
     "batch_body",
     "build_batch",
@@ -56,6 +57,7 @@ __all__ = [
     "rebuild_batch",
     "record_times",
     "refused_records",
+    "run_of",
 ]
 
 LARGEST_DELTA = 2**31 - 1
@@ -120,19 +122,22 @@ def open_records(
     if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
         raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
     body, start, end = batch_body(buffer, position, header, limit)
-    return memoryview(body), start, end
+    return body if isinstance(body, memoryview) else memoryview(body), start, end
 
 
-def gather_records(opened: tuple[memoryview, int, int], header: HeaderTuple, row: int, room: Room) -> int:
-    """Put the records of an opened batch into columns, behind `row` rows: those that have headers, counted.
+def run_of(start: int, end: int, header: HeaderTuple) -> Run:
+    """What `gather_records` wants to know of a batch. start, end: where its records are, decompressed."""
+    return start, end, header[12], header[0], header[7], header[8] if header[5] & LOG_APPEND_TIME else None
 
-    opened: from `open_records`; room has to have so many bytes and header[12] rows left. Offsets and timestamps are
-    those that `parse_records` gives. Raises: RecordError.
+
+def gather_records(body: memoryview, runs: Sequence[Run], row: int, room: Room) -> int:
+    """Put the records of batches into columns, behind `row` rows: those that have headers, counted.
+
+    body: where the records are, of all of them; from `open_records`. room has to have rows for all of them, and as many
+    bytes as they are. Offsets and timestamps are those that `parse_records` gives. Raises: RecordError.
     """
-    body, start, end = opened
-    base = (header[0], header[7], header[8] if header[5] & LOG_APPEND_TIME else None)
-    numbers, ends = (room.offsets, room.timestamps), (room.key_ends, room.keys, room.value_ends, room.values)
-    return gather(body, start, end, header[12], base, row, numbers, *ends, room.marks)
+    ends = (room.key_ends, room.keys, room.value_ends, room.values)
+    return gather(body, runs, row, (room.offsets, room.timestamps), *ends, room.marks)
 
 
 def record_times(

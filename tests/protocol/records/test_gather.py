@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records import Record, RecordError
-from protocol.records.batch import unpack_header
-from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records
+from protocol.records.batch import RECORDS_AT, unpack_header
+from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records, run_of
 from tests.protocol.records.test_walker import KINDS
 
 BYTES = st.none() | st.binary(max_size=300)
@@ -52,11 +52,30 @@ def test_columns_say_what_records_say(
         body, start, end = open_records(batch, 0, header)
         numbers = (room.offsets, room.timestamps)
         ends = (room.key_ends, room.keys, room.value_ends, room.values)
-        bases = (header[0], header[7], append_time)
-        found = KINDS[kind].gather(body, start, end, header[12], bases, row, numbers, *ends, room.marks)
+        found = KINDS[kind].gather(body, [run_of(start, end, header)], row, numbers, *ends, room.marks)
         row += header[12]
         parsed += parse_records(batch, 0, header)
         assert found == sum(bool(each.headers) for each in records)
+    assert gathered(room) == [(*each[:4], bool(each.headers)) for each in parsed]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=20)
+@given(values=st.lists(RECORDS, max_size=5), append_time=st.none() | st.integers(0, 2**40))
+def test_batches_are_gathered_in_one_go(kind: str, values: list[list[Any]], append_time: int | None) -> None:
+    body, runs, parsed = b"", [], []
+    for number, each in enumerate(values):
+        records = [Record(1000 * number + index, *cells) for index, cells in enumerate(each)]
+        time = append_time if number % 2 else None
+        batch = build_batch(records, append_time=time)
+        header = unpack_header(batch, 0)
+        runs.append(run_of(len(body) + RECORDS_AT, len(body) + len(batch), header))
+        parsed += parse_records(memoryview(batch), 0, header)
+        body += batch
+    room = room_for(len(parsed), 60_000)
+    ends = (room.key_ends, room.keys, room.value_ends, room.values)
+    found = KINDS[kind].gather(memoryview(body), runs, 0, (room.offsets, room.timestamps), *ends, room.marks)
+    assert found == sum(bool(each.headers) for each in parsed)
     assert gathered(room) == [(*each[:4], bool(each.headers)) for each in parsed]
 
 
@@ -72,12 +91,13 @@ def test_room_that_is_too_small_is_not_written_to(kind: str, part: int) -> None:
     numbers = (short.offsets, short.timestamps)
     ends = (short.key_ends, short.keys, short.value_ends, short.values)
     with pytest.raises(AssertionError):
-        KINDS[kind].gather(body, start, end, 3, (0, 1, None), 0, numbers, *ends, short.marks)
+        KINDS[kind].gather(body, [run_of(start, end, header)], 0, numbers, *ends, short.marks)
 
 
 def test_records_that_are_cut_are_refused() -> None:
     batch = bytearray(build_batch([Record(0, 1, b"key", b"value")]))
     batch[-1:] = b"\x7f"  # a number of headers that are not there
     header = unpack_header(batch, 0)
+    body, start, end = open_records(memoryview(batch), 0, header)
     with pytest.raises(RecordError, match="header"):
-        gather_records(open_records(memoryview(batch), 0, header), header, 0, room_for(1, 100))
+        gather_records(body, [run_of(start, end, header)], 0, room_for(1, 100))
