@@ -40,6 +40,7 @@ def outcome(env: Path, folder: Path, sources: list[str]) -> dict[str, int]:
         (folder / f"test_example_{number}.py").write_text(source)
     command = [str(env / "bin" / "pytest"), "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    print(done.stdout)  # shown where a test fails
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}
     assert counts, done.stdout + done.stderr
     return counts
