@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from protocol.message import DecodeError, EncodeError, Message
 from protocol.messages.control import StopReplicaRequest, StopReplicaTopicV1
 from protocol.messages.groups import FindCoordinatorRequest
 from tests.protocol import toys
+from tests.protocol.slicing import in_one_go
 from tests.protocol.values import messages
 
 PAIRS = [(cls, version) for cls in toys.ALL for version in range(cls.versions[0], cls.versions[1] + 1)]
@@ -346,25 +346,14 @@ def test_neighbouring_fixed_fields_are_read_and_written_in_one_call() -> None:
 # ---- in slices
 
 
-def slices(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """What a generator returns, and how often it yielded."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, count
-        count += 1
-
-
 @pytest.mark.parametrize(("cls", "version"), PAIRS, ids=lambda value: getattr(value, "__name__", value))
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_a_message_is_the_same_in_slices(cls: type[Message], version: int, data: st.DataObject) -> None:
     value = data.draw(messages(cls, version))
     encoded = value.encode(version)
-    assert slices(cls.decode_slices(encoded, version, 0, 10_000))[0] == value
-    assert b"".join(slices(value.encode_slices(version))[0]) == encoded
+    assert in_one_go(cls.decode_slices(encoded, version, 0, 10_000))[0] == value
+    assert b"".join(in_one_go(value.encode_slices(version))[0]) == encoded
 
 
 def many_strings(count: int) -> bytes:
@@ -372,13 +361,13 @@ def many_strings(count: int) -> bytes:
 
 
 def test_a_large_message_is_read_and_written_in_many_slices() -> None:
-    request, reads = slices(FindCoordinatorRequest.decode_slices(many_strings(1280), 4, 0, 1280))
-    assert (reads, slices(request.encode_slices(4))[1]) == (10, 10)
+    request, reads = in_one_go(FindCoordinatorRequest.decode_slices(many_strings(1280), 4, 0, 1280))
+    assert (reads, in_one_go(request.encode_slices(4))[1]) == (10, 10)
 
 
 def test_one_element_more_than_is_taken_is_refused() -> None:
     with pytest.raises(DecodeError, match="more elements than are taken"):
-        slices(FindCoordinatorRequest.decode_slices(many_strings(1281), 4, 0, 1280))
+        in_one_go(FindCoordinatorRequest.decode_slices(many_strings(1281), 4, 0, 1280))
 
 
 def test_numbers_count_as_elements_in_slices() -> None:
@@ -388,10 +377,10 @@ def test_numbers_count_as_elements_in_slices() -> None:
         topics=[StopReplicaTopicV1(name="t", partition_indexes=list(range(1000)))],
     ).encode(2)
     with pytest.raises(DecodeError, match="more elements than are taken"):
-        slices(StopReplicaRequest.decode_slices(request, 2, 0, 1000))
-    assert slices(StopReplicaRequest.decode_slices(request, 2, 0, 1010))[0].topics[0].partition_indexes[-1] == 999
+        in_one_go(StopReplicaRequest.decode_slices(request, 2, 0, 1000))
+    assert in_one_go(StopReplicaRequest.decode_slices(request, 2, 0, 1010))[0].topics[0].partition_indexes[-1] == 999
 
 
 def test_a_cut_message_is_refused_in_slices() -> None:
     with pytest.raises(DecodeError, match="ends early"):
-        slices(FindCoordinatorRequest.decode_slices(many_strings(1280)[:-300], 4, 0, 1280))
+        in_one_go(FindCoordinatorRequest.decode_slices(many_strings(1280)[:-300], 4, 0, 1280))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,10 +19,8 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tests.protocol import toys
+from tests.protocol.slicing import in_one_go
 from tests.protocol.values import messages
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 SERVED_FLAT = (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse)
 PAIRS = [
@@ -100,17 +98,6 @@ def test_cut_and_changed_bytes_are_refused_or_read_alike(cls: type[Message], ver
         data_bytes[data.draw(st.integers(0, len(data_bytes) - 1))] ^= data.draw(st.integers(1, 255))
         changed = bytes(data_bytes)
         assert outcome(cls, changed, version, flat=True) == outcome(cls, changed, version, flat=False)
-
-
-def in_one_go(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """What a generator returns, and how often it yielded."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, count
-        count += 1
 
 
 @each_pair
