@@ -36,7 +36,7 @@ class FollowerReader(Reader):
     replica_id: a broker's. broker_epoch: of its life, -1 unknown.
     """
 
-    __slots__ = ("_broker_epoch", "_replica_id")
+    __slots__ = ("_broker_epoch", "_holds_back", "_replica_id")
 
     def __init__(
         self,
@@ -83,8 +83,12 @@ class FollowerReader(Reader):
         finally:
             self._wanted = wanted
 
+    def _begin(self) -> list[Part]:
+        self._holds_back = self._is_held_up  # what is sent counts at the end of the answer: so it stays
+        return super()._begin()
+
     def _read(self, wanted: Wanted, answers: list[Part]) -> None:
-        if not self._is_held_up or not self._is_held_back(wanted):
+        if not self._holds_back or not self._is_held_back(wanted):
             super()._read(wanted, answers)
             return
         before = self._left, self._whole_first
