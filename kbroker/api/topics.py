@@ -132,6 +132,11 @@ def _awaited(waiting: AwaitChange, now_ms: int) -> InSlices:
     return cast("Message | Waiting", answer or waiting)
 
 
+def _is_break(at: int) -> bool:
+    """Whether others get their turn before the topic at this place."""
+    return at % AT_ONCE == AT_ONCE - 1
+
+
 def _changing(pending: Pending[T], topics: Iterable[str]) -> list[str]:
     """The topics whose change was written."""
     if not isinstance(pending.value, dict):
@@ -160,7 +165,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     refused: dict[str, KafkaError] = {}
     wanted: list[NewTopic] = []
     for at, topic in enumerate(request.topics):
-        if at % AT_ONCE == AT_ONCE - 1:
+        if _is_break(at):
             yield
         try:
             wanted.append(_new_topic(topic, times[topic.name], plane))
@@ -171,7 +176,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     def answer_with(shown: set[str]) -> InSlices:
         results = []
         for at, name in enumerate(times):
-            if at % AT_ONCE == AT_ONCE - 1:
+            if _is_break(at):
                 yield
             made = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
@@ -336,7 +341,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     refused: dict[str, KafkaError] = {}
     growths: list[Growth] = []
     for at, topic in enumerate(request.topics):
-        if at % AT_ONCE == AT_ONCE - 1:
+        if _is_break(at):
             yield
         if times[topic.name] > 1:
             refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -349,7 +354,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     def answer_with(shown: set[str]) -> InSlices:
         results = []
         for at, name in enumerate(times):
-            if at % AT_ONCE == AT_ONCE - 1:
+            if _is_break(at):
                 yield
             outcome = refused[name] if name in refused else _outcome(pending, name)
             if isinstance(outcome, int) and not request.validate_only and name not in shown:
