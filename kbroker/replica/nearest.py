@@ -27,7 +27,9 @@ def nearest_replica(partition: Partition, offset: int, rack: str, rack_of: Calla
     if not partition.is_leader or rack_of(partition.broker_id) == rack:
         return LEADER
     near = [
-        each for each in partition.followers.values() if _has(each, offset, partition) and _is_in(each, rack, rack_of)
+        each
+        for each in partition.followers.values()
+        if _has(each, offset, partition) and rack_of(each.broker_id) == rack
     ]
     best = max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker_id), default=None)
     return LEADER if best is None else best.broker_id
@@ -36,7 +38,3 @@ def nearest_replica(partition: Partition, offset: int, rack: str, rack_of: Calla
 def _has(follower: Follower, offset: int, partition: Partition) -> bool:
     """Whether what is asked for is there; one out of sync may lag for ever, and never is."""
     return follower.broker_id in partition.isr and follower.log_start_offset <= offset <= follower.log_end_offset
-
-
-def _is_in(follower: Follower, rack: str, rack_of: Callable[[int], str | None]) -> bool:
-    return rack_of(follower.broker_id) == rack
