@@ -5,7 +5,7 @@ Limits that a user may set are settings (broker.py); these are not, because nobo
 
 from __future__ import annotations
 
-from protocol.frames import KEPT_BYTES
+from protocol import frames
 
 # A client pipelines at most a handful (max.in.flight.requests.per.connection is 5); beyond this its socket is not read.
 REQUESTS_IN_FLIGHT_PER_CONNECTION = 64
@@ -107,7 +107,7 @@ LARGE_PRODUCE_BYTES = 128 * 1024
 
 # A Produce of this size is handled in slices, however few partitions it names: to check and write so much takes a few
 # milliseconds.
-LONG_PRODUCE_BYTES = KEPT_BYTES  # and so its frame is its own
+LONG_PRODUCE_BYTES = frames.KEPT_BYTES  # and so its frame is its own
 
 # Made by one CreateTopics or CreatePartitions; topics made by one Metadata. Each costs a folder, open files and writes
 # to the metadata store; a count with a wrong byte in it must not take all memory. Kafka without ZooKeeper has the same
