@@ -1,10 +1,12 @@
-"""The broker under test as a process on the loopback: kbroker, or one of Apache's for comparison.
+"""The broker under test on the loopback: kbroker, or one of Apache's for comparison.
 
-Used by the fixtures in conftest.py, by the kill test and by the bench. Owns the process and its settings; Apache's
-brokers are those of `apache.py`. A test that fails on Apache's broker is a wrong test: `--broker apache-4.3.0` tells.
+Used by the fixtures in conftest.py, by tests that need settings of their own, and by the bench. Owns our processes and
+their settings; Apache's brokers are those of `apache.py`. A test that fails on Apache's broker is a wrong test:
+`--broker apache-4.3.0` tells.
 
-The process is what is shipped, and what the matrix is about. A test that needs no more than some broker of ours takes
-`kafka_broker`, the fixture of kbroker's own plugin, or `kbroker.testing.broker` with settings.
+Ours is that of `kbroker.testing`, as anybody's tests have it, wherever a test does no more than speak to it. A process
+it is where the test is about one: what is killed by -9, whose memory is measured, whose log directories or ZooKeeper
+the test has chosen, and what a bench compares.
 """
 
 from __future__ import annotations
@@ -13,12 +15,39 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from compat_tests.apache import KraftBroker, NotReadyError, Server
+from kbroker.testing import broker as broker_for_tests
 
 CHOICES = ("kbroker", "apache-4.3.0", "apache-3.9.1")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a broker answers, which is all that a test of clients needs to know of it."""
+
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as bootstrap.servers wants it."""
+        return f"{self.host}:{self.port}"
+
+
+@contextmanager
+def place_of(choice: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Place]:
+    """The broker that `--broker` names, for as long as the block takes; ours in this process. Raises NotReadyError."""
+    if choice == "kbroker":
+        with broker_for_tests(settings=settings) as ours:
+            yield Place(KbrokerProcess.host, ours.port)
+    else:
+        with broker_of(choice, folder, settings) as server:
+            yield Place(server.host, server.port)
 
 
 class KbrokerProcess(Server):
@@ -64,7 +93,7 @@ class KbrokerProcess(Server):
 
 
 def broker_of(choice: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """The broker that `--broker` names, not yet started. Raises NotReadyError."""
+    """The broker that `--broker` names, as a process not yet started. Raises NotReadyError."""
     if choice == "kbroker":
         return KbrokerProcess(folder, settings=settings)
     if choice not in CHOICES:

@@ -21,10 +21,11 @@ import pytest
 
 from compat_tests import apache
 from compat_tests.apache import Server
-from compat_tests.brokers import CHOICES, broker_of
+from compat_tests.brokers import CHOICES, Place, broker_of
 from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver
 from compat_tests.environments import NoClientError
 from compat_tests.report import MatrixReporter, cell_of
+from kbroker.testing import Broker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    ours = config.getoption("--broker") == "kbroker"
+    config.pluginmanager.register(OurBroker() if ours else ApachesBroker(), "compatibility-broker")
     if config.getoption("--matrix") and not hasattr(config, "workerinput"):
         reporter = MatrixReporter(Path(config.getoption("--matrix")), config.getoption("--broker"))
         config.pluginmanager.register(reporter, "compatibility-matrix")
@@ -66,26 +69,39 @@ def _java(request: pytest.FixtureRequest) -> None:
         _unavailable(f"Apache's programs cannot run: {reason}")
 
 
-@pytest.fixture(scope="session")
-def _running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """The session's broker in a list of one, so that a test can put a new one in place of one that died."""
-    running: list[Server] = []
-    yield running
-    for server in running:
-        server.stop()
+class OurBroker:
+    """Fixtures for `--broker kbroker`: the plugin's broker, emptied after each test, and shown where one fails."""
+
+    @pytest.fixture
+    def broker(self, kafka_broker: Broker) -> Place:
+        """The broker under test, shared by the tests of a session."""
+        return Place("127.0.0.1", kafka_broker.port)
 
 
-@pytest.fixture
-def broker(request: pytest.FixtureRequest, _running: list[Server], tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """The broker under test, shared by the tests of a session; one that died is replaced by a new one."""
-    if not _running or not _running[0].alive:
-        folder = tmp_path_factory.mktemp("broker")
-        settings = {
-            "connections.max.idle.ms": "3600000",  # a client may have to wait long for its next turn
-            "log.retention.ms": "-1",  # records of a given time are years old
-        }
-        _running[:] = [broker_of(request.config.getoption("--broker"), folder, settings).start()]
-    return _running[0]
+class ApachesBroker:
+    """Fixtures for `--broker apache-...`: a process."""
+
+    @pytest.fixture(scope="session")
+    def _running(self) -> Iterator[list[Server]]:
+        """The session's broker in a list of one, so that a test can put a new one in place of one that died."""
+        running: list[Server] = []
+        yield running
+        for server in running:
+            server.stop()
+
+    @pytest.fixture
+    def broker(
+        self, pytestconfig: pytest.Config, _running: list[Server], tmp_path_factory: pytest.TempPathFactory
+    ) -> Place:
+        """The broker under test, shared by the tests of a session; one that died is replaced by a new one."""
+        if not _running or not _running[0].alive:
+            folder = tmp_path_factory.mktemp("broker")
+            settings = {
+                "connections.max.idle.ms": "3600000",  # a client may have to wait long for its next turn
+                "log.retention.ms": "-1",  # records of a given time are years old
+            }
+            _running[:] = [broker_of(pytestconfig.getoption("--broker"), folder, settings).start()]
+        return Place(_running[0].host, _running[0].port)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +113,7 @@ def _drivers() -> Iterator[dict[tuple[Client, str], Driver]]:
 
 
 @pytest.fixture
-def start_driver(broker: Server, tmp_path: Path) -> Iterator[Callable[[Client], Driver]]:
+def start_driver(broker: Place, tmp_path: Path) -> Iterator[Callable[[Client], Driver]]:
     """Start one more driver of a client, ended with the test."""
     started: list[Driver] = []
 
@@ -112,14 +128,14 @@ def start_driver(broker: Server, tmp_path: Path) -> Iterator[Callable[[Client], 
 
 @pytest.fixture
 def client(
-    request: pytest.FixtureRequest, broker: Server, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path
+    request: pytest.FixtureRequest, broker: Place, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path
 ) -> Driver:
     """The client of this cell of the matrix, connected to the broker."""
     return _shared(request.param, broker, _drivers, tmp_path)
 
 
 @pytest.fixture
-def reference(broker: Server, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path) -> Driver:
+def reference(broker: Place, _drivers: dict[tuple[Client, str], Driver], tmp_path: Path) -> Driver:
     """The client that prepares and checks what the client under test reads and writes."""
     return _shared(REFERENCE, broker, _drivers, tmp_path)
 
@@ -140,14 +156,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def _shared(client: Client, broker: Server, drivers: dict[tuple[Client, str], Driver], folder: Path) -> Driver:
+def _shared(client: Client, broker: Place, drivers: dict[tuple[Client, str], Driver], folder: Path) -> Driver:
     key = (client, broker.address)
     if key not in drivers or not drivers[key].alive:
         drivers[key] = _start(client, broker, folder)
     return drivers[key]
 
 
-def _start(client: Client, broker: Server, folder: Path) -> Driver:
+def _start(client: Client, broker: Place, folder: Path) -> Driver:
     try:
         return Driver(client, broker.address, folder)
     except NoClientError as reason:

@@ -22,7 +22,7 @@ _Rows = dict[str, dict[str, tuple[str, str]]]
 _COLUMNS = ("client", "kind", "release")
 _INTRODUCTION = """# Compatibility
 
-What stock clients do against {broker}, each cell one test against a running broker process on the loopback.
+What stock clients do against {broker}, each cell one test against a running broker on the loopback.
 This page is written by `scripts/compat`; do not edit it.
 
 ✓ works · ✗ fails · – not possible, for the reason given below the table

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import RELEASES, Server, run_tool
+from compat_tests.apache import RELEASES, run_tool
+from compat_tests.brokers import Place
 from compat_tests.clients import Driver
 from compat_tests.test_groups import fill
 from compat_tests.waiting import eventually
@@ -29,22 +30,22 @@ def run(release: str, main_class: str, *arguments: str, text: str | None = None,
     return done.stdout
 
 
-def topics(release: str, broker: Server, *arguments: str) -> str:
+def topics(release: str, broker: Place, *arguments: str) -> str:
     return run(release, f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.address, *arguments)
 
 
-def groups(release: str, broker: Server, *arguments: str) -> str:
+def groups(release: str, broker: Place, *arguments: str) -> str:
     patience = ["--timeout", "30000"] * ("--describe" in arguments)  # its own are 5 s, too few on a busy machine
     return run(release, GROUPS, "--bootstrap-server", broker.address, *arguments, *patience)
 
 
-def test_api_versions(release: str, broker: Server) -> None:
+def test_api_versions(release: str, broker: Place) -> None:
     """kafka-broker-api-versions lists what the broker serves"""
     said = run(release, API_VERSIONS[release], "--bootstrap-server", broker.address)
     assert "Produce(0): " in said
 
 
-def test_topics_create_and_describe(release: str, broker: Server, topic: str) -> None:
+def test_topics_create_and_describe(release: str, broker: Place, topic: str) -> None:
     """kafka-topics creates, describes"""
     settings = ["--partitions", "3", "--replication-factor", "1", "--config", "retention.ms=1000"]
     topics(release, broker, "--create", "--topic", topic, *settings)
@@ -53,7 +54,7 @@ def test_topics_create_and_describe(release: str, broker: Server, topic: str) ->
     assert "retention.ms=1000" in said
 
 
-def test_topics_alter_and_delete(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_topics_alter_and_delete(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-topics adds partitions, deletes"""
     reference.create_topic(topic)
     topics(release, broker, "--alter", "--topic", topic, "--partitions", "4")
@@ -62,7 +63,7 @@ def test_topics_alter_and_delete(release: str, broker: Server, reference: Driver
     eventually(lambda: topic not in reference.topics())
 
 
-def test_console_producer_and_consumer(release: str, broker: Server, topic: str) -> None:
+def test_console_producer_and_consumer(release: str, broker: Place, topic: str) -> None:
     """kafka-console-producer and -consumer"""
     bootstrap = ["--bootstrap-server", broker.address, "--topic", topic]
     run(release, CONSOLE_PRODUCER[release], *bootstrap, text="one\ntwo\nthree\n")
@@ -70,7 +71,7 @@ def test_console_producer_and_consumer(release: str, broker: Server, topic: str)
     assert said.split() == ["one", "two", "three"]
 
 
-def test_console_consumer_in_a_group(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_console_consumer_in_a_group(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-console-consumer in a group, twice: the second resumes"""
     fill(reference, topic, partitions=1, each=4)
     group = ["--bootstrap-server", broker.address, "--topic", topic, "--group", f"g-{topic}"]
@@ -79,7 +80,7 @@ def test_console_consumer_in_a_group(release: str, broker: Server, reference: Dr
     assert (first.split(), second.split()) == (["0-0", "0-1"], ["0-2", "0-3"])
 
 
-def test_performance_tools(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_performance_tools(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-producer-perf-test and kafka-consumer-perf-test, 50,000 records"""
     reference.create_topic(topic, partitions=2)
     load = ["--num-records", "50000", "--record-size", "100", "--throughput", "-1"]
@@ -90,7 +91,7 @@ def test_performance_tools(release: str, broker: Server, reference: Driver, topi
     assert int(float(said.splitlines()[-1].split(",")[4])) >= 50_000
 
 
-def test_verifiable_producer_and_consumer(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_verifiable_producer_and_consumer(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-verifiable-producer and kafka-verifiable-consumer"""
     reference.create_topic(topic)
     bootstrap = ["--bootstrap-server", broker.address, "--topic", topic]
@@ -102,7 +103,7 @@ def test_verifiable_producer_and_consumer(release: str, broker: Server, referenc
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
 
 
-def test_end_to_end_latency(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_end_to_end_latency(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-e2e-latency, 200 records"""
     reference.create_topic(topic)
     if release < "4":
@@ -113,7 +114,7 @@ def test_end_to_end_latency(release: str, broker: Server, reference: Driver, top
     assert "Avg latency" in run(release, f"{TOOLS}.EndToEndLatency", *arguments)
 
 
-def test_configs(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_configs(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-configs alters, describes and takes back a topic's setting"""
     reference.create_topic(topic)
     entity = ["--bootstrap-server", broker.address, "--entity-type", "topics", "--entity-name", topic]
@@ -123,7 +124,7 @@ def test_configs(release: str, broker: Server, reference: Driver, topic: str) ->
     assert reference.topic_configs(topic)["max.message.bytes"] == "1048588"
 
 
-def test_configs_of_the_broker(release: str, broker: Server, reference: Driver) -> None:
+def test_configs_of_the_broker(release: str, broker: Place, reference: Driver) -> None:
     """kafka-configs describes all settings of the broker, and alters one"""
     node = str(reference.brokers()[0][0])
     entity = ["--bootstrap-server", broker.address, "--entity-type", "brokers", "--entity-name", node]
@@ -134,7 +135,7 @@ def test_configs_of_the_broker(release: str, broker: Server, reference: Driver) 
     assert "log.segment.bytes=1073741824" in said
 
 
-def test_consumer_groups_describe(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_consumer_groups_describe(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-consumer-groups lists, describes members, state, offsets and lag"""
     fill(reference, topic, partitions=1, each=3)
     group = f"g-{topic}"
@@ -153,7 +154,7 @@ def test_consumer_groups_describe(release: str, broker: Server, reference: Drive
     assert "kafka-python" in members
 
 
-def test_consumer_groups_reset_and_delete(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_consumer_groups_reset_and_delete(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-consumer-groups resets offsets, deletes offsets, deletes a group"""
     fill(reference, topic, partitions=1, each=3)
     group = f"g-{topic}"
@@ -170,7 +171,7 @@ def test_consumer_groups_reset_and_delete(release: str, broker: Server, referenc
     assert group not in reference.groups()
 
 
-def test_log_dirs(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_log_dirs(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-log-dirs tells sizes"""
     fill(reference, topic, partitions=2, each=1)
     bootstrap = ["--bootstrap-server", broker.address, "--describe", "--topic-list", topic]
@@ -183,7 +184,7 @@ def test_log_dirs(release: str, broker: Server, reference: Driver, topic: str) -
 @pytest.mark.parametrize(
     ("time", "offset"), [("earliest", 1), ("latest", 3), ("max-timestamp", 2), ("1700000000015", 2)]
 )
-def test_get_offsets(release: str, broker: Server, reference: Driver, topic: str, time: str, offset: int) -> None:
+def test_get_offsets(release: str, broker: Place, reference: Driver, topic: str, time: str, offset: int) -> None:
     """kafka-get-offsets --time {time}"""
     reference.create_topic(topic, configs={"retention.ms": "-1"})  # the records are old
     for number in range(3):
@@ -193,7 +194,7 @@ def test_get_offsets(release: str, broker: Server, reference: Driver, topic: str
     assert run(release, f"{TOOLS}.GetOffsetShell", *bootstrap).strip() == f"{topic}:0:{offset}"
 
 
-def test_delete_records(release: str, broker: Server, reference: Driver, topic: str, tmp_path: Path) -> None:
+def test_delete_records(release: str, broker: Place, reference: Driver, topic: str, tmp_path: Path) -> None:
     """kafka-delete-records"""
     fill(reference, topic, partitions=1, each=5)
     file = tmp_path / "offsets.json"
@@ -203,7 +204,7 @@ def test_delete_records(release: str, broker: Server, reference: Driver, topic: 
     assert reference.bounds(topic, 0) == (3, 5)
 
 
-def test_leader_election(release: str, broker: Server, reference: Driver, topic: str) -> None:
+def test_leader_election(release: str, broker: Place, reference: Driver, topic: str) -> None:
     """kafka-leader-election, preferred"""
     reference.create_topic(topic)
     place = ["--election-type", "preferred", "--topic", topic, "--partition", "0"]
@@ -211,7 +212,7 @@ def test_leader_election(release: str, broker: Server, reference: Driver, topic:
     assert "leader" in said.lower() or "Valid replica already elected" in said
 
 
-def test_cluster_id(release: str, broker: Server) -> None:
+def test_cluster_id(release: str, broker: Place) -> None:
     """kafka-cluster tells the cluster's id"""
     said = run(release, f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", broker.address)
     assert said.startswith("Cluster ID: ")

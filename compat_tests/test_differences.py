@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from compat_tests.apache import zookeeper_cluster
-from compat_tests.brokers import broker_of
+from compat_tests.brokers import broker_of, place_of
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
 from protocol.apis import BY_KEY
@@ -372,7 +372,7 @@ def test_both_brokers_answer_the_same(story: Callable[[Told], None], tmp_path: P
     answers = []
     for choice in ("kbroker", "apache-3.9.1"):
         directories = ",".join(str(tmp_path / choice / each) for each in ("a", "b"))
-        settings = {**SETTINGS, "log.dirs": directories}
+        settings = {**SETTINGS, "log.dirs": directories}  # a broker for tests has one, and some other defaults
         with broker_of(choice, tmp_path / choice, settings) as server, Connection(server.port) as connection:
             told = Told(connection)
             story(told)
@@ -541,7 +541,7 @@ def sync(group: str, generation: int, member: str, instance: str | None, assignm
 def test_what_only_a_metadata_quorum_answers_ends_the_connection(api: int, tmp_path: Path) -> None:
     """Judged by Apache's broker on ZooKeeper, as ours is; its sibling of a metadata quorum answers them."""
     frame = struct.pack(">ihhih", 11, api, 0, 1, -1) + b"\0"
-    with zookeeper_cluster(tmp_path / "apache") as (apaches,), broker_of("kbroker", tmp_path / "ours", {}) as ours:
+    with zookeeper_cluster(tmp_path / "apache") as (apaches,), place_of("kbroker", tmp_path / "ours", {}) as ours:
         for port in (apaches.port, ours.port):
             with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
                 connection.sendall(frame)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import Server
+from compat_tests.brokers import Place
 from compat_tests.clients import Driver
 from compat_tests.environments import NoClientError
 from compat_tests.old_clients import OLD_CLIENTS, OldClient, OldDriver
@@ -32,7 +32,7 @@ def _old_drivers() -> Iterator[dict[tuple[OldClient, str], OldDriver]]:
 
 
 @pytest.fixture
-def old(broker: Server, _old_drivers: dict[tuple[OldClient, str], OldDriver], tmp_path: Path) -> Start:
+def old(broker: Place, _old_drivers: dict[tuple[OldClient, str], OldDriver], tmp_path: Path) -> Start:
     """The running driver of an old client; the test is skipped if it cannot be had."""
 
     def start(client: OldClient) -> OldDriver:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compat_tests import environments
-from compat_tests.apache import Server
+from compat_tests.brokers import Place
 from compat_tests.clients import Client, ClientError, Driver
 from compat_tests.environments import NoClientError
 from compat_tests.test_groups import fill
@@ -57,7 +57,7 @@ def _session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dri
 
 
 @pytest.fixture
-def spark(broker: Server, _session: dict[str, Driver], tmp_path: Path) -> Spark:
+def spark(broker: Place, _session: dict[str, Driver], tmp_path: Path) -> Spark:
     """One Spark session for the module, started again if it died."""
     if broker.address not in _session or not _session[broker.address].alive:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.apache import Server
+from compat_tests.brokers import Place
 from compat_tests.clients import ClientError, Driver
 from compat_tests.waiting import eventually
 
@@ -12,7 +12,7 @@ SECTION = "1 Brokers and topics"
 UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS = 3, 36
 
 
-def test_client_connects_and_finds_the_broker(client: Driver, broker: Server) -> None:
+def test_client_connects_and_finds_the_broker(client: Driver, broker: Place) -> None:
     """Connect, agree on versions, find the broker"""
     assert [(host, port) for _, host, port in client.brokers()] == [(broker.host, broker.port)]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from compat_tests.brokers import broker_of
+from compat_tests.brokers import place_of
 from compat_tests.raw import Connection
 from compat_tests.test_differences import NOT_COMPARED, Told, topic
 from compat_tests.waiting import eventually
@@ -346,7 +346,7 @@ STORIES = [
 def test_both_brokers_answer_every_misuse_the_same(tmp_path: Path) -> None:
     answers: dict[str, list[str]] = {}
     for choice in ("kbroker", "apache-3.9.1"):
-        with broker_of(choice, tmp_path / choice, SETTINGS) as server, Connection(server.port) as connection:
+        with place_of(choice, tmp_path / choice, SETTINGS) as server, Connection(server.port) as connection:
             told = answers.setdefault(choice, [])
             topic(Told(connection), "t", partitions=2)
             for request in (

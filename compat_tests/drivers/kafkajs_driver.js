@@ -80,6 +80,18 @@ async function configs (type, name) {
   return Object.fromEntries(described.resources[0].configEntries.map(entry => [entry.configName, entry.configValue]))
 }
 
+// An admin that has looked for the leaders of a topic asks for that topic ever after, and fails once it is deleted, as it
+// is after each test: whoever looks has an admin of its own.
+async function aside (look) {
+  const one = kafka.admin()
+  await one.connect()
+  try {
+    return await look(one)
+  } finally {
+    await one.disconnect()
+  }
+}
+
 const operations = {
   version: () => require(path.join(modules, 'kafkajs/package.json')).version,
 
@@ -136,16 +148,19 @@ const operations = {
   read_committed: async ({ topic, count, wait_ms: waitMs }) => // kafkajs reads so unless told otherwise
     (await operations.read({ topic, partition: 0, offset: 0, count, wait_ms: waitMs })).map(record => record.value),
   bounds: async ({ topic, partition }) => {
-    const found = (await admin.fetchTopicOffsets(topic)).find(one => one.partition === partition)
+    const found = (await aside(one => one.fetchTopicOffsets(topic))).find(one => one.partition === partition)
     return [Number(found.low), Number(found.high)]
   },
   offset_at: async ({ topic, partition, timestamp }) => {
-    const found = (await admin.fetchTopicOffsetsByTimestamp(topic, timestamp)).find(one => one.partition === partition)
+    const looked = await aside(one => one.fetchTopicOffsetsByTimestamp(topic, timestamp))
+    const found = looked.find(one => one.partition === partition)
     return Number(found.offset)
   },
   delete_records: async ({ topic, partition, before }) => {
-    await admin.fetchTopicOffsets(topic) // the next call does not look for the leaders itself
-    await admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    await aside(async one => {
+      await one.fetchTopicOffsets(topic) // the next call does not look for the leaders itself
+      await one.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    })
     return before
   },
 
@@ -171,7 +186,7 @@ const operations = {
     members.delete(member)
   },
   committed: async ({ group, topic, partition }) => {
-    const found = (await admin.fetchOffsets({ groupId: group, topics: [topic] }))[0].partitions
+    const [{ partitions: found }] = await aside(one => one.fetchOffsets({ groupId: group, topics: [topic] }))
     const offset = Number(found.find(one => one.partition === partition).offset)
     return offset < 0 ? null : offset
   },
