@@ -247,6 +247,9 @@ class Broker(Helpers):
         super().reset()
         self.faults.history.clear()
 
+    def _forget_transactional_ids(self) -> bool:
+        return not self.is_running or self.call(_forget_transactional_ids)
+
     def forgive(self) -> None:
         """Take all faults away, of the disk too."""
         self.disk.heal()
@@ -347,3 +350,15 @@ def _has_caught_up(node: Node) -> bool:
     node.server.wake()
     due_ms = node.core.next_deadline_ms()
     return node.server.jobs_done and (due_ms is None or due_ms > node.core.broker.clock.now_ms())
+
+
+def _forget_transactional_ids(node: Node) -> bool:
+    """Write tombstones for all that are coordinated here; whether none is left. One in a transaction is."""
+    runtime, now_ms = node.core.broker.transactions.runtime, node.core.broker.clock.now_ms()
+    for shard in runtime.shards.values():
+        if not shard.loading:
+            turn = shard.turn(now_ms)
+            shard.forget(turn, unused_for_ms=0)
+            runtime.carry_out(turn.effects, now_ms)
+    node.server.settle()
+    return not any(shard.loading or shard.transactions for shard in runtime.shards.values())

@@ -231,6 +231,9 @@ class Cluster(Helpers):
         for each in self.brokers:
             each.faults.history.clear()
 
+    def _forget_transactional_ids(self) -> bool:
+        return all(each._forget_transactional_ids() for each in self.brokers)
+
     def put_back(self) -> None:
         """As new: every broker runs, and is empty."""
         for each in self.brokers:

@@ -17,7 +17,14 @@ from kbroker.testing._client import Connection, Connections
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import OffsetFetchRequest
-from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -222,14 +229,19 @@ class Helpers:
     # -- a clean slate
 
     def reset(self) -> None:
-        """Drop all topics, and with them groups and transactions. Returns once their names are free again.
+        """Drop all topics, groups and transactions. Returns once their names are free again.
 
         Coordinators that were there are there again, and know nothing: some clients that outlive a test never ask anew
-        where theirs is.
+        where theirs is. So their topics stay, with tombstones, unless something in them is still under way: to remove a
+        topic and make it again takes twice as long as all the rest.
         """
         with Connections(self.bootstrap) as all_of_them:
             leaders = _leaders(all_of_them)
-            names = [name for name in leaders if not self._is_unused(all_of_them, leaders, name)]
+            names = [name for name in leaders if name not in COORDINATED_BY.values()]
+            if "" in leaders.get(TRANSACTION_STATE, []) or not self._forget_transactional_ids():
+                names.append(TRANSACTION_STATE)
+            if not _forget_groups(all_of_them, leaders):
+                names.append(CONSUMER_OFFSETS)
             if names:
                 request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
                 answer = controller_of(all_of_them).ask(request, 5)
@@ -240,16 +252,9 @@ class Helpers:
                 if name in names:
                     _coordinator(all_of_them, "reset", key_type)
 
-    def _is_unused(self, all_of_them: Connections, leaders: Leaders, name: str) -> bool:
-        """Whether a coordinator's topic is as it was made: then it may stay."""
-        return (
-            name in COORDINATED_BY.values()
-            and all(leaders[name])
-            and not any(
-                _offset(all_of_them.to(address), name, index, LATEST) for index, address in enumerate(leaders[name])
-            )
-            and (name == TRANSACTION_STATE or not self.groups())  # members may have joined, and left no record yet
-        )
+    def _forget_transactional_ids(self) -> bool:
+        """Whether no coordinator that runs knows of any now: there is no request for that."""
+        raise NotImplementedError
 
 
 # -- within
@@ -402,6 +407,33 @@ def _coordinator(all_of_them: Connections, name: str, key_type: int = GROUPS) ->
         if not found.error_code:
             return f"{found.host}:{found.port}"
     raise UsageError(f"{COORDINATED_BY[key_type]} has no coordinator for {name!r}: {_why(found.error_code)}")
+
+
+def _forget_groups(all_of_them: Connections, leaders: Leaders) -> bool:
+    """Put all members out of their groups, and delete these. Returns: whether there is no group now."""
+    coordinators = set(leaders.get(CONSUMER_OFFSETS, []))
+    return "" not in coordinators and all(_forget_groups_of(all_of_them.to(each)) for each in coordinators)
+
+
+def _forget_groups_of(connection: Connection) -> bool:
+    names = _listed(connection)
+    if not names:
+        return names is not None
+    for group in connection.ask(DescribeGroupsRequest(groups=names), 4).groups:
+        if group.members:
+            members = [
+                MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id)
+                for each in group.members
+            ]
+            connection.ask(LeaveGroupRequest(group_id=group.group_id, members=members), 4)
+    connection.ask(DeleteGroupsRequest(groups_names=names), 1)
+    return _listed(connection) == []  # one stays that awaits its first members, or offsets of a transaction
+
+
+def _listed(connection: Connection) -> list[str] | None:
+    """The groups that a broker coordinates; None while it is loading them."""
+    listed = connection.ask(ListGroupsRequest(), 0)
+    return None if listed.error_code else [each.group_id for each in listed.groups]
 
 
 def _group(connection: Connection, name: str) -> Group:

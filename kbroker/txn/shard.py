@@ -208,17 +208,20 @@ class TransactionShard(Shard[TransactionRecord]):
     def _forget_old(self, turn: Turn) -> None:
         config = self._config()
         turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
-        limit_ms = config.transactional_id_expiration_ms
+        self.forget(turn, unused_for_ms=config.transactional_id_expiration_ms)
+
+    def forget(self, turn: Turn, *, unused_for_ms: int) -> None:
+        """Write tombstones for the ids at rest that nobody has used for so long."""
         old = [
             each.name
             for each in self.transactions.values()
-            if rules.is_old(each, turn.now_ms, limit_ms) and not self._on_the_way[each.name]
+            if rules.is_old(each, turn.now_ms, unused_for_ms) and not self._on_the_way[each.name]
         ]
         for at in range(0, len(old), TOMBSTONES_PER_BATCH):
             names = old[at : at + TOMBSTONES_PER_BATCH]
             if turn.write([TransactionRecord(name, None) for name in names], None) is ErrorCode.NONE:
                 for name in names:
-                    turn.happened(name, f"is forgotten: unused for {limit_ms} ms")
+                    turn.happened(name, f"is forgotten: unused for {unused_for_ms} ms")
 
     # --- what has been written
 
