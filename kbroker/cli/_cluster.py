@@ -92,6 +92,9 @@ def speaks_to_cluster(command: Command) -> Command:
             import kafka.errors as client
         except ImportError:
             raise click.ClickException(MISSING) from None
+        for each in bootstrap_server.split(","):
+            if each.count(":") == 1 and not each.partition(":")[2].isdecimal():
+                raise click.UsageError(f"--bootstrap-server {each}: write it as HOST:PORT")
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
         cluster = Cluster(bootstrap_server, _settings(command_config, settings))
         try:

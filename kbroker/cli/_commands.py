@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -46,6 +47,13 @@ class _LazyGroup(click.Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (near := get_close_matches(args[0], COMMANDS, 1)):
+            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -6,7 +6,7 @@ client library: it is asked for by requests of its own, sent through the library
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,7 +91,9 @@ def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all:
         return
     names = [name] if name is not None else _names(admin, kind)
     resources = [ConfigResource(_KINDS[kind], each) for each in names]
-    found = admin.describe_configs(resources, config_filter="all") if resources else {}
+    found = _answered(kind, name, lambda: admin.describe_configs(resources, config_filter="all") if resources else {})
+    if kind == "topics" and name is not None and not found["topic"][name]:  # each has its defaults, at least
+        raise click.ClickException(f"there is no topic {name!r}")
     rows = [
         {
             "entity": each,
@@ -105,6 +107,16 @@ def _describe(admin: KafkaAdminClient, kind: str, name: str | None, *, show_all:
         if show_all or data["config_source"].startswith("DYNAMIC")
     ]
     _show(rows, f"{kind} {', '.join(names)}", as_json=as_json)
+
+
+def _answered(kind: str, name: str | None, ask: Callable[[], Any]) -> Any:
+    """What a question about settings is answered with, which goes to the broker itself where it is about one."""
+    from kafka.errors import UnknownBrokerIdError
+
+    try:
+        return ask()
+    except UnknownBrokerIdError:
+        raise click.ClickException(f"there is no {kind.removesuffix('s')} {name}") from None
 
 
 def _show(rows: list[dict[str, Any]], whose: str, *, as_json: bool) -> None:
@@ -179,7 +191,8 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
         sentence = "Completed updating default config for brokers in the cluster."
         show_done(sentence, _changed(kind, "<default>", changes), as_json=as_json)
         return
-    answers = admin.alter_configs([ConfigResource(_KINDS[kind], name, changes)], raise_on_unknown=False)
+    resource = ConfigResource(_KINDS[kind], name, changes)
+    answers = _answered(kind, name, lambda: admin.alter_configs([resource], raise_on_unknown=False))
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":
         raise click.ClickException(str(result).partition(": ")[2] or str(result))

@@ -162,7 +162,9 @@ _VIEWS: dict[str, Callable[[KafkaAdminClient, Iterable[Group]], Iterator[dict[st
 
 def _delete(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
     for name, result in once_coordinated(lambda: admin.delete_groups(list(names))).items():
-        if (wrong := name_of(result)) is not None:
+        if (wrong := name_of(result)) == "GroupIdNotFoundError":
+            raise click.ClickException(f"there is no consumer group {name!r}")
+        if wrong is not None:
             raise click.ClickException(f"group {name} is not deleted: {wrong}")
         if not as_json:
             click.echo(f"Deleted group {name}.")

@@ -30,7 +30,7 @@ class _Shape(NamedTuple):
     partition: int | None
     key: bytes | None
     key_delimiter: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: list[tuple[str, bytes]]
     null_empty: bool
 
     def record(self, piece: bytes) -> dict[str, Any]:
@@ -171,8 +171,8 @@ def _split(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
         yield rest
 
 
-def _header(text: str) -> tuple[str, bytes | None]:
+def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
-    if not name:
+    if not name or not equals:  # the client library sends no header without a value
         raise click.UsageError(f"--header {text}: write it as NAME=VALUE")
-    return name, value.encode() if equals else None
+    return name, value.encode()

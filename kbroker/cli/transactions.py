@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, once_coordinated, speaks_to_cluster
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def list_transactions(cluster: Cluster, duration_filter: int, as_json: bool) -> 
             for each in listed
         ]
         if duration_filter >= 0:
-            described = admin.describe_transactions([row["transactional_id"] for row in rows])
+            described = _described(admin, [row["transactional_id"] for row in rows])
             rows = [row for row in rows if _duration_ms(described[row["transactional_id"]]) > duration_filter]
     finally:
         admin.close()
@@ -84,7 +84,7 @@ def describe(cluster: Cluster, transactional_id: str, as_json: bool) -> int:
     """One transactional id in detail."""
     admin = cluster.admin()
     try:
-        found = admin.describe_transactions([transactional_id])[transactional_id]
+        found = _described(admin, [transactional_id])[transactional_id]
     finally:
         admin.close()
     is_open = found.transaction_start_time_ms != NEVER
@@ -262,6 +262,11 @@ def _known(admin: KafkaAdminClient, producer_ids: set[int]) -> dict[int, set[Top
     for each in admin.describe_transactions(names).values() if names else ():
         known.setdefault(each.producer_id, set()).update(each.topic_partitions)
     return known
+
+
+def _described(admin: KafkaAdminClient, names: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = once_coordinated(lambda: admin.describe_transactions(names))
+    return found
 
 
 def _duration_ms(described: Any) -> int:

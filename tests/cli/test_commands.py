@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.shell_completion import get_completion_class
 
 from kbroker.cli import run
 from kbroker.cli._broker import plain_start
+from kbroker.cli._commands import kbroker
 from kbroker.cli.start import start
 from kbroker.runtime.files import SystemDisk
 from tests.log.directories import fill
@@ -58,6 +62,7 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
     ("arguments", "line"),
     [
         (["no-such"], "kbroker: No such command 'no-such'."),
+        (["topic", "--list"], "kbroker: No such command 'topic'; did you mean topics?"),
         (["dump-log"], "kbroker: no files: name some, or give --files"),
         (["dump-log", "--nonsense", "x"], "kbroker: No such option"),
         (["dump-log", "--max-bytes", "x", "y"], "kbroker: Invalid value for '--max-bytes'"),
@@ -83,6 +88,44 @@ def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], line: str, 
     said = capsys.readouterr()
     assert said.err.startswith(line)
     assert said.err.count("\n") == 1
+
+
+def every_command(command: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from every_command(below, *words, name)
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for option in command.params if isinstance(option, click.Option) for name in option.opts}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_every_command_and_option(shell: str) -> None:
+    kind = get_completion_class(shell)
+    assert kind is not None
+    completion = kind(kbroker, {}, "kbroker", "_KBROKER_COMPLETE")
+    assert "_KBROKER_COMPLETE" in completion.source()
+    for words, command in every_command(kbroker):
+        offered = {each.value for each in completion.get_completions(list(words), "--")}
+        assert {name for name in options_of(command) if name.startswith("--")} <= offered, words
+        if words:
+            assert words[-1] in {each.value for each in completion.get_completions(list(words[:-1]), words[-1][:2])}
+
+
+def test_every_command_that_asks_a_cluster_has_json_and_says_its_exit_codes() -> None:
+    asking = [(words, each) for words, each in every_command(kbroker) if "--bootstrap-server" in options_of(each)]
+    asking = [(words, each) for words, each in asking if words[0] != "pipeline"]  # its results are reports of Spark's
+    assert len(asking) > 10
+    for words, command in asking:
+        assert "--json" in options_of(command), words
+        whole = kbroker.get_command(click.Context(kbroker), words[0])
+        assert whole is not None
+        assert "Exit code: 0 " in (whole.help or ""), words
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
