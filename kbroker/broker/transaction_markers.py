@@ -19,10 +19,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
-from kbroker.log import Origin
+from kbroker.log import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
-from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -33,7 +32,9 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from protocol.records.batch import CONTROL, TRANSACTIONAL
+from protocol.records.content import build_plain
+from protocol.records.control_records import ControlType, pack_key, pack_marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,8 @@ log = logging.getLogger("kbroker.transactions")
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
 
+_CONTROL = CONTROL | TRANSACTIONAL
+_KEYS = pack_key(ControlType.ABORT), pack_key(ControlType.COMMIT)  # by whether it is a commit
 WRITE_TXN_MARKERS_VERSION = 1
 ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
 MOST_TRANSACTIONS = 1_000  # in one request: some 50 kB, and as many appends in one step of its receiver
@@ -268,18 +271,18 @@ class TransactionMarkers:
         if producer.producer_id < 0:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer.producer_id}")
         wall_ms = self._clock.wall_ms()
-        marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
-        batch = build_marker_batch(
-            marker, producer_id=producer.producer_id, producer_epoch=producer.epoch, timestamp=wall_ms
+        content = _KEYS[commit], pack_marker(coordinator_epoch)
+        batch = build_plain(
+            [content], wall_ms, attributes=_CONTROL, producer_id=producer.producer_id, producer_epoch=producer.epoch
         )
-        plan = self._replicas.append(partition, memoryview(batch), ALL_REPLICAS, Origin.COORDINATOR, wall_ms)
+        first_offset = self._replicas.append_own(partition, batch, wall_ms, Marker(commit, coordinator_epoch, wall_ms))
         log = partition.log
         assert log is not None, partition
         if partition.topic == CONSUMER_OFFSETS:
             self._groups.runtime.marked(
-                partition.index, producer.producer_id, plan.first_offset, log.high_watermark, now_ms, commit=commit
+                partition.index, producer.producer_id, first_offset, log.high_watermark, now_ms, commit=commit
             )
-        return partition, plan.last_offset + 1
+        return partition, first_offset + 1
 
     # --- what happens meanwhile
 

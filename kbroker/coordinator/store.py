@@ -13,11 +13,12 @@ from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import LOG_END
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
-from protocol.records.content import build_batch
+from protocol.records.batch import TRANSACTIONAL
+from protocol.records.content import build_batch, build_plain
 
 if TYPE_CHECKING:
     from kbroker.ports import Clock, Region
-    from kbroker.replica import ReplicaManager
+    from kbroker.replica import Partition, ReplicaManager
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 ALL_REPLICAS = -1
@@ -124,6 +125,23 @@ class TopicStore:
         """See Store."""
         found = self._replicas.find(self.topic, partition)
         wall_ms = self._clock.wall_ms()
+        if self._codec_id:
+            return self._append_compressed(found, records, producer_id, producer_epoch, wall_ms)
+        attributes = TRANSACTIONAL if producer_id >= 0 else 0
+        batch = build_plain(
+            records, wall_ms, attributes=attributes, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        first = self._replicas.append_own(found, batch, wall_ms)
+        return Appended(first, first + len(records), 0 if found.log is None else found.log.high_watermark)
+
+    def _append_compressed(
+        self,
+        found: Partition,
+        records: Sequence[KeyValue],
+        producer_id: int,
+        producer_epoch: int,
+        wall_ms: int,
+    ) -> Appended:
         batch = build_batch(
             [Record(at, wall_ms, key, value) for at, (key, value) in enumerate(records)],
             codec_id=self._codec_id,

@@ -9,7 +9,7 @@ from kbroker.log.epochs import EpochEnd
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob, FlushJob
 from kbroker.log.log import Log
-from kbroker.log.producers import Origin
+from kbroker.log.producers import Marker, Origin
 from kbroker.log.reads import Fetched
 from kbroker.log.recovery import RecoveryProgress, open_log
 
@@ -21,6 +21,7 @@ __all__ = [
     "FlushJob",
     "Log",
     "LogConfig",
+    "Marker",
     "OpenFiles",
     "Origin",
     "RecoveryProgress",

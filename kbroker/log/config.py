@@ -56,6 +56,7 @@ class _Values(NamedTuple):
     limits_timestamps: bool = False
     looks_at_records: bool = False
     plain_bytes: int = 0  # a batch up to this size that is as most are needs one look only; 0: none does with one
+    own_bytes: int = 0  # up to this size, an uncompressed batch that the broker itself has made needs none
 
 
 class LogConfig(_Values):
@@ -80,6 +81,8 @@ class LogConfig(_Values):
         looks_at_records = self.check_records or compact or limits_timestamps or self.compression_type != "producer"
         is_special = compact or limits_timestamps or log_append_time or self.compression_type != "producer"
         is_special = is_special or self.message_format != MAGIC
+        changes_own = log_append_time or self.message_format != MAGIC
+        changes_own = changes_own or self.compression_type not in ("producer", "uncompressed")
         return self._replace(
             compact=compact,
             roll_ms=min(self.segment_ms, self.max_compaction_lag_ms if compact else NEVER),
@@ -88,6 +91,7 @@ class LogConfig(_Values):
             limits_timestamps=limits_timestamps,
             looks_at_records=looks_at_records,
             plain_bytes=0 if is_special or not looks_at_records else min(self.max_message_bytes, self.segment_bytes),
+            own_bytes=0 if changes_own else min(self.max_message_bytes, self.segment_bytes),
         )
 
     @classmethod

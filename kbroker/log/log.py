@@ -32,7 +32,7 @@ from kbroker.log.errors import lacks_descriptors
 from kbroker.log.folder import Folder
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
-from kbroker.log.producers import Origin, Producers
+from kbroker.log.producers import Marker, Origin, Producers
 from kbroker.log.reads import LogReads
 from kbroker.log.replay import replay_producers
 from kbroker.log.segment import Segment, draw_jitter, parts_of
@@ -40,7 +40,7 @@ from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import crc32c
-from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, HeaderTuple
+from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, HeaderTuple, assign, unpack_header
 from protocol.records.content import accept
 
 _CLIENT = Origin.CLIENT  # looked up once
@@ -202,6 +202,42 @@ class Log(LogReads):
             producers.update(header, first, max_timestamp)
         return first
 
+    def append_own(
+        self, batch: bytearray, leader_epoch: int, wall_ms: int, marker: Marker | None = None
+    ) -> int | AppendPlan:
+        """Append, as the leader, a batch that this broker has just built: a coordinator's records, or a marker.
+
+        What is known of it is not found out again: only its producer's epoch is checked. batch: uncompressed, its
+        timestamps are wall_ms. marker: what it says if it is a control batch. Returns: as `append_from_client`; it is
+        by a plan that segments roll and transactions abort. Raises as `append_as_leader` for a coordinator.
+        """
+        first, segment, config, producers = self.log_end_offset, self.segments[-1], self.config, self.producers
+        header: HeaderTuple = unpack_header(batch, 0)
+        size, last_offset, max_timestamp = len(batch), first + header[6], header[8]
+        if (
+            size > config.own_bytes
+            or segment.size + size > segment.roll_bytes
+            or last_offset > segment.roll_offset
+            or max_timestamp > segment.roll_timestamp
+            or last_offset - self.recovery_point >= config.flush_messages - 1
+            or leader_epoch != self.epochs.latest
+            or (marker is not None and not marker.is_commit)
+        ):
+            return self.append_as_leader(memoryview(batch), leader_epoch, wall_ms, Origin.COORDINATOR)
+        if marker is not None:
+            producers.check_marker(header, marker)
+        elif header[9] >= 0:
+            producers.check(header, Origin.COORDINATOR)
+        assign(batch, 0, first, header[1], leader_epoch)
+        self._tail_position = segment.append((batch,), size, last_offset, max_timestamp, last_offset)
+        self._tail_offset = first
+        self.log_end_offset = producers.end_offset = last_offset + 1
+        if marker is not None:
+            self._end_transaction(marker, header, first)
+        elif header[9] >= 0:
+            producers.update(header, first, max_timestamp)
+        return first
+
     def _carry_out(self, plan: AppendPlan, leader_epoch: int, wall_ms: int) -> AppendPlan:
         """Write a leader's plan; a duplicate is not written."""
         if plan.duplicate is None:
@@ -267,11 +303,11 @@ class Log(LogReads):
                 if not header[5] & CONTROL:
                     self.producers.update(header, base_offset, max_timestamp)
                 elif header[12] > 0:  # else a leader's cleaner has emptied it, and nothing is left of the transaction
-                    self._end_transaction(memoryview(plan.buffers[0])[at:], header, base_offset)
+                    self._end_transaction(marker_of(memoryview(plan.buffers[0])[at:], header), header, base_offset)
             at += header[1] + LENGTH_OVERHEAD
 
-    def _end_transaction(self, batch: memoryview, header: HeaderTuple, base_offset: int) -> None:
-        completed = self.producers.end_transaction(header, base_offset, marker_of(batch, header))
+    def _end_transaction(self, marker: Marker, header: HeaderTuple, base_offset: int) -> None:
+        completed = self.producers.end_transaction(header, base_offset, marker)
         if completed is None:
             return
         if completed.is_aborted:

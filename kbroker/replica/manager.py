@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan
     from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
-    from kbroker.log.producers import Origin
+    from kbroker.log.producers import Marker, Origin
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
     from kbroker.replica.partition import Proposal
@@ -85,6 +85,21 @@ class ReplicaManager:
         self.touched.append(partition)
         self.flush_if_wanted(partition, plan)
         return plan
+
+    def append_own(self, partition: Partition, batch: bytearray, wall_ms: int, marker: Marker | None = None) -> int:
+        """The same, with acks=all, of a batch that this broker has just built; see `Log.append_own`.
+
+        Returns: its first offset; its last is the last of the log.
+        """
+        try:
+            written = partition.append_own(batch, wall_ms, marker)
+        except OSError as error:
+            raise self.storage_error(partition, error) from error
+        self.touched.append(partition)
+        if isinstance(written, int):
+            return written
+        self.flush_if_wanted(partition, written)
+        return written.first_offset
 
     def flush_if_wanted(self, partition: Partition, plan: AppendPlan) -> None:
         """Begin the fsync that an append has asked for. Raises: KafkaError KAFKA_STORAGE_ERROR."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan, Opener
     from kbroker.log.epochs import EpochEnd
     from kbroker.log.log import Log
-    from kbroker.log.producers import Origin
+    from kbroker.log.producers import Marker, Origin
     from kbroker.log.reads import Fetched
     from kbroker.replica.followers import InSyncRules
 
@@ -295,6 +295,13 @@ class Partition:
         """The same, of a client's batch. Returns: as `Log.append_from_client`."""
         log = self._appendable(acks)
         written = log.append_from_client(records, self.leader_epoch, wall_ms, opener)
+        self._appended(log)
+        return written
+
+    def append_own(self, batch: bytearray, wall_ms: int, marker: Marker | None = None) -> int | AppendPlan:
+        """The same, with acks=all, of a batch that this broker has just built; as `Log.append_own`."""
+        log = self._appendable(ALL_REPLICAS)
+        written = log.append_own(batch, self.leader_epoch, wall_ms, marker)
         self._appended(log)
         return written
 

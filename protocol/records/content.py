@@ -48,6 +48,7 @@ __all__ = [
     "accept",
     "batch_body",
     "build_batch",
+    "build_plain",
     "check_opened",
     "check_records",
     "gather_records",
@@ -274,6 +275,29 @@ def build_batch(
         len(records),
     )
     write_crc(out, 0, len(out))
+    return out
+
+
+def build_plain(
+    contents: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp: int,
+    *,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+) -> bytearray:
+    """One uncompressed v2 batch of keys and values, from offset 0 on: as `build_batch`, for whoever writes many.
+
+    timestamp: ms, of all records. attributes: TRANSACTIONAL, CONTROL.
+    """
+    out = bytearray(HEADER_SIZE)
+    out += pack([Record(at, timestamp, key, value) for at, (key, value) in enumerate(contents)], 0, timestamp)
+    count, size = len(contents), len(out)
+    times = timestamp, timestamp
+    producer = producer_id, producer_epoch, NO_SEQUENCE
+    length = size - LENGTH_OVERHEAD
+    HEADER.pack_into(out, 0, 0, length, NO_LEADER_EPOCH, MAGIC, 0, attributes, count - 1, *times, *producer, count)
+    write_crc(out, 0, size)
     return out
 
 
