@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SECTION = "7 Installed from a wheel"
-pytestmark = [pytest.mark.quick, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 CODECS = """
 from kbroker.protocol.records import Record, walker_kind
@@ -43,7 +43,7 @@ def lowest() -> str:
     return "\n".join(each.replace(">=", "==").split(",")[0] for each in requirements())
 
 
-@pytest.fixture(scope="module", params=["lowest", "exact"])
+@pytest.fixture(scope="module", params=["lowest", pytest.param("exact", marks=pytest.mark.quick)])
 def place(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a virtual environment, `env`, and two packages called `protocol`: in it, and beside kbroker."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -72,6 +72,7 @@ def run(place: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.quick
 def test_nothing_called_protocol_is_put_at_the_top(wheel: Path) -> None:
     """The wheel has one package, kbroker"""
     listed = subprocess.run([sys.executable, "-m", "zipfile", "--list", str(wheel)], capture_output=True, text=True)

@@ -146,8 +146,7 @@ def test_the_first_controls(mixed: Mixed) -> None:
     assert [mixed.seen(each).controller_id for each in mixed.brokers] == [1, 1]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.quick), 2])
 def test_topics_are_made_described_and_deleted_through_either(mixed: Mixed, at: int, topic: str) -> None:
     mixed.tool("TopicCommand", "--create", "--topic", topic, "--partitions", "4", "--replication-factor", "1", at=at)
     for number in mixed.brokers:
@@ -189,8 +188,7 @@ def test_groups_of_both_coordinators_commit_and_go_on(mixed: Mixed, topic: str) 
         assert sorted(seen, key=int) == [b"%d" % each for each in range(20)]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.quick), 2])
 def test_settings_changed_at_one_broker_count_at_the_other(mixed: Mixed, at: int, topic: str) -> None:
     mixed.make(topic, [3 - at])
     change = ["--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "max.message.bytes=100"]
@@ -253,8 +251,7 @@ def test_a_leader_of_either_kind_and_its_follower_have_the_same_bytes(mixed: Mix
     assert [in_sync for _, _, in_sync in mixed.partitions(topic)] == [{1, 2}, {1, 2}]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("source", [1, 2])
+@pytest.mark.parametrize("source", [pytest.param(1, marks=pytest.mark.quick), 2])
 def test_a_partition_moves_to_the_other_kind_and_back(mixed: Mixed, source: int, topic: str) -> None:
     target = 3 - source
     mixed.make(topic, [source])
@@ -276,8 +273,7 @@ def test_a_partition_moves_to_the_other_kind_and_back(mixed: Mixed, source: int,
         eventually(lambda place=place: not mixed.log(topic, 0, 3 - place))  # type: ignore[misc]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("stopped", [2, 1])
+@pytest.mark.parametrize("stopped", [pytest.param(2, marks=pytest.mark.quick), 1])
 def test_one_kind_leads_on_while_the_other_is_stopped_and_hands_back(mixed: Mixed, stopped: int, topic: str) -> None:
     """Stopped is the other broker, then the controller: control passes, and comes back with the next test's stop."""
     kept = 3 - stopped
