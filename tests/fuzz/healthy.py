@@ -5,8 +5,10 @@ Used by the live fuzz. Its complaints are findings: whatever others do to a brok
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +17,19 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 RECORDS_PER_S = 50
 PATIENCE_S = 30.0
+REMEMBERED_LINES = 40  # of what its library says
+
+
+class _Memory(logging.Handler):
+    """The last lines of a logger, to be told with a complaint."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+        self.lines: deque[str] = deque(maxlen=REMEMBERED_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
 
 
 class HealthyClient:
@@ -32,11 +47,14 @@ class HealthyClient:
         self._address = f"127.0.0.1:{port}"
         self._sent = 0
         self._stop = threading.Event()
+        self._said = _Memory()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,)) for work in (self._produce, self._consume)
         ]
 
     def __enter__(self) -> Self:
+        logging.getLogger("kafka.coordinator").addHandler(self._said)
+        logging.getLogger("kafka.coordinator").setLevel(logging.INFO)
         admin = KafkaAdminClient(bootstrap_servers=self._address)
         admin.create_topics([NewTopic(self._topic, 1, 1)])
         admin.close()
@@ -51,7 +69,9 @@ class HealthyClient:
         for thread in self._threads:
             thread.join()
         if not self.complaints and self.received < self._sent:
-            self.complaints.append(f"the healthy client got {self.received} of {self._sent} records back")
+            said = "\n".join(self._said.lines)
+            self.complaints.append(f"the healthy client got {self.received} of {self._sent} records back:\n{said}")
+        logging.getLogger("kafka.coordinator").removeHandler(self._said)
 
     def waited_s(self) -> float:
         """The longest wait, with the one that has not ended."""
