@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _NO_ABSOLUTE = -(1 << 31)
+SHORT, MOST_REMEMBERED = 64, 2_000
+"""Of keys up to this many characters, so many hashes are remembered, some 300 kB: each request asks for one or two."""
 
 
 def java_hash(text: str) -> int:
@@ -20,5 +24,8 @@ def partition_for(key: str, partitions: int) -> int:
     The hash's absolute value counts, unlike in a producer's choice, which takes the sign bit away; of the hash that has
     none in 32 bits it is 0. Source: Utils.abs of Apache Kafka.
     """
-    value = java_hash(key)
+    value = _hash_of_short(key) if len(key) <= SHORT else java_hash(key)
     return 0 if value == _NO_ABSOLUTE else abs(value) % partitions
+
+
+_hash_of_short = lru_cache(MOST_REMEMBERED)(java_hash)
