@@ -66,7 +66,8 @@ IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
 log = logging.getLogger("kbroker.requests")
 
 PRODUCE, FETCH = 0, 1
-DATA_PATH = (PRODUCE, FETCH)  # answered at once, or on internal topics told apart by the broker, they move no deadline
+DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wait
+MOVE_NO_DEADLINE = (*DATA_PATH, 24, 25, 26)  # nor what is added to a transaction, nor its end: but by parts that say so
 
 MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, too
 
@@ -225,7 +226,7 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        if api_key not in DATA_PATH:
+        if api_key not in MOVE_NO_DEADLINE:
             self._deadline_moved = True
         self._handle(request, body)
         if self._facts or self.broker.replicas.touched:
@@ -532,8 +533,9 @@ class Core:
                 if self._purgatory.watched_keys():
                     self._look_again(touched, now_ms)
             elif facts:
-                self._deadline_moved = True
-                self._heed(facts.popleft(), now_ms)
+                fact = facts.popleft()
+                self._deadline_moved |= fact.__class__ is not Reply
+                self._heed(fact, now_ms)
             else:
                 return
 
@@ -657,11 +659,7 @@ def _emit(channel: Channel, buffers: list[Piece]) -> None:
 
 def _bytes_in(buffers: list[Piece]) -> int:
     """Of memory: regions are in files."""
-    size = 0
-    for piece in buffers:
-        if piece.__class__ is not Region:
-            size += len(piece)
-    return size
+    return sum(len(piece) for piece in buffers if piece.__class__ is not Region)
 
 
 def _owned(request: Request, frame: memoryview) -> bytes | memoryview:

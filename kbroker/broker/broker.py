@@ -95,6 +95,8 @@ class Broker:
         self._errands: list[Errand] = []
         for each in coordinators:
             each.give_jobs_to(self.give)
+            each.tell_deadlines_to(self._has_moved)
+        markers.deadline_moved = self._has_moved
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
@@ -134,7 +136,6 @@ class Broker:
                 coordinator = self._coordinators.get(partition.topic)
                 if coordinator is not None:
                     coordinator.moved(partition, self.clock.now_ms())
-                    self.deadline_moved = True
         if self.markers.uncommitted:
             for partition in touched:
                 self.markers.moved(partition, self.clock.now_ms())
@@ -156,6 +157,9 @@ class Broker:
         """When to call `expire` next."""
         deadlines = [part.next_deadline_ms(now_ms) for part in self._parts]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
+
+    def _has_moved(self) -> None:
+        self.deadline_moved = True
 
     # -- work for the disk
 

@@ -109,6 +109,10 @@ class CoordinatorPart:
         """Where what it reads while it loads becomes a job."""
         self._runtime.give = give
 
+    def tell_deadlines_to(self, moved: Callable[[], None]) -> None:
+        """What is to be called when `next_deadline_ms` may be another one, whatever the reason."""
+        self._runtime.deadline_moved = moved
+
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""
         self._runtime.moved(partition, now_ms)

@@ -94,6 +94,10 @@ def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
     raise AssertionError(f"{markers.transaction.name} has all its markers, and there is no coordinator yet")
 
 
+def _nobody_asks() -> None:
+    """Until there is a broker."""
+
+
 class TransactionMarkers:
     """Markers on their way. A part of the broker: it hears what becomes of requests, and of time.
 
@@ -119,6 +123,7 @@ class TransactionMarkers:
         self._peers = peers
         self._listener = listener
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
+        self.deadline_moved: Callable[[], None] = _nobody_asks  # is put in by who wakes it
         self._asked: set[int] = set()  # brokers that have a request under way
         self._wanted: defaultdict[int, dict[_Sending, list[TopicPartition]]] = defaultdict(dict)  # by leader
         self._retrying: dict[_Sending, None] = {}  # in this order
@@ -157,6 +162,7 @@ class TransactionMarkers:
         self._retrying[sending] = None
         if self._retry_ms is None:
             self._retry_ms = now_ms + MARKER_RETRY_MS
+            self.deadline_moved()
 
     def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> bool:
         """Give one partition its marker; whether nothing is left to do about it but to wait."""

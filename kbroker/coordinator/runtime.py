@@ -37,6 +37,10 @@ Give: TypeAlias = "Callable[[Slice, Runtime[Any]], None]"
 """Takes a job for the disk, and who is to hear of its end (`finished`)."""
 
 
+def _nobody_asks() -> None:
+    """Who drives a runtime by itself asks for its deadline whenever it wants."""
+
+
 class _Loading(Generic[S]):
     """A shard being replayed. offset: of the record to go on with. slice: the one that is being read."""
 
@@ -79,6 +83,7 @@ class Runtime(Generic[S]):
         self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
         self._loading: deque[_Loading[S]] = deque()
         self.give: Give  # is put in by who runs jobs
+        self.deadline_moved: Callable[[], None] = _nobody_asks  # by who wakes it
 
     # --- whose is it
 
@@ -106,8 +111,10 @@ class Runtime(Generic[S]):
                 self._answer(effect)
             elif isinstance(effect, SetTimer):
                 self._timers.set(effect.key, effect.deadline_ms)
+                self.deadline_moved()
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
+                self.deadline_moved()
             elif isinstance(effect, Written):
                 shard = self.shards.get(effect.partition)
                 if shard is not None:
@@ -207,6 +214,7 @@ class Runtime(Generic[S]):
         self.resigned(partition, now_ms)
         shard = self.shards[partition] = self._make(partition, epoch)
         self._loading.append(_Loading(shard))
+        self.deadline_moved()
 
     def resigned(self, partition: int, now_ms: int) -> None:
         """This broker leads a partition no longer: parked calls are sent to the new coordinator."""
