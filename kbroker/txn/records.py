@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.coordinator import KeyValue
-from kbroker.txn.state import EMPTY, RAISES, STATUS, STATUS_OF, Transaction
+from kbroker.txn.state import EMPTY, NO_EPOCH, NO_ID, RAISES, STATUS, STATUS_OF, Transaction
+from protocol.flat import Flat
 from protocol.message import DecodeError
 from protocol.messages.stored import (
-    PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
     decode_versioned,
-    encode_versioned,
+    encode_flat,
     version_of,
 )
 
@@ -34,31 +34,33 @@ class TransactionRecord(NamedTuple):
 
 def encode(record: TransactionRecord) -> KeyValue:
     """A record as it is stored; a value of None is a tombstone."""
-    key = encode_versioned(TransactionLogKey(transactional_id=record.name), KEY_VERSION)
+    key = encode_flat(TransactionLogKey, (record.name,), KEY_VERSION)
     if record.transaction is None:
         return key, None
     version = RAISING_VALUE_VERSION if record.transaction.client_version == RAISES else VALUE_VERSION
-    return key, encode_versioned(_value(record.transaction, version), version)
+    return key, encode_flat(TransactionLogValue, _value(record.transaction, version), version)
 
 
-def _value(transaction: Transaction, version: int) -> TransactionLogValue:
+def _value(transaction: Transaction, version: int) -> Flat:
+    """The fields of TransactionLogValue."""
+    ids, client_version = (NO_ID, NO_ID), 0
+    if version == RAISING_VALUE_VERSION:
+        ids, client_version = (transaction.previous_id, transaction.next_id), transaction.client_version
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(index)
-    partitions = [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
-    value = TransactionLogValue(
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_status=STATUS_OF[transaction.state],
-        transaction_partitions=None if transaction.state is EMPTY else partitions,
-        transaction_last_update_timestamp_ms=transaction.updated_ms,
-        transaction_start_timestamp_ms=transaction.started_ms,
+    return (
+        transaction.producer_id,
+        *ids,
+        transaction.producer_epoch,
+        NO_EPOCH,
+        transaction.timeout_ms,
+        STATUS_OF[transaction.state],
+        None if transaction.state is EMPTY else list(topics.items()),
+        transaction.updated_ms,
+        transaction.started_ms,
+        client_version,
     )
-    if version == RAISING_VALUE_VERSION:
-        value.previous_producer_id, value.next_producer_id = transaction.previous_id, transaction.next_id
-        value.client_transaction_version = transaction.client_version
-    return value
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:

@@ -17,7 +17,7 @@ other wrote.
 from __future__ import annotations
 
 from struct import Struct as PackedStruct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from protocol.message import (
     ZERO_UUID,
@@ -218,6 +218,11 @@ def encode_versioned(message: Message, version: int) -> bytes:
     Raises: EncodeError.
     """
     return _VERSION.pack(version) + message.encode(version)
+
+
+def encode_flat(kind: type[Message], values: tuple[Any, ...], version: int) -> bytes:
+    """The same of a message's fields (`flat.py`), for whoever writes one with each request. Raises: EncodeError."""
+    return b"".join((_VERSION.pack(version), *kind.write_flat(values, version)))
 
 
 def decode_versioned(kind: type[M], buffer: bytes | bytearray | memoryview, *, newer_as_newest: bool = False) -> M:
