@@ -18,8 +18,19 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.wire import batch, fetch_frame, produce_frame
+from benchmarks.harness.wire import frame as frame_of
 from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.core import Channel
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from protocol.records import Record
+from protocol.records.content import build_batch
 from tests.world import World
 
 ROOT = str(Path(__file__).parent.parent)
@@ -42,6 +53,7 @@ LINES = {
     "fetch a log": 324,
     "fetch at the end, nothing to wait for": 256,
 }
+TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405
 
 
@@ -152,6 +164,46 @@ def test_a_poll_that_gets_nothing_runs_no_more_lines_than_it_may(world: World) -
 
 def test_polls_that_end_together_share_the_waking_up(world: World) -> None:
     assert lines_of_a_poll(world, 20) <= SHARED_POLL_LINES * SLACK
+
+
+def transaction(name: str, producer_id: int, epoch: int, sequence: int) -> list[bytes]:
+    """The frames of a transaction with one record, from its begin to its commit."""
+    records = build_batch(
+        [Record(0, 1000, None, b"x" * 100)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(records))])
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    write = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=30_000, topic_data=[data])
+    end = EndTxnRequest(transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=True)
+    return [frame_of(add, 3), frame_of(write, 11), frame_of(end, 4)]
+
+
+def test_a_transaction_runs_no_more_lines_than_it_may() -> None:
+    world = World(transaction_state_log_num_partitions="1")
+    world.create("t")
+    client = world.client()
+    client.send(FindCoordinatorRequest(key="one", key_type=1), 3)
+    world.advance(100)
+    given = client.ask(InitProducerIdRequest(transactional_id="one", transaction_timeout_ms=60_000), 4)
+    channel = world.core.open("PLAINTEXT", "localhost", 1)
+    for sequence in range(WARM_UP):
+        requests = transaction("one", given.producer_id, given.producer_epoch, sequence)
+        with LineCount() as count:
+            for request in requests:
+                ask(world, channel, request)
+                answered(channel)
+    assert count.lines <= TRANSACTION_LINES * SLACK
+    if sys.version_info[:2] == (3, 11):
+        assert count.lines >= TRANSACTION_LINES * 0.97, "lower the limit"
 
 
 def test_records_in_a_batch_cost_no_lines(world: World) -> None:
