@@ -145,11 +145,16 @@ def openers(codec_id: int, content: bytes) -> list[Callable[[], object]]:
     return ways
 
 
-def _resident(what: str) -> int:
-    """Bytes of memory. what: VmRSS for now, VmHWM for the most since `main` forgot the peak of making the bomb."""
+def resident(what: str) -> int:
+    """Bytes of memory. what: VmRSS for now, VmHWM for the most since `forget_peak`."""
     found = re.search(rf"{what}:\s*(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None, what
     return int(found[1]) * 1024
+
+
+def forget_peak() -> None:
+    """From now on VmHWM is of what comes: not of making the data."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _outcome(way: Callable[[], object]) -> ErrorCode:
@@ -167,11 +172,11 @@ def main(name: str) -> None:
     ways = openers(codec.codec_id, content)
     small = codec_of(codec.codec_id, 2)
     small.decompress(small.compress(b"x"), 10)  # its library is loaded
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _resident("VmRSS")
+    forget_peak()
+    before = resident("VmRSS")
     for way in ways:
         assert _outcome(way) in REFUSED, (name, _outcome(way))
-    print(len(content), before, _resident("VmHWM"))
+    print(len(content), before, resident("VmHWM"))
 
 
 if __name__ == "__main__":
