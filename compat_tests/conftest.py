@@ -9,13 +9,11 @@ Tests that need Java are skipped, visibly, where there is none; under CI=true th
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -23,7 +21,7 @@ from compat_tests import apache
 from compat_tests.apache import Server
 from compat_tests.brokers import CHOICES, Place, broker_of
 from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.environments import NoClientError, unavailable
 from compat_tests.report import MatrixReporter, cell_of
 from kbroker.testing import Broker
 
@@ -66,7 +64,7 @@ def _java(request: pytest.FixtureRequest) -> None:
         for release in apache.RELEASES:
             apache.jars(release)
     except apache.NoApacheError as reason:
-        _unavailable(f"Apache's programs cannot run: {reason}")
+        unavailable(f"Apache's programs cannot run: {reason}")
 
 
 class OurBroker:
@@ -167,10 +165,4 @@ def _start(client: Client, broker: Place, folder: Path) -> Driver:
     try:
         return Driver(client, broker.address, folder)
     except NoClientError as reason:
-        _unavailable(str(reason))
-
-
-def _unavailable(reason: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+        unavailable(str(reason))

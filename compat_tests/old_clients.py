@@ -42,6 +42,7 @@ class OldClient:
     command: Callable[[], list[str]]
     lacks: Mapping[str, str] = field(default_factory=dict)
     has_timestamps: bool = False
+    quick: bool = False  # part of scripts/test, not only of scripts/compat
 
     def __str__(self) -> str:
         return self.name
@@ -76,9 +77,9 @@ def _java(release: str, artifact: str = "kafka-clients", reader: str = "OldJavaR
 _NO_LZ4 = "kafka-python 2.3.3 writes and reads lz4 of format v0 wrongly, against Apache's broker as well"
 _READS_NO_LZ4 = {"lz4": _NO_LZ4}
 OLD_CLIENTS = (
-    OldClient("Scala 0.8.2.2", _java("0.8.2.2", "kafka_2.11", "SimpleConsumerReader.java")),
+    OldClient("Scala 0.8.2.2", _java("0.8.2.2", "kafka_2.11", "SimpleConsumerReader.java"), quick=True),
     OldClient("Java 0.9.0.1", _java("0.9.0.1")),
-    OldClient("Java 0.10.2.2", _java("0.10.2.2"), has_timestamps=True),
+    OldClient("Java 0.10.2.2", _java("0.10.2.2"), has_timestamps=True, quick=True),
     OldClient("Java 0.11.0.3", _java("0.11.0.3"), has_timestamps=True),
     OldClient("Java 1.1.1", _java("1.1.1"), has_timestamps=True),
     OldClient("Java 2.0.1", _java("2.0.1"), has_timestamps=True),
