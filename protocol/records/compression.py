@@ -27,7 +27,7 @@ from protocol.records._errors import RecordError
 from protocol.records._record import Readable
 
 if TYPE_CHECKING:
-    from zstandard import ZstdCompressor
+    from zstandard import ZstdCompressor, ZstdDecompressor
 
 ENTRY_POINTS = "kbroker.codecs"
 LARGEST_ID = 7  # three bits of a batch's attributes
@@ -316,10 +316,13 @@ class _Zstd:
     default_level = 3
 
     FULL = "failed to write whole buffer"
+    GUESS = 16  # how often what was sent what comes out may be, before it is asked again with more room
+    MOST_WINDOW_BYTES = 8 << 20  # of the levels up to 19; a context keeps it for the next batch
 
     def __init__(self) -> None:
         # A context costs 8 us to make and serves one thread at a time: it is out of the list while in use.
         self._compressors: list[ZstdCompressor] = []
+        self._decompressors: list[ZstdDecompressor] = []
 
     def compress(self, data: Readable, level: int | None = None) -> bytes:
         from zstandard import ZstdCompressor
@@ -331,12 +334,35 @@ class _Zstd:
         self._compressors.append(compressor)
         return compressed
 
-    def decompress(self, data: Readable, limit: int) -> memoryview:
-        # By cramjam: zstandard's reader takes a cut frame for a finished one, its one-shot call believes the header's
-        # size. Into a buffer that grows, since the sizes that frames name are only claims and mostly left out.
-        from cramjam import DecompressionError, zstd
+    def decompress(self, data: Readable, limit: int) -> Readable:
+        first = min(limit, self.GUESS * len(data) + 4096)
+        whole = self._frame(data, first)
+        return self._frames(data, limit, first) if whole is None else whole
 
-        size = min(limit, 16 * len(data) + 4096)
+    def _frame(self, data: Readable, most: int) -> bytes | None:
+        """What nearly every batch is, one whole frame, opened in a context that was made before; None if it is not.
+
+        Also None for a frame that says it is empty, which zstandard believes without looking further, or that it is
+        larger than `most`, which would be allocated.
+        """
+        from zstandard import ZstdDecompressor, ZstdError, frame_content_size
+
+        contexts = self._decompressors
+        decompressor = contexts.pop() if contexts else ZstdDecompressor(max_window_size=self.MOST_WINDOW_BYTES)
+        try:
+            claim = frame_content_size(data)  # -1: not said
+            if not claim or claim > most:
+                return None
+            return decompressor.decompress(data, max_output_size=most, allow_extra_data=False)
+        except ZstdError:
+            return None
+        finally:
+            contexts.append(decompressor)
+
+    def _frames(self, data: Readable, limit: int, size: int) -> memoryview:
+        """All frames, or what is wrong with them, into a buffer that grows: their sizes are only claims."""
+        from cramjam import DecompressionError, zstd  # for zstandard's reader a cut frame is a finished one
+
         while True:
             room = bytearray(size)
             try:

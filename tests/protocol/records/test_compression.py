@@ -170,6 +170,32 @@ def test_zstd_frames_are_joined() -> None:
     assert bytes(codec_named("zstd").decompress(frame + frame, 4)) == b"abab"
 
 
+ZSTD = b"\x28\xb5\x2f\xfd"  # then 0x20: one segment, its size in one byte; and one last block as it is, of two bytes
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ZSTD + b"\x20\x00",
+        ZSTD + b"\x20\x00\x11\x00\x00ab",
+        ZSTD + b"\x20\x01\x11\x00\x00ab",
+        ZSTD + b"\x20\x03\x11\x00\x00ab",
+        ZSTD + b"\x20\x02\x11\x00\x00ab?",
+    ],
+    ids=["says it is empty, and is cut", "says it is empty", "says less", "says more", "has more behind it"],
+)
+def test_a_zstd_frame_that_is_not_what_it_says_is_corrupt(frame: bytes) -> None:
+    assert outcome(codec_named("zstd"), frame) is ErrorCode.CORRUPT_MESSAGE
+    assert codec_named("zstd").decompress(ZSTD + b"\x20\x02\x11\x00\x00ab", 2) == b"ab"
+
+
+def test_a_zstd_frame_that_says_no_size_is_read_however_much_it_makes() -> None:
+    data = TEXT * 20
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    assert len(data) > 32 * len(frame)
+    assert bytes(codec_named("zstd").decompress(frame, len(data))) == data
+
+
 @pytest.mark.parametrize("codec", [codec_named("lz4"), LZ4_OF_V0], ids=["lz4", "lz4 of v0"])
 def test_lz4_blocks_that_depend_on_one_another_are_refused_as_no_java_consumer_reads_them(codec: Codec) -> None:
     frame = lz4.frame.compress(TEXT, block_linked=True)
