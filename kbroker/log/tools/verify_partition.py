@@ -390,7 +390,7 @@ class _SegmentCheck:
         header, where = batch.header, f"position {batch.position}"
         if not batch.intact:
             yield fault(self._path, "the checksum does not hold", where)
-        if header.base_offset < self._next_offset and header.magic == MAGIC:
+        if header.base_offset < self._next_offset:
             yield fault(self._path, f"offset {header.base_offset} where {self._next_offset} is the least", where)
         if self._following is not None and header.last_offset >= self._following:
             yield fault(self._path, f"offset {header.last_offset} belongs to the segment {self._following}", where)
@@ -416,14 +416,17 @@ class _SegmentCheck:
         except RecordError as error:
             yield fault(self._path, error.message, where)
             return
-        if header.magic != MAGIC:
-            return
-        offset = header.base_offset - 1
+        # An old message has its own offset, a wrapper its last message's; behind which one it came nothing else says.
+        offset = header.base_offset - 1 if header.magic == MAGIC else self._next_offset - 1
         for record in records:
             if record.offset <= offset or record.offset > header.last_offset:
                 yield fault(self._path, f"a record with offset {record.offset} behind one with {offset}", where)
                 return
             offset = record.offset
+        if header.magic != MAGIC:
+            if offset != header.last_offset:
+                yield fault(self._path, f"offset {header.last_offset}, its last record has {offset}", where)
+            return
         largest = max((record.timestamp for record in records), default=header.max_timestamp)
         if largest != header.max_timestamp:
             text = f"the largest timestamp is {largest}, the header says {header.max_timestamp}"
