@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from protocol.message import Message
 from protocol.messages.stored import (
+    GroupMetadataKey,
+    GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionsSchema,
@@ -15,7 +18,7 @@ from protocol.messages.stored import (
     TransactionLogValue,
     encode_versioned,
 )
-from protocol.records import Record
+from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 
 Captured = pytest.CaptureFixture[str]
@@ -57,3 +60,46 @@ def test_states_of_transactions_are_shown_as_what_they_are(tmp_path: Path, capsy
         '| key: {"type":"0","data":{"transactionalId":"pay"}} payload: {"version":"0","data":{"producerId":7,' in shown
     )
     assert '"transactionPartitions":[{"topic":"orders","partitionIds":[0,2]}]' in shown
+
+
+COMMIT_KEY = encode_versioned(OffsetCommitKey(group="billing", topic="orders", partition=3), 1)
+TRANSACTION_KEY = encode_versioned(TransactionLogKey(transactional_id="pay"), 0)
+GROUP_KEY = encode_versioned(GroupMetadataKey(group="billing"), 2)
+COMMIT = OffsetCommitValue(offset=42, metadata="m", commit_timestamp=7)
+GROUP = GroupMetadataValue(protocol_type="consumer", generation=6, protocol=None, leader=None, members=[])
+TRANSACTION = TransactionLogValue(
+    producer_id=7,
+    producer_epoch=1,
+    transaction_timeout_ms=60_000,
+    transaction_status=0,
+    transaction_partitions=None,
+    transaction_last_update_timestamp_ms=9,
+    transaction_start_timestamp_ms=8,
+)
+STORED = [
+    *[("--offsets-decoder", COMMIT_KEY, COMMIT, version, '"offset":42,') for version in range(5)],
+    *[("--offsets-decoder", GROUP_KEY, GROUP, version, '"generation":6,') for version in range(5)],
+    *[("--transaction-log-decoder", TRANSACTION_KEY, TRANSACTION, version, '"producerId":7,') for version in range(2)],
+]
+
+
+@pytest.mark.parametrize(("flag", "key", "value", "version", "part"), STORED)
+def test_every_version_of_what_is_stored_is_shown(
+    tmp_path: Path, capsys: Captured, flag: str, key: bytes, value: Message, version: int, part: str
+) -> None:
+    shown = dumped(tmp_path, flag, key, encode_versioned(value, version), capsys)
+    assert f'payload: {{"version":"{version}","data":{{' in shown
+    assert part in shown
+
+
+@pytest.mark.parametrize(("magic", "codec_id"), [(0, 0), (0, 1), (1, 0), (1, 3)])
+def test_what_is_stored_in_old_messages_is_shown(tmp_path: Path, capsys: Captured, magic: int, codec_id: int) -> None:
+    value = encode_versioned(COMMIT, 1)
+    (tmp_path / FIRST).write_bytes(
+        legacy.build_set([Record(0, 0, COMMIT_KEY, value), Record(1, 0, COMMIT_KEY, None)], magic, codec_id=codec_id)
+    )
+    assert run(["dump-log", "--offsets-decoder", str(tmp_path / FIRST)]) == 0
+    shown, deleted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert '"group":"billing"' in shown
+    assert '"offset":42,' in shown
+    assert deleted.endswith("payload: <DELETE>")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,24 @@ def test_what_would_be_saved_is_said(folder: Path, capsys: Captured) -> None:
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()[1:4]] == ["before", "after", "saved"]
     assert said.err == ""
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_shown_how_far_it_is(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert compact("--dry-run", str(folder)) == 0
+    shown = re.findall(r"([\d.]+)/([\d.]+) \w+", re.sub(r"\x1b\[[?\d;]*\w", "", screen.getvalue()))
+    assert shown
+    assert shown[-1][0] == shown[-1][1] != "0", shown
+    assert "saved" in capsys.readouterr().out
 
 
 def test_json_has_what_is_saved_and_changes_nothing(folder: Path, capsys: Captured) -> None:
