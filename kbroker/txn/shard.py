@@ -8,7 +8,6 @@ their marker. While something of an id is not committed, others are told CONCURR
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -59,7 +58,7 @@ class TransactionShard(Shard[TransactionRecord]):
         super().__init__(partition, epoch, store)
         self.transactions: dict[str, Transaction] = {}
         self._config = config
-        self._on_the_way: Counter[str] = Counter()  # what is not committed yet, by id
+        self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
 
     # --- operations
 
@@ -164,7 +163,7 @@ class TransactionShard(Shard[TransactionRecord]):
         return known
 
     def _check_settled(self, name: str) -> None:
-        if self._on_the_way[name]:
+        if name in self._on_the_way:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{name} is being written")
 
     def _decide(
@@ -179,7 +178,7 @@ class TransactionShard(Shard[TransactionRecord]):
     def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
         code = turn.write([TransactionRecord(after.name, after)], note)
         if code is ErrorCode.NONE:
-            self._on_the_way[after.name] += 1
+            self._on_the_way[after.name] = self._on_the_way.get(after.name, 0) + 1
         return code
 
     # --- time
@@ -199,7 +198,7 @@ class TransactionShard(Shard[TransactionRecord]):
     def _abort_overdue(self, turn: Turn) -> None:
         turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
         for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
-            if self._on_the_way[known.name]:
+            if known.name in self._on_the_way:
                 continue
             after = rules.fence(known, turn.now_ms)
             if self._decide(turn, after, None, None, _nobody):
@@ -215,7 +214,7 @@ class TransactionShard(Shard[TransactionRecord]):
         old = [
             each.name
             for each in self.transactions.values()
-            if rules.is_old(each, turn.now_ms, unused_for_ms) and not self._on_the_way[each.name]
+            if rules.is_old(each, turn.now_ms, unused_for_ms) and each.name not in self._on_the_way
         ]
         for at in range(0, len(old), TOMBSTONES_PER_BATCH):
             names = old[at : at + TOMBSTONES_PER_BATCH]
@@ -244,9 +243,9 @@ class TransactionShard(Shard[TransactionRecord]):
         """See Shard.passed: nothing is kept apart here but what `_on_the_way` counts."""
 
     def _settle(self, name: str) -> None:
-        self._on_the_way[name] -= 1
-        if not self._on_the_way[name]:
-            del self._on_the_way[name]
+        left = self._on_the_way.pop(name) - 1
+        if left:
+            self._on_the_way[name] = left
 
     def _have_marked(self, turn: Turn, transaction: Transaction) -> None:
         turn.carry(WriteMarkers(self.partition, self.epoch, transaction))
