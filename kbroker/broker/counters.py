@@ -46,7 +46,12 @@ class Counters:
 
     def note_errors(self, api: int, response: Message | Flat, flat: type[Message] | None = None) -> None:
         """Count the error codes in an answer. flat: the class of one that is a tuple."""
-        for _ in self.note_errors_in_slices(api, response, flat):
+        codes = _codes_in(type(response) if flat is None else flat, is_flat=flat is not None)
+        if not codes.inner:  # as of many small answers
+            for code in filter(None, [get(response) for get in codes.own]):
+                self.errors[api, int(code)] += 1
+            return
+        for _ in _count(self.errors, api, [response], codes):
             pass
 
     def note_errors_in_slices(
