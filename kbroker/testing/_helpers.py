@@ -301,8 +301,11 @@ Leaders = dict[str, list[str]]
 """By topic, the address of each partition's leader; empty where there is none."""
 
 
-def _leaders(all_of_them: Connections, *names: str, make: bool = False) -> Leaders:
-    found = _metadata(all_of_them, *names, make=make)
+def _leaders(all_of_them: Connections) -> Leaders:
+    return _leaders_in(_metadata(all_of_them))
+
+
+def _leaders_in(found: Any) -> Leaders:
     address = {each.node_id: f"{each.host}:{each.port}" for each in found.brokers}
     return {
         topic.name: [
@@ -317,16 +320,27 @@ def _leaders(all_of_them: Connections, *names: str, make: bool = False) -> Leade
 def _await_leaders(
     all_of_them: Connections, topic: str, *, partition: int | None = None, make: bool = False
 ) -> Leaders:
-    """The leaders of a topic once every partition has one, or the one that is asked for."""
+    """The leaders of a topic once every partition has one, or the one that is asked for; or nobody has that."""
     found: Leaders = {}
     for _ in looks(WAIT_S):
-        found = _leaders(all_of_them, topic, make=make)
+        told = _metadata(all_of_them, topic, make=make)
+        found = _leaders_in(told)
         wanted = found.get(topic, [])
         if wanted and all(wanted if partition is None else wanted[partition : partition + 1]):
+            return found
+        if partition is not None and _is_offline(told.topics[0], partition):
             return found
     if partition is not None:
         return found
     raise UsageError(f"topic {topic!r} has no leader for every partition: is a broker stopped, or the name not legal?")
+
+
+def _is_offline(topic: Any, index: int) -> bool:
+    """Whether no broker that runs has a partition."""
+    return any(
+        each.partition_index == index and set(each.replica_nodes) <= set(each.offline_replicas)
+        for each in topic.partitions
+    )
 
 
 def _leader(leaders: Leaders, topic: str, index: int) -> str:

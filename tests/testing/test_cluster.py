@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from kbroker.cli import run
-from kbroker.testing import Cluster, UsageError, broker, cluster
+from kbroker.testing import Cluster, UsageError, _helpers, broker, cluster
 from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -53,6 +53,15 @@ def left() -> tuple[int, int, list[str]]:
 
 def test_a_topic_is_spread_over_all_brokers(c: Cluster) -> None:
     assert sorted(leaders(c).values()) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.timeout(60)
+def test_what_no_running_broker_has_is_not_waited_for(c: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_helpers, "WAIT_S", 1000)
+    dead = next(at for at, leader in leaders(c).items() if leader == 2)
+    c.brokers[1].kill()
+    with pytest.raises(UsageError, match=f"orders-{dead} has no leader: start the broker that has it"):
+        c.produce("orders", b"x", partition=dead)
 
 
 def test_every_broker_tells_the_same(c: Cluster) -> None:
