@@ -16,6 +16,7 @@ from kbroker.runtime.files import SystemLock
 MEMORY = Path("/dev/shm")  # Linux' file system in memory
 LEAST_FREE_BYTES = 1 << 30  # containers often have 64 MB there: a test that writes more would find the disk full
 PREFIX = "kbroker-testing-"
+MAKING = "kbroker-making-"
 LOCK = ".lock"
 
 
@@ -31,8 +32,9 @@ class Folder:
             return
         home = _home()
         _sweep(home)
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
-        self._lock = SystemLock(str(self.path / LOCK))
+        made = Path(tempfile.mkdtemp(prefix=f"{MAKING}{os.getpid()}-", dir=home))
+        self._lock = SystemLock(str(made / LOCK))
+        self.path = made.rename(home / made.name.replace(MAKING, PREFIX))  # from now on others see it, and it is locked
 
     def close(self) -> None:
         """Remove it, if it is ours; idempotent."""
@@ -57,8 +59,6 @@ def _sweep(home: Path) -> None:
     """Remove what killed processes left behind."""
     for left in home.glob(f"{PREFIX}*"):
         try:
-            if not (left / LOCK).exists():
-                continue  # just being made
             lock = SystemLock(str(left / LOCK))
         except OSError:
             continue  # in use, or somebody else's

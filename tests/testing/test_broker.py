@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.testing import UsageError, broker
+from kbroker.runtime.files import SystemLock
+from kbroker.testing import UsageError, _folder, broker
 from protocol.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -228,6 +229,27 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     with pytest.raises(UsageError):
         broker(num_partitions="three").start()
     assert left() == before
+
+
+def test_a_folder_that_another_process_is_just_making_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(SystemLock):
+        """Somebody else makes a folder, too, after this one's lock file is there and before it is locked."""
+
+        def __init__(self, path: str) -> None:
+            Path(path).touch()
+            with monkeypatch.context() as others:
+                others.setattr(_folder, "SystemLock", SystemLock)
+                _folder.Folder().close()
+            super().__init__(path)
+
+    monkeypatch.setattr(_folder, "MEMORY", tmp_path)
+    monkeypatch.setattr(_folder, "SystemLock", Interrupted)
+    made = _folder.Folder()
+    assert list(tmp_path.iterdir()) == [made.path]
+    made.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_left_by_a_killed_process_is_removed_by_the_next(
