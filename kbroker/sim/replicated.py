@@ -10,7 +10,7 @@ What must hold, looked at after every event and in whole at the end:
 
 A record counts as kept once it is in the page cache of all in sync, as in Kafka. Where every record is flushed first
 (`FLUSHED_FAULTS`), power is cut, too, and disks fail. Some worlds have consumer groups, whose committed offsets are
-replicated like anything else.
+replicated like anything else. Some have a topic of an old message format, of which Kafka promises less (`excused.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 
 from kbroker.metadata.store import decode_state, state_path
 from kbroker.sim.admins import Founder
-from kbroker.sim.checks import Checks, whole_batches
+from kbroker.sim.checks import FOREVER, Checks
 from kbroker.sim.compose import one_of_several
 from kbroker.sim.consumers import Consumer
+from kbroker.sim.excused import Excused
 from kbroker.sim.faults import Faults
+from kbroker.sim.formats import pieces
 from kbroker.sim.machine import Machine
 from kbroker.sim.members import Member, all_is_shared
 from kbroker.sim.net import Net
@@ -34,12 +36,12 @@ from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.whole import check_whole
 from kbroker.sim.world import World
-from protocol.records.batch import scan
-from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
+    import random
+
     from kbroker.log.log import Log
-    from kbroker.sim.checks import Where
+    from kbroker.sim.checks import Moment, Where
     from kbroker.sim.client import Client
 
 FAULTS = ("kill", "kill within", "stop", "cut", "wall", "slow network", "slow disk", "session", "store cut", "link")
@@ -48,6 +50,10 @@ FAULTS = ("kill", "kill within", "stop", "cut", "wall", "slow network", "slow di
 FLUSHED_FAULTS = (*FAULTS, "power", "disk error", "dead disk")
 """What it survives if each is flushed before it counts."""
 
+OLD_SHARE = 0.5
+"""Of worlds, in which there is a topic of an old message format."""
+
+OLD_FORMATS = ("0.9.0", "0.10.2")
 SCAN_BYTES = 1 << 20
 FAULTS_MS = 120_000
 
@@ -63,10 +69,15 @@ class ReplicatedChecks(Checks):
             Where, tuple[int, Machine]
         ] = {}  # by partition: its newest leader epoch, and who leads in it
         self._bounds: dict[tuple[Machine, Where], tuple[Log, int]] = {}
+        self.excused = Excused()
 
     def watch(self, machine: Machine) -> None:
         """Look at a machine from now on."""
         self._machines.append(machine)
+        machine.on_up = self._came_up
+
+    def _came_up(self, machine: Machine) -> None:
+        self.excused.came_up(machine, dict(machine.broker.logs.logs()))
 
     def look(self) -> None:
         """After every event: leaders and bounds, on the machines that did something."""
@@ -83,24 +94,34 @@ class ReplicatedChecks(Checks):
                     if leader is not machine:
                         raise self.world.broken(f"{machine} and {leader} lead {partition!r}")
                 if partition.log is not None:
-                    self._look_at_log(machine, where, partition.log)
+                    is_newest = partition.is_leader and self._newest[where] == (partition.leader_epoch, machine)
+                    self._look_at_log(machine, where, partition.log, leads=is_newest)
 
     def may_be_outdated(self, machine: Machine, where: Where) -> bool:
         """Whether another machine leads, or led, in a newer epoch: a leader cut off from the others answers as before.
 
-        Clients that name the leader epoch they know are told (KIP-320); these do not.
+        Nor does one that leads no more know as much as its successor: any replica answers (KIP-392). Clients that name
+        the leader epoch they know are told (KIP-320); these do not.
         """
-        return self._newest.get(where, (-1, machine))[1] is not machine
+        partition = machine.broker.replicas.partitions.get(where) if machine.up else None
+        is_led_here = partition is not None and partition.is_leader
+        return not is_led_here or self._newest.get(where, (-1, machine))[1] is not machine
 
-    def _look_at_log(self, machine: Machine, where: Where, log: Log) -> None:
+    def is_since(self, moment: Moment, where: Where) -> bool:
+        """Whether nothing was lost of a partition since a moment."""
+        return where not in self.excused.lost_from and super().is_since(moment, where)
+
+    def _look_at_log(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> None:
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
         state = f"{where} on {machine}: log start {start}, high watermark {high_watermark}, end {end}"
         if not start <= high_watermark <= end:
             raise self.world.broken(f"{state}: out of order")
         known, before = self._bounds.get((machine, where), (log, 0))
-        if known is log and high_watermark < before:
+        if known is log and high_watermark < before and where not in self.excused.lost_from:
             raise self.world.broken(f"{state}: the high watermark was {before}")
         self._bounds[machine, where] = (log, high_watermark)
+        if self.excused.look(machine, where, log, leads=leads):
+            raise self.world.broken(f"{state}: it leads, and lacks what was committed")
 
     def log_end(self, where: Where) -> int:
         """Where a partition ends, on its leader."""
@@ -121,12 +142,15 @@ class ReplicatedChecks(Checks):
         for where in {where: None for machine in self._machines if machine.up for where in _partitions(machine)}:
             logs = [(each, log) for each in self._machines if each.up and (log := _partitions(each).get(where))]
             for (one, first), (other, second) in pairwise(logs):
-                end = min(first.high_watermark, second.high_watermark)
+                end = min(first.high_watermark, second.high_watermark, self._kept_to(where))
                 start = max(first.log_start_offset, second.log_start_offset)
                 with _undisturbed(one), _undisturbed(other):
                     is_same = start >= end or _bytes(first, start, end) == _bytes(second, start, end)
                 if not is_same:
                     raise self.world.broken(f"{where} is not the same on {one} and {other}, {start} to {end}")
+
+    def _kept_to(self, where: Where) -> int:
+        return self.excused.lost_from.get(where, FOREVER)
 
     def all_is_there(self) -> None:
         """Every replica is the same to its end, and has every record that anybody was promised."""
@@ -140,7 +164,7 @@ class ReplicatedChecks(Checks):
                     raise self.world.broken(f"{where} on {machine} is not committed to its end: {log}")
                 there = values_in(log)
                 for offset, value in promise.known.items():
-                    if offset >= log.log_start_offset and there.get(offset) != value:
+                    if log.log_start_offset <= offset < self._kept_to(where) and there.get(offset) != value:
                         raise self.world.broken(f"{where} on {machine}: {value!r} was promised at {offset}")
 
 
@@ -165,22 +189,17 @@ def _bytes(log: Log, start: int, end: int) -> bytes:
         fetched = log.read(offset, SCAN_BYTES, end)
         if fetched.region is None:
             break
-        data = whole_batches(memoryview(fetched.region.read()))
-        for position, header in scan(data):
-            offset = header[0] + header[6] + 1
-            if header[0] + header[6] < end:
-                out += data[position : position + header[1] + 12]
+        for piece in pieces(memoryview(fetched.region.read())):
+            offset = piece.last_offset + 1
+            if piece.last_offset < end:
+                out += piece.data
     return bytes(out)
 
 
 def values_in(log: Log) -> dict[int, bytes]:
     """Every record's value by its offset."""
     data = memoryview(_bytes(log, log.log_start_offset, log.log_end_offset))
-    return {
-        record.offset: bytes(record.value or b"")
-        for position, header in scan(data)
-        for record in parse_records(data, position, header)
-    }
+    return {record.offset: bytes(record.value or b"") for piece in pieces(data) for record in piece.records()}
 
 
 class ReplicatedSwarm:
@@ -203,6 +222,8 @@ class ReplicatedSwarm:
             Topic("alpha", chance.randint(1, 4), _settings(chance.choice(("2000", "20000"))), replicas=3),
             Topic("beta", 1, _settings("1000000"), replicas=3),
         ]
+        old_chance = self.world.chance("old formats")
+        self.old_topics = [_old_topic(old_chance)] if old_chance.random() < OLD_SHARE else []
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
         lag_ms = chance.choice(("2000", "10000"))
@@ -213,6 +234,9 @@ class ReplicatedSwarm:
             "num.replica.fetchers": chance.choice(("1", "2")),
             "default.replication.factor": "3",
         }
+        if self.old_topics:
+            settings["inter.broker.protocol.version"] = "2.8"  # a later one keeps no old formats
+            settings["replica.high.watermark.checkpoint.interval.ms"] = old_chance.choice(("100", "5000"))
         is_flushed = chance.random() < 0.4 if kinds is None else not set(kinds) <= set(FAULTS)
         if is_flushed:
             settings["log.flush.interval.messages"] = "1"
@@ -223,7 +247,7 @@ class ReplicatedSwarm:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
         founder = Founder("founder", self.world, self.net, self.machines, self.checks)
-        founder.topics = self.topics
+        founder.topics = [*self.topics, *self.old_topics]
         self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
         self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
         self.members = [self._member(number) for number in range(chance.choice((0, 2, 3)))]
@@ -235,8 +259,10 @@ class ReplicatedSwarm:
 
     def _producer(self, number: int) -> Producer:
         producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
-        producer.topics = self.topics
         producer.idempotent = producer.chance.random() < 0.7
+        if self.old_topics and number == 0:
+            producer.idempotent = False
+        producer.topics = self.topics if producer.idempotent else [*self.topics, *self.old_topics]
         producer.acks = -1
         producer.pace_ms = producer.chance.choice((200, 1_000))
         producer.tries = 200
@@ -244,7 +270,7 @@ class ReplicatedSwarm:
 
     def _consumer(self, number: int) -> Consumer:
         consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
-        consumer.topics = self.topics
+        consumer.topics = [*self.topics, *self.old_topics]
         consumer.sessions = consumer.chance.random() < 0.7
         consumer.max_wait_ms = 1_000
         consumer.pace_ms = 300
@@ -289,12 +315,17 @@ class ReplicatedSwarm:
         return self.checks.acknowledged
 
     def _all_in_sync(self) -> None:
-        for topic in self.topics:
+        for topic in (*self.topics, *self.old_topics):
             for index in range(topic.partitions):
                 node = self.ensemble.tree.nodes[state_path(topic.name, index)]
                 state = decode_state(node.data, node.stat())
                 if len(state.isr) < topic.replicas:
                     raise self.world.broken(f"{topic.name}-{index}: in sync are only {state.isr}")
+
+
+def _old_topic(chance: random.Random) -> Topic:
+    settings = {**_settings(chance.choice(("2000", "1000000"))), "message.format.version": chance.choice(OLD_FORMATS)}
+    return Topic("older", chance.randint(1, 2), settings, replicas=3)
 
 
 def _settings(segment_bytes: str) -> dict[str, str]:

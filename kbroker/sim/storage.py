@@ -11,14 +11,12 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kbroker.log.names import TopicPartition
-from kbroker.sim.checks import Checks, Held, Promise, whole_batches
+from kbroker.sim.checks import Checks, Held, Promise
 from kbroker.sim.consumers import FETCH, Consumer
+from kbroker.sim.formats import pieces
 from kbroker.sim.producers import PRODUCE, ZSTD, Producer
 from kbroker.sim.swarm import Outcome, Swarm, settings_of
 from kbroker.sim.topics import Topic
-from protocol.records import legacy
-from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, check
-from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
     import random
@@ -79,40 +77,25 @@ class StorageChecks(Checks):
                 raise self.world.broken(f"{held}: {value!r} at {offset} is gone, and nothing of its key came later")
 
     def _compare_batches(self, promise: Promise, start: int, data: memoryview, expected: int) -> int:
-        for base_offset, last_offset, records in _batches(data):
+        for piece in pieces(data):
+            records, last_offset = piece.records(), piece.last_offset
+            base_offset = records[0].offset if piece.is_old else piece.offset
             follows = base_offset == expected or expected == start <= last_offset
             if not follows and not self.may_skip(promise, expected, base_offset):
                 raise self.world.broken(f"{promise}: {expected} should follow, there is {base_offset}")
             expected = last_offset + 1
-            self.converted += data[MAGIC_AT] < MAGIC
+            self.converted += piece.is_old
             for record in () if promise.is_internal else records:
                 if record.offset >= start:
                     self._place(promise, record.offset, bytes(record.value or b""))
         return expected
 
 
-def _batches(data: memoryview) -> Iterator[tuple[int, int, list[Record]]]:
-    """First and last offset of each batch, or old message, and its records but for markers; checksums are checked."""
-    data, position = whole_batches(data), 0
-    while position < len(data):
-        if data[position + MAGIC_AT] == MAGIC:
-            header = check(data, position, len(data))
-            records = [] if BatchHeader(*header).is_control else parse_records(data, position, header)
-            yield header[0], header[0] + header[6], records
-            position += header[1] + LENGTH_OVERHEAD
-        else:
-            message = next(legacy.scan(data, position))
-            legacy.check_crc(data, message)
-            records = legacy.parse_message(data, message)
-            yield records[0].offset, message.offset, records
-            position += message.size_bytes
-
-
 def _records(log: Log) -> Iterator[Record]:
     """All that a log holds."""
     for segment in log.segments:
-        for _, _, records in _batches(memoryview(segment.file.read(0, segment.size))):
-            yield from records
+        for piece in pieces(memoryview(segment.file.read(0, segment.size))):
+            yield from piece.records()
 
 
 class Storage(Swarm):

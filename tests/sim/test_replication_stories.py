@@ -140,11 +140,6 @@ class Story:
         return held is not None and held.is_leader
 
     def values(self, machine: Machine, index: int = 0) -> list[bytes]:
-        log = self.log(machine, index)
-        if log.config.message_format != MAGIC:
-            region = log.read(0, 1 << 20, log.log_end_offset).region
-            data = region.read() if region is not None else b""
-            return [bytes(each.value or b"") for at in legacy.scan(data) for each in legacy.parse_message(data, at)]
         return [value for _, value in sorted(values_in(self.log(machine, index)).items())]
 
 
@@ -498,6 +493,56 @@ def test_two_leaders_die_before_the_third_replica_learns_the_high_watermark(
     second.kill()
     story.until(lambda: story.leads(third))
     assert story.values(third) == kept
+    assert story.checks.excused.lost_from == ({} if kept else {("t", 0): 0})
+
+
+@pytest.mark.parametrize("topic", [{}, {"message.format.version": "0.9.0"}, WITHOUT_EPOCHS], ids=["v2", "v0", "v1"])
+def test_a_leader_killed_and_a_follower_without_power_lose_nothing(topic: dict[str, str]) -> None:
+    """The follower may come back empty, whatever its high watermark was, and gets it all from the other."""
+    story = Story(2, topic=topic, inter_broker_protocol_version="2.8")
+    leader, (follower,) = story.leader(), story.followers()
+    story.append(leader, b"one")
+    story.wait(10_000)  # checkpoints are written
+    leader.kill()
+    follower.kill(power_loss=True)
+    for each in story.machines:
+        each.start()
+    story.until(lambda: all(("t", 0) in each.broker.replicas.partitions for each in story.machines))
+    before = story.log(follower).log_end_offset
+    story.until(lambda: [story.bounds(each) for each in story.machines] == [(1, 1)] * 2)
+    assert before == 0
+    assert [story.values(each) for each in story.machines] == [[b"one"]] * 2
+
+
+@pytest.mark.parametrize("flushes", [False, True], ids=["page cache", "flushed first"])
+@pytest.mark.parametrize("topic", [{}, WITHOUT_EPOCHS], ids=["epochs", "no epochs"])
+def test_the_only_replica_in_sync_keeps_without_power_what_was_flushed(topic: dict[str, str], flushes: bool) -> None:
+    """Who died before it has the record, and may not lead: the other was in sync to the last."""
+    settings = {"flush.messages": "1"} if flushes else {}
+    story = Story(2, topic={**topic, **settings}, inter_broker_protocol_version="2.8")
+    leader, (follower,) = story.leader(), story.followers()
+    story.append(leader, b"one")
+    story.until(lambda: story.bounds(follower) == (1, 1))
+    story.wait(10_000)
+    leader.kill()
+    story.until(lambda: story.state().isr == (follower.broker_id,))
+    follower.kill(power_loss=True)
+    leader.start()
+    follower.start()
+    story.until(lambda: len(story.state().isr) == 2)
+    assert [story.values(each) for each in story.machines] == [[b"one"] if flushes else []] * 2
+    assert story.checks.excused.lost_from == ({} if flushes else {("t", 0): 0})
+
+
+def test_the_judge_sees_that_a_leader_lacks_what_was_committed() -> None:
+    story = Story(2)
+    leader, (follower,) = story.leader(), story.followers()
+    story.append(leader, b"one")
+    story.until(lambda: story.bounds(leader) == (1, 1))
+    story.log(follower).truncate_to(0, 0)
+    leader.kill()
+    with pytest.raises(Broken, match="lacks what was committed"):
+        story.until(lambda: story.leads(follower))
 
 
 def test_without_epochs_two_logs_may_diverge_below_the_high_watermark() -> None:
