@@ -259,7 +259,7 @@ class Log(LogReads):
             if plan is None:
                 break
             for header, base_offset, _ in plan.batches:
-                if header[2] != self.epochs.latest and header[2] >= 0:
+                if header[2] != self.epochs.latest and header[2] >= 0 and self.config.has_epochs:
                     self.epochs.assign(header[2], base_offset)
             self._append(plan, wall_ms)
             plan.needs_flush |= whole is not None and whole.needs_flush
@@ -333,6 +333,14 @@ class Log(LogReads):
         self._opened_end = -1
         self.forget_places()  # the end of the log is elsewhere now
         return segment
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go by other settings from now on."""
+        self.config = config
+        for segment in self.segments:
+            segment.reconfigure(config)
+        if not config.has_epochs:
+            self.epochs.clear()  # a leader that has none knows nothing of ours
 
     # ---- epochs
 

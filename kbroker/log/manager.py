@@ -297,9 +297,7 @@ class LogManager:
         """A topic's settings changed: its log takes them from now on."""
         log = self._logs.get(TopicPartition(topic, index))
         if log is not None:
-            log.config = config
-            for segment in log.segments:
-                segment.reconfigure(config)
+            log.reconfigure(config)
             self._flush_if_wanted(TopicPartition(topic, index), log)
 
     def truncate(

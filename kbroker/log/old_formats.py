@@ -6,10 +6,8 @@ appended, as Kafka does.
 
 What the old formats cannot hold is refused: idempotent and transactional batches and their markers, zstd, headers.
 Unlike Kafka: a record with headers is INVALID_RECORD, and is named; there it is UNKNOWN_SERVER_ERROR. A set is held to
-max.message.bytes as the one batch that it is on its way, too, and not its messages alone. Leader epochs are
-remembered for these logs as well, though their messages do not tell them: a follower that was out of touch is cut back
-further than it need be, and not at its high watermark, which KIP-101 shows to lose records. What coordinators write is
-in v2 batches always.
+max.message.bytes as the one batch that it is on its way, too, and not its messages alone. What coordinators write is in
+v2 batches always. These logs have no leader epochs (docs/decisions/0013).
 """
 
 from __future__ import annotations

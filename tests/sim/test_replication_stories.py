@@ -112,6 +112,14 @@ class Story:
         self.until(lambda: told)
         assert told == [{("t", 0): None}]
 
+    def set(self, **settings: str) -> None:
+        """Change settings of the topic, and let everybody hear of it."""
+        (controller,) = self.controllers()
+        changed = {name.replace("_", "."): value for name, value in settings.items()}
+        change = {("topics", "t"): lambda old: {**old, **changed}}
+        controller._run(lambda: controller.broker.plane.admin.change_configs(change, validate_only=False))
+        self.wait(1_000)
+
     def partition(self, machine: Machine, index: int = 0) -> Partition:
         return machine.broker.replicas.partitions["t", index]
 
@@ -470,6 +478,31 @@ def test_logs_of_an_old_format_know_no_epochs_and_agree_after_each_has_led() -> 
         story.wait(1_000)
     assert [story.bounds(each) for each in (first, second)] == [(3, 3)] * 2
     assert [story.values(each) for each in (first, second)] == [[b"a", b"b", b"c"]] * 2
+
+
+def test_a_topic_that_goes_back_to_an_old_format_is_replicated_to_who_lacks_what_was_written_before() -> None:
+    """The records of before tell their epoch, and the leader has none any more."""
+    story = Story(3, replicas=2, inter_broker_protocol_version="2.8")
+    replicas = [story.machines[each - 1] for each in story.partition(story.leader()).replicas]
+    story.append(story.leader(), b"one")
+    story.wait(1_000)
+    story.set(message_format_version="0.10.2")
+    story.append(story.leader(), b"two")
+    story.until(lambda: [story.bounds(each) for each in replicas] == [(2, 2)] * 2)
+    story.set(message_format_version="2.8")
+    leader = story.leader()
+    (follower,) = [each for each in replicas if each is not leader]
+    follower.kill()
+    story.until(lambda: story.state().isr == (leader.broker_id,))
+    story.append(leader, b"three")
+    story.set(message_format_version="0.10.2")
+    epoch = story.state().leader_epoch
+    leader.kill()
+    leader.start()
+    story.until(lambda: story.state().leader_epoch > epoch and story.leads(leader))
+    follower.start()
+    story.until(lambda: len(story.state().isr) == 2)
+    assert [story.values(each) for each in replicas] == [[b"one", b"two", b"three"]] * 2
 
 
 @pytest.mark.parametrize(("topic", "kept"), [({}, [b"one"]), (WITHOUT_EPOCHS, [])], ids=["epochs", "no epochs"])
