@@ -32,6 +32,7 @@ class Excused:
         self._committed: dict[Where, int] = {}  # the largest high watermark of any leader
         self._ends: dict[tuple[Machine, Where], int] = {}  # of logs, as last seen
         self._flushed_first: set[Where] = set()  # nobody is told of a record there that is not on the disk
+        self._without_epochs: set[Where] = set()
         self._short: dict[tuple[Machine, Where], int] = {}  # how long those logs were that are short
 
     def came_up(self, machine: Machine, logs: Mapping[Where, Log]) -> None:
@@ -43,6 +44,12 @@ class Excused:
             if end < before and where not in self._flushed_first:
                 self._short[key] = max(before, self._short.get(key, 0))
             self._ends[key] = end
+
+    def went_offline(self, machine: Machine, where: Where) -> None:
+        """The disk failed under a log, in the middle of a cut perhaps: nobody can look at it before the next start."""
+        key = (machine, where)
+        if where in self._without_epochs:
+            self._short[key] = max(self._ends.get(key, 0), self._short.get(key, 0))
 
     def look(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> bool:
         """After an event of a machine; whether it leads a partition and lacks what was committed, with no excuse.
@@ -58,6 +65,8 @@ class Excused:
         self._ends[key] = end
         if log.config.flush_messages == 1:
             self._flushed_first.add(where)
+        if not log.config.has_epochs:
+            self._without_epochs.add(where)
         return leads and self._led(key, log)
 
     def _led(self, key: tuple[Machine, Where], log: Log) -> bool:

@@ -75,6 +75,15 @@ class ReplicatedChecks(Checks):
         """Look at a machine from now on."""
         self._machines.append(machine)
         machine.on_up = self._came_up
+        machine.on_down = self._went_down
+
+    def _went_down(self, machine: Machine, power_loss: bool) -> None:
+        """A process may die in the middle of an event, behind a cut."""
+        for where, partition in machine.broker.replicas.partitions.items():
+            if partition.log is None:
+                self.excused.went_offline(machine, where)
+            else:
+                self.excused.look(machine, where, partition.log, leads=False)
 
     def _came_up(self, machine: Machine) -> None:
         self.excused.came_up(machine, dict(machine.broker.logs.logs()))
