@@ -171,7 +171,7 @@ def test_the_map_names_everybody_who_speaks_to_other_brokers() -> None:
 
 
 MAY_SLEEP = {
-    "kbroker/testing/_disk.py",  # a slow disk is what a test has asked for
+    "kbroker/runtime/switched_disk.py",  # a slow disk is what a test has asked for
     "kbroker/testing/_helpers.py",  # asks other threads' brokers again and again until a test's wait is over
 }
 

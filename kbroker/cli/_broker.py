@@ -142,11 +142,11 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
     log.warning("this broker errs on purpose, as %s says", faults)
     disk: Disk | None = None
     if plan.disk is not None:
-        from kbroker.testing._disk import DiskFaults, SwitchedDisk
+        from kbroker.runtime.switched_disk import DiskSwitch, SwitchedDisk
 
-        disk_faults = DiskFaults()
-        disk_faults.follow(plan.disk)
-        disk = SwitchedDisk(disk_faults)
+        switch = DiskSwitch()
+        plan.disk.put_on(switch)
+        disk = SwitchedDisk(switch)
     return lambda broker, now_ms: ScriptedCore(broker, now_ms, plan.faults), disk
 
 

@@ -20,9 +20,10 @@ What the disk does is `slow_ms`, and one of `full_after_bytes` and `broken_after
 
 from __future__ import annotations
 
+import errno
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.faults.errors import UsageError, unknown
 from kbroker.faults.script import Fault, Faults
@@ -51,12 +52,30 @@ WORDS = ("act_like", "fault", "disk")
 NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true"}
 
 
+class Switch(Protocol):
+    """A disk's, which makes it slow or fail; see `runtime/switched_disk.py`."""
+
+    slow_s: float
+
+    def fail(self, code: int, after_bytes: int = 0) -> None:
+        """Fail with this errno, once so many bytes are written."""
+
+
 class DiskPlan(NamedTuple):
     """What the disk does wrong. slow_ms: each write and fsync; the others: how much is written before it does."""
 
     slow_ms: int = 0
     full_after_bytes: int | None = None
     broken_after_bytes: int | None = None
+
+    def put_on(self, disk: Switch) -> None:
+        """Let a disk do so."""
+        if self.slow_ms:
+            disk.slow_s = self.slow_ms / 1000
+        if self.full_after_bytes is not None:
+            disk.fail(errno.ENOSPC, self.full_after_bytes)
+        if self.broken_after_bytes is not None:
+            disk.fail(errno.EIO, self.broken_after_bytes)
 
 
 class Plan(NamedTuple):

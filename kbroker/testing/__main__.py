@@ -62,7 +62,7 @@ def _serve(given: argparse.Namespace) -> None:
         for each in brokers:
             each.faults.share(plan.faults)
             if plan.disk is not None:
-                each.disk.follow(plan.disk)
+                plan.disk.put_on(each.disk)
     with made:
         line = {"bootstrap": made.bootstrap, "brokers": [each.bootstrap for each in brokers]}
         with suppress(BrokenPipeError):

@@ -27,8 +27,9 @@ from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.node import Host, Node, NodeStore, StartupError
+from kbroker.runtime.switched_disk import SwitchedDisk
 from kbroker.testing._clock import HandClock
-from kbroker.testing._disk import DiskFaults, SwitchedDisk
+from kbroker.testing._disk import DiskFaults
 from kbroker.testing._folder import Folder
 from kbroker.testing._helpers import Helpers
 from kbroker.testing._thread import NodeThread
