@@ -293,14 +293,11 @@ class Fetcher:
             named_by = topic_id if self._uses_ids else topic
             for data in parts:
                 following = named.get((named_by, data[0]))
-                if following is None:
-                    continue
-                if self._is_answer(following):
+                if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
-                    continue
-                self._changed[following] = None
-                if self._is_not_told_again(following.partition, data):
-                    is_missed = True
+                elif following is not None:
+                    self._changed[following] = None
+                    is_missed |= self._is_not_told_again(following.partition, data)
         if is_missed:
             self.begin_session()
 
