@@ -10,6 +10,7 @@ without. Budgets are the guide's promises: a reset in at most 10 ms.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -127,7 +128,9 @@ def _produce(address: str) -> None:
 
 def main() -> int:
     """Measure; 1 if a budget is missed."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
+    parser = argparse.ArgumentParser(prog="scripts/bench testers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS, metavar="ROUNDS", help="default: %(default)s")
+    rounds = parser.parse_args().rounds
     print(f"load of the machine before: {os.getloadavg()[0]:.1f} of {os.cpu_count()} processors\n")
     print("| | first (processor time) | next test |\n|---|---|---|")
     with broker() as one, cluster(3) as three:
