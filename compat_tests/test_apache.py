@@ -9,7 +9,7 @@ import pytest
 from compat_tests.apache import KraftBroker, NotReadyError, run_tool, zookeeper_cluster
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetches the jars
+pytestmark = [pytest.mark.quick, pytest.mark.java, pytest.mark.timeout(600)]  # the first run fetches the jars
 
 
 @pytest.mark.parametrize("release", ["3.9.1", "4.3.0"])

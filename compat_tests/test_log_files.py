@@ -21,7 +21,7 @@ from protocol.records.content import build_batch
 from tests.log.directories import CODECS, fill, open_directory, run_jobs
 from tests.processes import BrokerProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.quick, pytest.mark.java, pytest.mark.timeout(900)]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 # Where bytes are no UTF-8, Java and Python disagree on how many replacement characters to show.
