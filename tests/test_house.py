@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("kbroker", "protocol")
@@ -20,6 +23,14 @@ LONG_FUNCTIONS: dict[str, int] = {}
 LONG_FILES: dict[str, int] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_collector() -> Iterator[None]:
+    """The trees of all files are kept: to look for garbage among them again and again takes as long as the rest."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @cache
