@@ -32,9 +32,7 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.batch import CONTROL, TRANSACTIONAL
-from protocol.records.content import build_plain
-from protocol.records.control_records import ControlType, pack_key, pack_marker
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +49,6 @@ log = logging.getLogger("kbroker.transactions")
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Somebody newer has ended the transaction, or coordinates it: this one's markers are not wanted any more."""
 
-_CONTROL = CONTROL | TRANSACTIONAL
-_KEYS = pack_key(ControlType.ABORT), pack_key(ControlType.COMMIT)  # by whether it is a commit
 WRITE_TXN_MARKERS_VERSION = 1
 ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
 MOST_TRANSACTIONS = 1_000  # in one request: some 50 kB, and as many appends in one step of its receiver
@@ -277,9 +273,9 @@ class TransactionMarkers:
         if producer.producer_id < 0:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer.producer_id}")
         wall_ms = self._clock.wall_ms()
-        content = _KEYS[commit], pack_marker(coordinator_epoch)
-        batch = build_plain(
-            [content], wall_ms, attributes=_CONTROL, producer_id=producer.producer_id, producer_epoch=producer.epoch
+        marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        batch = build_marker_batch(
+            marker, producer_id=producer.producer_id, producer_epoch=producer.epoch, timestamp=wall_ms
         )
         first_offset = self._replicas.append_own(partition, batch, wall_ms, Marker(commit, coordinator_epoch, wall_ms))
         log = partition.log

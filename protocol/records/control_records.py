@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.errors import ErrorCode
 from protocol.records._errors import RecordError
 from protocol.records._record import Readable, Record
-from protocol.records.batch import NO_LEADER_EPOCH
+from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, NO_LEADER_EPOCH, TRANSACTIONAL, assign
+from protocol.records.content import build_batch, build_plain
 
 if TYPE_CHECKING:
     from protocol.messages.stored import LeaderChangeMessage
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
 _VERSION = 0
+_MARKS = CONTROL | TRANSACTIONAL
 
 
 class ControlType(IntEnum):
@@ -104,8 +106,11 @@ def build_marker_batch(
 ) -> bytearray:
     """The control batch that ends a producer's transaction in one partition. timestamp: ms."""
     assert marker.control_type in (ControlType.ABORT, ControlType.COMMIT), marker
-    record = Record(offset, timestamp, pack_key(marker.control_type), pack_marker(marker.coordinator_epoch))
-    return _build(record, producer_id, producer_epoch, leader_epoch, transactional=True)
+    content = pack_key(marker.control_type), pack_marker(marker.coordinator_epoch)
+    batch = build_plain([content], timestamp, attributes=_MARKS, producer_id=producer_id, producer_epoch=producer_epoch)
+    if offset or leader_epoch != NO_LEADER_EPOCH:
+        assign(batch, 0, offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
+    return batch
 
 
 def parse_leader_change(record: Record) -> LeaderChangeMessage:
@@ -122,22 +127,7 @@ def build_leader_change_batch(
 ) -> bytearray:
     """The control batch by which a quorum's new leader opens its epoch. timestamp: ms."""
     record = Record(offset, timestamp, pack_key(ControlType.LEADER_CHANGE), message.encode(message.version))
-    return _build(record, -1, -1, leader_epoch, transactional=False)
-
-
-def _build(
-    record: Record, producer_id: int, producer_epoch: int, leader_epoch: int, *, transactional: bool
-) -> bytearray:
-    from protocol.records.content import build_batch
-
-    return build_batch(
-        [record],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        leader_epoch=leader_epoch,
-        transactional=transactional,
-        control=True,
-    )
+    return build_batch([record], leader_epoch=leader_epoch, control=True)
 
 
 def _invalid(reason: str) -> RecordError:

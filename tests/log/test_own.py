@@ -6,9 +6,9 @@ import pytest
 
 from kbroker.log import Log, LogConfig, Marker, Origin
 from protocol.errors import ErrorCode
-from protocol.records.batch import CONTROL, TRANSACTIONAL
+from protocol.records.batch import TRANSACTIONAL
 from protocol.records.content import build_plain, parse_set
-from protocol.records.control_records import ControlType, pack_key, pack_marker
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from tests.log.worlds import NOW, all_offsets, fetch, new_disk, open_at, refused
 
 SETTINGS = {
@@ -28,8 +28,8 @@ def records(producer_id: int = -1, epoch: int = -1) -> bytearray:
 
 
 def marker(epoch: int, *, commit: bool, coordinator_epoch: int = 3) -> tuple[bytearray, Marker]:
-    content = pack_key(ControlType.COMMIT if commit else ControlType.ABORT), pack_marker(coordinator_epoch)
-    batch = build_plain([content], NOW, attributes=TRANSACTIONAL | CONTROL, producer_id=9, producer_epoch=epoch)
+    end = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+    batch = build_marker_batch(end, producer_id=9, producer_epoch=epoch, timestamp=NOW)
     return batch, Marker(commit, coordinator_epoch, NOW)
 
 
