@@ -32,9 +32,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
-from compat_tests import environments
 from compat_tests.apache import Server
 from compat_tests.brokers import broker_of
+from compat_tests.clients import CLIENTS
 from compat_tests.raw import Connection
 from protocol.apis import BY_KEY
 from protocol.message import Message
@@ -81,8 +81,8 @@ class Librdkafka:
     """One producer of librdkafka in a process of its own, with the broker it works on."""
 
     def __init__(self, broker: Server, records: int) -> None:
-        python = environments.python("confluent-kafka", "2.16.0", ["confluent-kafka==2.16.0"])
-        command = [str(python), str(LIBRDKAFKA), broker.address, f"librdkafka-{records}", str(records)]
+        python, _ = next(each for each in CLIENTS if each.name == "confluent-kafka").command()
+        command = [python, str(LIBRDKAFKA), broker.address, f"librdkafka-{records}", str(records)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._broker = broker
 
