@@ -166,8 +166,7 @@ class Helpers:
             found: dict[str, Group] = {}
             for address in _brokers(all_of_them):
                 connection = all_of_them.to(address)
-                names = [each.group_id for each in connection.ask(ListGroupsRequest(), 0).groups]
-                found |= {name: _group(connection, name) for name in names}
+                found |= {name: _group(connection, name) for name in _listed(connection) or ()}
             return found
 
     def lag(self, group: str, topic: str | None = None) -> int:
