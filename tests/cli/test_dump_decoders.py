@@ -43,18 +43,21 @@ def test_committed_offsets_are_shown_as_what_they_are(tmp_path: Path, capsys: Ca
     )
 
 
-def test_states_of_transactions_are_shown_as_what_they_are(tmp_path: Path, capsys: Captured) -> None:
-    key = encode_versioned(TransactionLogKey(transactional_id="pay"), 0)
-    partitions = [PartitionsSchema(topic="orders", partition_ids=[0, 2])]
-    state = TransactionLogValue(
+def transaction(status: int, partitions: list[PartitionsSchema] | None) -> TransactionLogValue:
+    return TransactionLogValue(
         producer_id=7,
         producer_epoch=1,
         transaction_timeout_ms=60_000,
-        transaction_status=1,
+        transaction_status=status,
         transaction_partitions=partitions,
         transaction_last_update_timestamp_ms=9,
         transaction_start_timestamp_ms=8,
     )
+
+
+def test_states_of_transactions_are_shown_as_what_they_are(tmp_path: Path, capsys: Captured) -> None:
+    key = encode_versioned(TransactionLogKey(transactional_id="pay"), 0)
+    state = transaction(1, [PartitionsSchema(topic="orders", partition_ids=[0, 2])])
     shown = dumped(tmp_path, "--transaction-log-decoder", key, encode_versioned(state, 0), capsys)
     assert (
         '| key: {"type":"0","data":{"transactionalId":"pay"}} payload: {"version":"0","data":{"producerId":7,' in shown
@@ -67,15 +70,7 @@ TRANSACTION_KEY = encode_versioned(TransactionLogKey(transactional_id="pay"), 0)
 GROUP_KEY = encode_versioned(GroupMetadataKey(group="billing"), 2)
 COMMIT = OffsetCommitValue(offset=42, metadata="m", commit_timestamp=7)
 GROUP = GroupMetadataValue(protocol_type="consumer", generation=6, protocol=None, leader=None, members=[])
-TRANSACTION = TransactionLogValue(
-    producer_id=7,
-    producer_epoch=1,
-    transaction_timeout_ms=60_000,
-    transaction_status=0,
-    transaction_partitions=None,
-    transaction_last_update_timestamp_ms=9,
-    transaction_start_timestamp_ms=8,
-)
+TRANSACTION = transaction(0, None)
 STORED = [
     *[("--offsets-decoder", COMMIT_KEY, COMMIT, version, '"offset":42,') for version in range(5)],
     *[("--offsets-decoder", GROUP_KEY, GROUP, version, '"generation":6,') for version in range(5)],
