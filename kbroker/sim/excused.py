@@ -42,14 +42,14 @@ class Excused:
                 continue
             key, end = (machine, where), logs[where].log_end_offset if where in logs else 0
             if end < before and where not in self._flushed_first:
-                self._short[key] = max(before, self._short.get(key, 0))
+                self._was_cut(key, before)
             self._ends[key] = end
 
     def went_offline(self, machine: Machine, where: Where) -> None:
         """The disk failed under a log, in the middle of a cut perhaps: nobody can look at it before the next start."""
         key = (machine, where)
         if where in self._without_epochs:
-            self._short[key] = max(self._ends.get(key, 0), self._short.get(key, 0))
+            self._was_cut(key, self._ends.get(key, 0))
 
     def look(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> bool:
         """After an event of a machine; whether it leads a partition and lacks what was committed, with no excuse.
@@ -59,7 +59,7 @@ class Excused:
         key, end = (machine, where), log.log_end_offset
         before = self._ends.get(key, 0)
         if end < before and not log.config.has_epochs and end == log.high_watermark:
-            self._short[key] = max(before, self._short.get(key, 0))
+            self._was_cut(key, before)
         elif end >= self._short.get(key, end + 1):
             del self._short[key]
         self._ends[key] = end
@@ -68,6 +68,9 @@ class Excused:
         if not log.config.has_epochs:
             self._without_epochs.add(where)
         return leads and self._led(key, log)
+
+    def _was_cut(self, key: tuple[Machine, Where], before: int) -> None:
+        self._short[key] = max(before, self._short.get(key, 0))
 
     def _led(self, key: tuple[Machine, Where], log: Log) -> bool:
         where, end = key[1], log.log_end_offset

@@ -233,6 +233,7 @@ class ReplicatedSwarm:
         ]
         old_chance = self.world.chance("old formats")
         self.old_topics = [_old_topic(old_chance)] if old_chance.random() < OLD_SHARE else []
+        self.all_topics = [*self.topics, *self.old_topics]
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
         lag_ms = chance.choice(("2000", "10000"))
@@ -256,7 +257,7 @@ class ReplicatedSwarm:
             self.checks.watch(machine)
         self.world.watchers.append(self.checks.look)
         founder = Founder("founder", self.world, self.net, self.machines, self.checks)
-        founder.topics = [*self.topics, *self.old_topics]
+        founder.topics = self.all_topics
         self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
         self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
         self.members = [self._member(number) for number in range(chance.choice((0, 2, 3)))]
@@ -271,7 +272,7 @@ class ReplicatedSwarm:
         producer.idempotent = producer.chance.random() < 0.7
         if self.old_topics and number == 0:
             producer.idempotent = False
-        producer.topics = self.topics if producer.idempotent else [*self.topics, *self.old_topics]
+        producer.topics = self.topics if producer.idempotent else self.all_topics
         producer.acks = -1
         producer.pace_ms = producer.chance.choice((200, 1_000))
         producer.tries = 200
@@ -279,7 +280,7 @@ class ReplicatedSwarm:
 
     def _consumer(self, number: int) -> Consumer:
         consumer = Consumer(f"consumer-{number}", self.world, self.net, self.machines, self.checks)
-        consumer.topics = [*self.topics, *self.old_topics]
+        consumer.topics = self.all_topics
         consumer.sessions = consumer.chance.random() < 0.7
         consumer.max_wait_ms = 1_000
         consumer.pace_ms = 300
@@ -324,7 +325,7 @@ class ReplicatedSwarm:
         return self.checks.acknowledged
 
     def _all_in_sync(self) -> None:
-        for topic in (*self.topics, *self.old_topics):
+        for topic in self.all_topics:
             for index in range(topic.partitions):
                 node = self.ensemble.tree.nodes[state_path(topic.name, index)]
                 state = decode_state(node.data, node.stat())
