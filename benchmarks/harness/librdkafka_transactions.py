@@ -1,7 +1,8 @@
 """One transactional producer of librdkafka, for `benchmarks/transactions.py`: run by its client's own interpreter.
 
-Arguments: host:port, a transactional id, records a transaction. Each line on stdin is a number of transactions to
-commit; each is answered by a line of JSON: the seconds that all of it took, and those of each commit_transaction().
+Arguments: host:port (or "mock": the broker in C that librdkafka has for its own tests, in a thread of its process), a
+transactional id, records a transaction. Each line on stdin is a number of transactions to commit; each is answered by a
+line of JSON: the seconds that all of it took, and those of each commit_transaction().
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ PATIENCE_S = 30
 def main() -> None:
     """Commit as often as is asked for, until stdin ends."""
     address, name, records = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    producer = Producer({"bootstrap.servers": address, "transactional.id": name, "linger.ms": 0})
+    where = {"test.mock.num.brokers": 1} if address == "mock" else {"bootstrap.servers": address}
+    producer = Producer({**where, "transactional.id": name, "linger.ms": 0})
     producer.init_transactions(PATIENCE_S)
     for line in sys.stdin:
         begun = time.perf_counter()
