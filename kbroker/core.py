@@ -20,20 +20,19 @@ partitions that moved, and the facts that parts have told (`broker/facts.py`).
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Sequence
-from struct import Struct as Layout
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from types import GeneratorType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Call, Signal
+from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
-from kbroker.api.routes import ROUTES, Route, load
+from kbroker.api.routes import ROUTES, load
 from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
+from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, encode, encode_slices
 from kbroker.config.limits import (
-    ANSWER_BYTES_PER_CONNECTION,
     DECODED_TIMES,
     FEW_PARKED,
     LARGE_PRODUCE_BYTES,
@@ -44,21 +43,17 @@ from kbroker.config.limits import (
     PARKED_PER_ADDRESS,
     PARTITIONS_PER_PRODUCE,
     REQUEST_BYTES_EXCEPT_PRODUCE,
-    REQUESTS_IN_FLIGHT_PER_CONNECTION,
     WOKEN_AT_ONCE,
 )
-from kbroker.ports import Region
-from kbroker.timing import Parked, Purgatory, Steps
+from kbroker.timing import Purgatory, Steps
 from protocol.errors import ErrorCode, KafkaError
-from protocol.headers import NO_TAGS, parse_request_header, skip_tags
+from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
     from kbroker.api.call import Answer, InSlices, Result, Waiting
     from kbroker.broker.broker import Broker
-    from kbroker.ports import Buffer
-
-    Piece: TypeAlias = Buffer | Region
+    from kbroker.channel import Piece
 
 AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | InSlices | None")
 IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
@@ -70,99 +65,6 @@ DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wai
 MOVE_NO_DEADLINE = (*DATA_PATH, 24, 25, 26)  # nor what is added to a transaction, nor its end: but by parts that say so
 
 MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, too
-
-_SIZE_AND_CORRELATION = Layout(">ii")
-_CORRELATION_BYTES = 4
-
-
-class Request(Call):
-    """A call with the place of its answer: what handlers see as `call.ticket` is the request itself."""
-
-    __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
-    answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
-    late: bool  # stands in its channel's `pending`, and its answer comes now
-    parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
-    waiting: Waiting | Unbegun | None
-
-    def __init__(
-        self, channel: Channel, route: Route, version: int, correlation_id: int, client_id: str | None, now_ms: int
-    ) -> None:
-        self.broker = channel.broker
-        self.session = channel.session
-        self.version = version
-        self.client_id = client_id
-        self.now_ms = now_ms
-        self.channel = channel
-        self.route = route
-        self.correlation_id, self.opened_bytes = correlation_id, 0
-        self.late = self.has_errors = self.is_large = False
-        self.answer = self.waiting = self.parked = self.verified = None
-
-    @property
-    def ticket(self) -> Request:
-        """Itself: not kept, or every request would be garbage that only the collector finds."""
-        return self
-
-    def __repr__(self) -> str:
-        return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
-
-
-class Unbegun:
-    """A request that has not been begun, for one before it has no answer yet: its frame, and where its body begins."""
-
-    __slots__ = ("frame", "start")
-
-    def __init__(self, frame: memoryview, start: int) -> None:
-        self.frame = memoryview(bytearray(frame))  # the receive buffer is the next frame's
-        self.start = start
-
-
-class Resume(NamedTuple):
-    """The fact that a held request is the first of its connection now."""
-
-    request: Request
-
-
-class Channel:
-    """A connection as the core knows it: answers leave in the order of their requests.
-
-    out: what may be written now, in order. closing: why to hang up once `out` is written, or empty. held_by: the
-    request that has to be carried out before the next one is begun, if there is one.
-    """
-
-    __slots__ = ("broker", "closing", "held_by", "held_bytes", "out", "pending", "session", "unsent_bytes")
-
-    def __init__(self, broker: Broker, session: Session) -> None:
-        self.broker = broker
-        self.session = session
-        self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
-        self.out: list[Piece] = []
-        self.unsent_bytes = 0  # of `out`, and of what the connection has taken of it
-        self.held_bytes = 0  # of answers, and of requests that are not begun, in `pending`
-        self.closing = ""
-        self.held_by: Request | None = None
-
-    @property
-    def full(self) -> bool:
-        """Whether no more requests are taken until answers have left, or one is carried out: back-pressure."""
-        return (
-            self.held_by is not None
-            or len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
-            or self.unsent_bytes + self.held_bytes > ANSWER_BYTES_PER_CONNECTION
-        )
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request waits for its answer."""
-        return bool(self.pending)
-
-    def written(self) -> None:
-        """The connection has taken `out`."""
-        self.out = []
-
-    def sent(self) -> None:
-        """Everything taken has reached the operating system."""
-        self.unsent_bytes = 0
 
 
 class Core:
@@ -365,7 +267,7 @@ class Core:
         if request.has_errors or request.route.api > FETCH:
             self.broker.counters.note_errors(request.route.api, response, request.route.flat)
         try:
-            buffers = _encode(request, response)
+            buffers = encode(request, response)
         except EncodeError as error:
             if self.broker.strict:
                 raise
@@ -381,17 +283,17 @@ class Core:
         if channel.closing:
             return
         if not pending:
-            _emit(channel, buffers)
+            emit(channel, buffers)
             return
         request.answer = buffers
-        channel.held_bytes += _bytes_in(buffers)
+        channel.held_bytes += bytes_in(buffers)
         if not request.late:
             pending.append(request)
             return
         while pending and (answer := pending[0].answer) is not None:
             pending.popleft()
-            channel.held_bytes -= _bytes_in(answer)
-            _emit(channel, answer)
+            channel.held_bytes -= bytes_in(answer)
+            emit(channel, answer)
         if pending and pending[0].waiting.__class__ is Unbegun:
             self.broker.tell(Resume(pending[0]))
         self.dirty[channel] = None
@@ -484,7 +386,7 @@ class Core:
                 yield from self.broker.counters.note_errors_in_slices(route.api, result, route.flat)
                 yield
             try:
-                buffers = yield from _encode_slices(request, result)
+                buffers = yield from encode_slices(request, result)
             except EncodeError:
                 pass  # said below
             else:
@@ -651,17 +553,6 @@ def throttle(response: Message, throttle_ms: int) -> None:
         response.throttle_time_ms = throttle_ms
 
 
-def _emit(channel: Channel, buffers: list[Piece]) -> None:
-    channel.out += buffers
-    first = buffers[0] if buffers else b""
-    channel.unsent_bytes += len(first) if len(buffers) == 1 and first.__class__ is bytes else _bytes_in(buffers)
-
-
-def _bytes_in(buffers: list[Piece]) -> int:
-    """Of memory: regions are in files."""
-    return sum(len(piece) for piece in buffers if piece.__class__ is not Region)
-
-
 def _owned(request: Request, frame: memoryview) -> bytes | memoryview:
     """A large request in memory that nobody else uses. Batches are stamped where they lie."""
     if request.route.api != PRODUCE:
@@ -676,25 +567,3 @@ def _while_open(request: Request, steps: Steps) -> Steps:
         if channel.closing and request.route.api != PRODUCE:
             return
         yield
-
-
-def _encode_slices(request: Request, response: Answer) -> Generator[None, None, list[Piece]]:
-    pieces = yield from request.route.write_slices(response, request.version)
-    return _with_header(request, pieces)
-
-
-def _encode(request: Request, response: Answer) -> list[Piece]:
-    """The answer with its size and header in front; small answers are one buffer."""
-    return _with_header(request, request.route.write(response, request.version))
-
-
-def _with_header(request: Request, pieces: list[Piece]) -> list[Piece]:
-    route = request.route
-    tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
-    size = _CORRELATION_BYTES + len(tags) + (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)))
-    first = _SIZE_AND_CORRELATION.pack(size, request.correlation_id) + tags
-    if pieces[0].__class__ is bytes:
-        pieces[0] = first + pieces[0]
-    else:
-        pieces.insert(0, first)
-    return pieces

@@ -96,7 +96,7 @@ def test_a_malformed_request_that_was_held_ends_the_connection_when_it_is_its_tu
 def test_held_requests_count_against_what_a_connection_may_keep(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbroker.core.ANSWER_BYTES_PER_CONNECTION", 1000)
+    monkeypatch.setattr("kbroker.channel.ANSWER_BYTES_PER_CONNECTION", 1000)
     client.send(fetch(max_wait_ms=1000), 12)
     client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200)] * 6), 8)
     full = client.channel.full
@@ -183,7 +183,7 @@ def test_a_full_connection_has_room_again_once_its_answers_have_left(world: Worl
 def test_answers_behind_one_that_waits_count_as_unsent_bytes(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbroker.core.ANSWER_BYTES_PER_CONNECTION", 1000)
+    monkeypatch.setattr("kbroker.channel.ANSWER_BYTES_PER_CONNECTION", 1000)
     client.send(fetch(max_wait_ms=1000), 12)
     answered = 0
     while not client.channel.full and answered < 50:

@@ -14,7 +14,8 @@ from kbroker import core as core_module
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Touched
-from kbroker.core import Channel, Core
+from kbroker.channel import Channel
+from kbroker.core import Core
 from kbroker.timing import Turns
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse

@@ -19,8 +19,8 @@ import pytest
 
 from benchmarks.harness.wire import batch, fetch_frame, produce_frame
 from benchmarks.harness.wire import frame as frame_of
+from kbroker.channel import Channel
 from kbroker.config.limits import LONG_POLL_STEP_MS
-from kbroker.core import Channel
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import (

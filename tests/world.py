@@ -17,8 +17,9 @@ from typing import Any
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.facts import FactQueue, JobDone
+from kbroker.channel import Channel
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
-from kbroker.core import Channel, Core
+from kbroker.core import Core
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.ports import Region

@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.routes import ROUTES
-from kbroker.core import IS_ANSWER, Channel, Core, Request, _emit, throttle
+from kbroker.channel import Channel, Request, emit
+from kbroker.core import IS_ANSWER, Core, throttle
 from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
@@ -304,7 +305,7 @@ class ScriptedCore(Core):
         if channel.closing:
             return
         if channel.pending[0] is request:
-            _emit(channel, [bytes(left[: fault.size])])
+            emit(channel, [bytes(left[: fault.size])])
             self.dirty[channel] = None
             left = left[fault.size :]
         if left:

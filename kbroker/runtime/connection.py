@@ -37,7 +37,8 @@ from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
 
-    from kbroker.core import Channel, Core
+    from kbroker.channel import Channel
+    from kbroker.core import Core
     from kbroker.ports import Buffer, Clock
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop

@@ -22,7 +22,8 @@ from kbroker.runtime.connection import Connection
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
-    from kbroker.core import Channel, Core
+    from kbroker.channel import Channel
+    from kbroker.core import Core
     from kbroker.ports import Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile

@@ -24,14 +24,16 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kbroker.core import FETCH, Unbegun
+from kbroker.channel import Unbegun
+from kbroker.core import FETCH
 from kbroker.sim.catalogue import Catalogue
 from kbroker.sim.commits import GroupHistory
 from protocol.records.batch import BatchHeader, check, scan
 from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
-    from kbroker.core import Core, Request
+    from kbroker.channel import Request
+    from kbroker.core import Core
     from kbroker.log.log import Log
     from kbroker.sim.machine import Machine
     from kbroker.sim.world import World

@@ -22,7 +22,8 @@ from kbroker.sim.world import LocalClock
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
-    from kbroker.core import Channel, Core, Request
+    from kbroker.channel import Channel, Request
+    from kbroker.core import Core
     from kbroker.ports import Buffer
     from kbroker.sim.net import Net, Wire
     from kbroker.sim.store import SimSession

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kbroker.broker.session import Session
-from kbroker.core import Channel
+from kbroker.channel import Channel
 from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
 from kbroker.runtime.loop import Loop
