@@ -196,6 +196,19 @@ def test_answers_behind_one_that_waits_count_as_unsent_bytes(
     assert not client.channel.full
 
 
+def test_answers_that_nobody_reads_count_until_they_are_sent(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.channel.ANSWER_BYTES_PER_CONNECTION", 3_000)
+    answered_bytes = 0
+    while not client.channel.full and answered_bytes < 10_000:
+        client.send(VERSIONS, 3)
+        answered_bytes += len(client.channel.out[-1])  # type: ignore[arg-type]
+        client.channel.written()
+        assert client.channel.unsent_bytes == answered_bytes
+    assert 3_000 < answered_bytes < 4_000
+    client.channel.sent()
+    assert not client.channel.full
+
+
 def test_records_from_files_do_not_count_as_unsent_bytes(world: World, client: Client) -> None:
     client.ask(produce(b"v" * 100_000), 9)
     client.send(fetch(max_wait_ms=500), 12)

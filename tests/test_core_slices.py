@@ -8,7 +8,13 @@ import pytest
 
 from kbroker.api import topics
 from kbroker.api.routes import ROUTES
-from kbroker.config.limits import ELEMENTS_AT_ONCE, LONG_PRODUCE_BYTES, MANY_PARTITIONS, PARTITIONS_PER_FETCH
+from kbroker.config.limits import (
+    ELEMENTS_AT_ONCE,
+    LARGE_REQUEST_BYTES,
+    LONG_PRODUCE_BYTES,
+    MANY_PARTITIONS,
+    PARTITIONS_PER_FETCH,
+)
 from kbroker.controller import topics as deletions
 from kbroker.controller.epoch import STEP_PARTITIONS
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
@@ -76,6 +82,33 @@ def test_what_comes_behind_a_long_request_waits_for_it(world: World) -> None:
     world.advance(0)
     client.look()
     assert (full, client.order, client.channel.full) == (True, [first, first + 1], False)
+
+
+def filled(size_bytes: int) -> tuple[DeleteGroupsRequest, int]:
+    """A request that fills a frame of this size, and how many groups it names."""
+    groups = [f"group-{number:04}" for number in range(1_000)]
+    request = DeleteGroupsRequest(groups_names=groups)
+    head = encode_request_header(type(request), 1, 1, "test")
+    groups[0] += "x" * (size_bytes - len(head) - len(request.encode(1)))
+    return request, len(groups)
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["at once", "behind another"])
+@pytest.mark.parametrize("over_bytes", [0, 1])
+def test_the_largest_request_that_is_done_in_one_go(
+    world: World, over_bytes: int, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 1)
+    client = world.client()
+    if is_held:
+        client.send(fetch(max_wait_ms=60_000), 12)
+    request, groups = filled(LARGE_REQUEST_BYTES + over_bytes)
+    number = client.start(request, 1)
+    if is_held:
+        world.client().start(produce(b"v"), 9)
+    in_one_go = number in client.look()
+    world.advance(0)
+    assert (in_one_go, len(client.look()[number].results)) == (over_bytes == 0, groups)
 
 
 def test_too_many_elements_end_the_connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,6 +398,16 @@ def test_a_partition_touched_while_its_watchers_are_woken_is_looked_at_again(wor
         world.client().send(produce(b"v"), 9)
     world.advance(0)
     assert all(each.look() for each in (patient, *others))
+
+
+def test_many_that_wait_once_more_are_woken_once_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.core.WOKEN_AT_ONCE", 1)
+    polls = [world.client() for _ in range(3)]
+    for offset in range(2):
+        numbers = [each.send(fetch(offset, max_wait_ms=60_000), 12) for each in polls]
+        world.client().send(produce(b"v"), 9)
+        world.advance(0)
+        assert all(number in each.look() for number, each in zip(numbers, polls, strict=True))
 
 
 def test_many_whose_time_is_up_are_answered_in_slices(world: World) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kbroker import core as core_module
+from kbroker.api.call import SILENCE
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Touched
@@ -53,6 +54,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.facts: deque[object] = deque()
+        self.tell = self.facts.append
         self.replicas = SimpleNamespace(touched=[])
         self.turns = Turns()
         self.counters = Counters()
@@ -72,7 +74,9 @@ class Parts:
 def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     load()
 
-    def heartbeat(request: HeartbeatRequest, call: Any) -> Patient:
+    def heartbeat(request: HeartbeatRequest, call: Any) -> Any:
+        if request.member_id == "silent":
+            return SILENCE
         return Patient(fails=request.member_id == "fails")
 
     monkeypatch.setitem(ROUTES, 12, Route(12, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0)))
@@ -112,6 +116,17 @@ def test_a_waiting_request_that_fails_costs_its_own_connection(core: Core) -> No
     ask(core, other)
     core.handle("moved", NOW_MS)
     assert (bool(failing.closing), other.closing, codes(other)) == (True, "", [READY])
+    assert set(core.take_dirty()) == {failing, other}  # neither was at work itself: one is to be written, one closed
+
+
+def test_silence_of_a_request_that_was_held_does_not_hold_up_the_next(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    for member in ("waits", "silent", "waits too"):
+        ask(core, channel, member)
+    core.handle("moved", NOW_MS)
+    first = codes(channel)
+    core.handle("moved", NOW_MS)
+    assert (first, codes(channel), channel.busy) == ([READY], [READY, READY], False)
 
 
 def test_a_waiting_request_that_fails_at_its_deadline_does_not_stop_time(core: Core) -> None:

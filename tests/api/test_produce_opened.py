@@ -12,6 +12,7 @@ from tests.requests import batch, fetch, fetched, list_offsets, produce, produce
 from tests.world import Client, World
 
 ZSTD = 4
+HEADER_BYTES = 61  # of a batch
 BOMB = batch(bytes(20 << 20), codec_id=ZSTD)  # 20 MB in two kilobytes
 
 
@@ -48,7 +49,7 @@ def test_what_was_looked_at_beside_the_loop_is_stored_as_it_came(world: World) -
     client.send(produce(records=BOMB), 9)
     client.send(produce(b"next"), 9)
     stored = bytes(fetched(world.client().ask(fetch(), 12))[0].records)
-    assert stored[61 : len(BOMB)] == BOMB[61:]
+    assert stored[HEADER_BYTES : len(BOMB)] == BOMB[HEADER_BYTES:]
     assert [len(records[0].value or b"") for _, records in parse_set(stored)] == [20 << 20, 4]
 
 
@@ -61,6 +62,20 @@ def test_small_batches_are_looked_at_at_once_however_many(world: World) -> None:
     world.disk_is_busy = True
     small = batch(bytes(100_000), codec_id=ZSTD)
     assert codes(world.client().ask(many([small] * 20), 9)) == [0] * 20
+
+
+@pytest.mark.parametrize("more_bytes", [0, 1])
+def test_the_most_that_is_looked_at_at_once(world: World, monkeypatch: pytest.MonkeyPatch, more_bytes: int) -> None:
+    limit_bytes = 10_000
+    monkeypatch.setattr("kbroker.log.append.OPENED_AT_ONCE_BYTES", limit_bytes)
+    value_bytes = limit_bytes - (len(batch(bytes(limit_bytes))) - HEADER_BYTES - limit_bytes)
+    client = world.client()
+    world.disk_is_busy = True
+    number = client.send(many([batch(bytes(value_bytes + more_bytes), codec_id=ZSTD)]), 9)
+    at_once = number in client.look()
+    world.disk_is_busy = False
+    world.settle()
+    assert (at_once, codes(client.look()[number])) == (more_bytes == 0, [0])
 
 
 def test_many_bombs_are_not_opened_on_the_loop(world: World) -> None:

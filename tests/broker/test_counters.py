@@ -8,13 +8,20 @@ from kbroker.broker.counters import Counters
 from kbroker.config.limits import LONGEST_FSYNC_MS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.groups import DescribeGroupsRequest, HeartbeatRequest
+from protocol.messages.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.transactions import AddPartitionsToTxnResponse
 from tests.requests import VERSIONS, fetch, produce
 from tests.world import Client, World
 
-PRODUCE, FETCH, METADATA, HEARTBEAT, DESCRIBE_GROUPS, API_VERSIONS, CREATE_TOPICS = 0, 1, 3, 12, 15, 18, 19
+PRODUCE, FETCH, METADATA, JOIN_GROUP, HEARTBEAT, DESCRIBE_GROUPS = 0, 1, 3, 11, 12, 15
+API_VERSIONS, CREATE_TOPICS = 18, 19
 
 
 @pytest.fixture
@@ -43,6 +50,30 @@ def test_a_request_that_is_held_is_counted_once(world: World, client: Client) ->
     client.send(VERSIONS, 3)
     world.advance(600)
     assert world.broker.counters.requests[API_VERSIONS] == 1
+
+
+def test_how_long_was_waited_for_answers_is_counted() -> None:
+    world = World(group_initial_rebalance_delay_ms="300")
+    world.create("t")
+    world.client().send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    world.advance(10)  # it is loaded
+    counters = world.broker.counters
+    counters.waited_ms.clear()  # of the topics
+    world.client().send(fetch(max_wait_ms=5_000), 12)
+    world.client().send(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        3,
+    )
+    world.advance(1_000)
+    world.client().ask(produce(b"v"), 9)
+    assert counters.waited_ms == {FETCH: 1_000, JOIN_GROUP: 300}
+    assert (counters.waits[FETCH], counters.waits[JOIN_GROUP]) == ({10: 1}, {9: 1})
 
 
 def test_what_goes_well_is_no_error(world: World, client: Client) -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
-from kbroker.ports import TO_CONTROLLER, Create, Get, Operation, PeerFaultKind, StoreAnswer, StoreEvent
+from kbroker.ports import (
+    TO_CONTROLLER,
+    Create,
+    Get,
+    Operation,
+    Outcome,
+    PeerFaultKind,
+    StoreAnswer,
+    StoreEvent,
+    StoreFault,
+)
 from kbroker.sim.store import Ensemble
 from protocol.messages.control import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tests.contracts.peer_benches import CLUSTER, PlayedBroker, SimBench
@@ -90,6 +100,33 @@ def test_a_lost_session_ends_a_procedure() -> None:
     assert [type(result) for result in bench.results] == [SessionLostError]
 
 
+def test_a_session_that_ends_within_a_step_ends_its_procedure_and_no_other() -> None:
+    bench = Bench()
+    bench.run(copy("/a", "/b"))
+    bench.run(copy("/a", "/c"))
+    first, second = (event for event in bench.events if isinstance(event, StoreAnswer))
+    lost = [Outcome(None, "/a"), Outcome(StoreFault.SESSION_EXPIRED, "/a")]
+    bench.steps.answer(StoreAnswer(first.token, lost))
+    assert ([type(result) for result in bench.results], bench.steps.busy) == ([SessionLostError], True)
+    bench.events[:] = [second]
+    bench.turn()
+    bench.turn()
+    assert (bench.results[1:], bench.steps.busy) == (["/c"], False)
+
+
+def test_a_procedure_goes_on_after_a_step_of_which_nobody_knew() -> None:
+    bench = Bench()
+    bench.store.submit([Create("/a", b"x")], "mine")
+    bench.events.clear()
+    bench.run(copy("/a", "/b"))
+    (read,) = (event for event in bench.events if isinstance(event, StoreAnswer))
+    bench.events.clear()
+    bench.steps.answer(StoreAnswer(read.token, [Outcome(StoreFault.CONNECTION_LOST, "/a")]))
+    assert (bench.turn(), bench.results, bench.steps.busy) == (1, [], True)
+    assert (bench.turn(), bench.results, bench.steps.busy) == (1, ["/b"], False)
+    assert bench.store._ensemble.tree.nodes["/b"].data == b"x"
+
+
 def test_a_procedure_may_clean_up_after_a_lost_session() -> None:
     def careful() -> Procedure[object]:
         try:
@@ -146,6 +183,20 @@ def test_a_request_without_an_answer_is_an_error_in_its_procedure() -> None:
     (error,) = bench.results
     assert isinstance(error, PeerFaultError)
     assert (error.fault.kind, error.fault.was_sent) == (PeerFaultKind.REFUSED, False)
+    assert str(error) == f"{PeerFaultKind.REFUSED.value}: {error.fault.why}"
+
+
+def test_of_two_that_ask_the_one_without_an_answer_is_still_under_way() -> None:
+    bench = Bench()
+    broker = bench.net.broker()
+    bench.run(consult(bench.net.broker(3, listens=False)))
+    bench.run(consult(broker))
+    bench.hear()
+    assert ([type(result) for result in bench.results], bench.steps.busy) == ([PeerFaultError], True)
+    broker.asked[0].answer(LeaderAndIsrResponse(error_code=0, topics=[]))
+    bench.hear()
+    bench.turn()
+    assert (bench.results[1:], bench.steps.busy) == (["/told"], False)
 
 
 def test_answers_to_others_are_let_pass() -> None:

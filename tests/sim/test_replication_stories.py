@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from kbroker.broker.facts import Leave
 from kbroker.controller.events import Reassign
 from kbroker.log.log import Log
 from kbroker.log.producers import Origin
@@ -397,6 +398,33 @@ def test_a_controller_cut_off_from_the_store_is_followed_by_another_and_obeyed_n
     story.append(story.leader(), b"one")
     story.until(lambda: story.bounds(story.leader())[0] == 1)
     assert believes
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["the controller", "another broker"])
+def test_a_broker_that_is_about_to_stop_hands_its_leaders_over(asks: bool) -> None:
+    story = Story(2, partitions=2)
+    old = next(each for each in story.machines if (each not in story.controllers()) is asks)
+    (index,) = [index for index in range(2) if story.leader(index) is old]
+    old.post(Leave())
+    story.until(lambda: story.leader(index) is not old)
+    story.until(lambda: old.broker.leaving.is_over)
+
+
+def test_a_broker_whose_leaders_nobody_can_take_asks_again_and_stops_in_the_end() -> None:
+    backoff_ms, tries = 1_000, 3
+    settings = {"controlled_shutdown_retry_backoff_ms": f"{backoff_ms}", "controlled_shutdown_max_retries": f"{tries}"}
+    story = Story(2, partitions=2, **settings)
+    (leader,) = story.controllers()
+    (index,) = [index for index in range(2) if story.leader(index) is leader]
+    story.part(*story.machines)
+    story.append(leader, b"one", index=index)
+    story.until(lambda: story.state(index).isr == (leader.broker_id,))
+    began_ms = story.world.now_ms
+    leader.post(Leave())
+    story.until(lambda: not leader.broker.leaving.is_over)
+    story.until(lambda: leader.broker.leaving.is_over)
+    assert (tries - 1) * backoff_ms <= story.world.now_ms - began_ms < tries * backoff_ms
+    assert story.leader(index) is leader
 
 
 def test_after_a_rolling_restart_leaders_go_back_to_the_preferred_replicas() -> None:
