@@ -77,12 +77,30 @@ def run_command(words: list[str]) -> int:
     except click.ClickException as error:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
-            hint = f" (see {error.ctx.command_path} --help)"
+            hint = _where_it_goes(error, words) or f" (see {error.ctx.command_path} --help)"
         if _wants_json(words):
             return _complain_in_json(error.format_message() + hint)
         return complain(error.format_message(), hint)
     except click.exceptions.Abort:
         return 130
+
+
+def _where_it_goes(error: click.UsageError, words: list[str]) -> str:
+    """Of an option that stands before the command that has it, where it belongs; else nothing."""
+    context = error.ctx
+    if not isinstance(error, click.NoSuchOption) or context is None:
+        return ""
+    command: click.Command | None = context.command
+    path = [context.command_path]
+    for word in words:
+        below = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if below is None:
+            continue
+        command = below
+        path.append(word)
+        if any(error.option_name in option.opts for option in command.params):
+            return f" It goes behind the command: {' '.join(path)} {error.option_name} ..."
+    return ""
 
 
 def _wants_json(words: list[str]) -> bool:

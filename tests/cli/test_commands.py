@@ -70,6 +70,16 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
         (["dump-log", "--value-decoder-class", "my.Own", "x"], "kbroker: there is no decoder 'my.Own'"),
         (["start", "--nonsense"], "kbroker: No such option"),
         (
+            ["-b", "127.0.0.1:9092", "topics", "--list"],
+            "kbroker: No such option '-b'. It goes behind the command: kbroker topics -b ...",
+        ),
+        (
+            ["transactions", "--bootstrap-server=127.0.0.1:9092", "list"],
+            "kbroker: No such option '--bootstrap-server'. It goes behind the command: "
+            "kbroker transactions list --bootstrap-server ...",
+        ),
+        (["--nonsense", "topics", "--list"], "kbroker: No such option '--nonsense'. (see kbroker --help)"),
+        (
             ["start", "/no/such.properties"],
             "kbroker: Invalid value for '[PROPERTIES]': File '/no/such.properties' does not",
         ),
