@@ -151,9 +151,9 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
 
 
 def _run(start: Start, static: dict[str, Given], began: float) -> int:
-    from kbroker.faults.errors import UsageError
     from kbroker.runtime.main import run_process  # after the settings: a typo is told at once
     from kbroker.runtime.node import StartupError
+    from kbroker.usage import UsageError
 
     as_json = start.log_format == "json"
 

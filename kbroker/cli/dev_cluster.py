@@ -20,9 +20,9 @@ import click
 
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.config import BrokerConfig
-from kbroker.faults.errors import unknown
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
+from kbroker.usage import unknown
 
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed

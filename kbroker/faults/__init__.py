@@ -7,8 +7,8 @@
 """
 
 from kbroker.faults.core import ScriptedCore
-from kbroker.faults.errors import UsageError
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Fault, Faults
+from kbroker.usage import UsageError
 
 __all__ = ["Fault", "Faults", "ScriptedCore", "Seen", "UsageError"]

@@ -25,8 +25,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kbroker.faults.errors import UsageError, unknown
 from kbroker.faults.script import Fault, Faults
+from kbroker.usage import UsageError, unknown
 
 FILTERS: Mapping[str, type] = {
     "topic": str,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Self
 
 from kbroker.api.routes import ROUTES, load
 from kbroker.faults.contents import filters_of
-from kbroker.faults.errors import UsageError, unknown
 from kbroker.faults.history import History
 from kbroker.faults.releases import RELEASES
+from kbroker.usage import UsageError, unknown
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

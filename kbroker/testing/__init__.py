@@ -17,14 +17,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kbroker.faults.errors import UsageError
     from kbroker.testing._broker import Broker, broker
     from kbroker.testing._cluster import Cluster, cluster
+    from kbroker.usage import UsageError
 
 _HOMES = {
     "Broker": "kbroker.testing._broker",
     "Cluster": "kbroker.testing._cluster",
-    "UsageError": "kbroker.faults.errors",
+    "UsageError": "kbroker.usage",
     "broker": "kbroker.testing._broker",
     "cluster": "kbroker.testing._cluster",
 }

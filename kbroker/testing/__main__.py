@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kbroker.faults.errors import UsageError
 from kbroker.faults.file import read_faults
 from kbroker.testing import broker, cluster
 from kbroker.testing._broker import Broker
+from kbroker.usage import UsageError
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -22,7 +22,6 @@ from typing import Protocol, Self, TypeVar
 from kbroker.broker.broker import Broker as Parts
 from kbroker.config import BrokerConfig, ConfigError, Given
 from kbroker.faults import Faults, ScriptedCore, Seen, UsageError
-from kbroker.faults.errors import unknown
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.descriptors import Shares
@@ -33,6 +32,7 @@ from kbroker.testing._disk import DiskFaults
 from kbroker.testing._folder import Folder
 from kbroker.testing._helpers import Helpers
 from kbroker.testing._thread import NodeThread
+from kbroker.usage import unknown
 
 SETTINGS: Mapping[str, str] = {
     "connections.max.idle.ms": "-1",  # a test that moves time by hours would otherwise lose its connections

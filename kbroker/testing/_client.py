@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kbroker.faults.core import OWN_CLIENT
-from kbroker.faults.errors import UsageError
+from kbroker.usage import UsageError
 from protocol.apis import BY_KEY
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message

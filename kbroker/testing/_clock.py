@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.faults.errors import UsageError
 from kbroker.runtime.clock import SystemClock
+from kbroker.usage import UsageError
 
 
 class HandClock:

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Self
 
 from kbroker.coordinator.routing import partition_for
-from kbroker.faults.errors import UsageError
 from kbroker.log.checkpoints import format_uuid
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.metadata.store import CLUSTER_ID, CONTROLLER, decode_cluster_id
@@ -33,6 +32,7 @@ from kbroker.testing._clock import HandClock
 from kbroker.testing._folder import Folder
 from kbroker.testing._helpers import Helpers, looks
 from kbroker.testing._leaders import move_leader
+from kbroker.usage import UsageError
 
 MOST_BROKERS = 100
 STORE_FILE = "metadata.db"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from kbroker.faults.errors import UsageError
 from kbroker.runtime.switched_disk import DiskSwitch
+from kbroker.usage import UsageError
 
 
 class DiskFaults(DiskSwitch):

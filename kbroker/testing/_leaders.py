@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbroker.faults.errors import UsageError
 from kbroker.testing._client import Connection, Connections
 from kbroker.testing._helpers import WAIT_S, controller_of, looks
+from kbroker.usage import UsageError
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kbroker.faults import Faults
-from kbroker.faults.errors import UsageError
 from kbroker.testing._disk import DiskFaults
 from kbroker.testing._helpers import Helpers, Record
+from kbroker.usage import UsageError
 
 MOST_TOPICS = 20
 MOST_RECORDS = 5

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from kbroker.config import Given
-from kbroker.faults.errors import UsageError
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
+from kbroker.usage import UsageError
 
 log = logging.getLogger("kbroker.testing")
 
