@@ -100,7 +100,7 @@ def assemble(
     turns = Turns()
     plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, turns, tell, cluster_id)
     groups = group_coordinator(config, replicas, clock, random, tell)
-    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener)
+    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener, turns)
     transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
     markers.done = transactions.have_marked
     partitions = TransactionPartitions(broker_id, transactions, plane.cache, peers, plane.listener, tell)

@@ -6,7 +6,8 @@ their marker at once, the leaders of the others are sent WriteTxnMarkers, on a l
 at a time to each broker, with the markers of all transactions that were decided meanwhile. What fails for now (no
 leader, too few in sync, no answer) is tried again every 100 ms until it is done, for a decided outcome has no other
 end. A partition that is gone needs no marker: one that the image of the cluster does not have for ten seconds, for
-after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told.
+after a start or a failover the image comes in pieces. When all have theirs, the coordinator is told; until then the
+transactional id takes no other transaction, so those of many partitions may be marked in slices.
 
 Source: TransactionMarkerChannelManager and its completion handler of Apache Kafka 3.9, by behaviour.
 """
@@ -18,7 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
+from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.log import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
+    from kbroker.timing import Steps, Turns
     from kbroker.txn import WriteMarkers
 
 log = logging.getLogger("kbroker.transactions")
@@ -51,28 +53,34 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 
 WRITE_TXN_MARKERS_VERSION = 1
 ANSWER_MS = 30_000  # request.timeout.ms, as a coordinator of Apache Kafka waits
-MOST_TRANSACTIONS = 1_000  # in one request: some 50 kB, and as many appends in one step of its receiver
+MOST_MARKERS = 5_000  # in one request: a fraction of the elements and bytes that its receiver takes
 
 
 class _Sending:
     """A decided transaction whose markers are on their way.
 
-    left: the partitions without a committed marker; under_way: those of them that have one which is not committed.
+    left: the partitions without a committed marker; under_way: those that have one which is not committed, or whose
+    leaders are to be asked. is_in_slices: it is being gone through, and whatever happens meanwhile is looked at then.
     """
 
-    __slots__ = ("_unknown_since", "is_given_up", "left", "markers", "under_way")
+    __slots__ = ("_unknown_since", "is_given_up", "is_in_slices", "left", "markers", "under_way")
 
     def __init__(self, markers: WriteMarkers) -> None:
         self._unknown_since: dict[TopicPartition, int] = {}
         self.markers = markers
         self.left = set(markers.transaction.partitions)
         self.under_way: set[TopicPartition] = set()
-        self.is_given_up = False
+        self.is_given_up = self.is_in_slices = False
 
     @property
     def producer_id(self) -> int:
         """Of the transaction."""
         return self.markers.transaction.producer_id
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether there is nothing to do but to hear of what is under way."""
+        return 0 < len(self.left) <= len(self.under_way)
 
     def is_unknown_since(self, where: TopicPartition, now_ms: int) -> int:
         """When it was first found that the image of the cluster does not have a partition."""
@@ -110,6 +118,7 @@ class TransactionMarkers:
         clock: Clock,
         peers: Peers | None,
         listener: str,
+        turns: Turns,
     ) -> None:
         self._broker_id = broker_id
         self._replicas = replicas
@@ -118,6 +127,7 @@ class TransactionMarkers:
         self._clock = clock
         self._peers = peers
         self._listener = listener
+        self._turns = turns
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
         self.deadline_moved: Callable[[], None] = _nobody_asks  # is put in by who wakes it
         self._asked: set[int] = set()  # brokers that have a request under way
@@ -135,23 +145,49 @@ class TransactionMarkers:
 
     def _go_on(self, sending: _Sending, now_ms: int) -> None:
         """Mark what can be marked now, gather what leaders elsewhere are to be asked; the rest is tried again later."""
-        again = False
-        for where in sorted(sending.left - sending.under_way):
-            state = self._cache.partition(*where)
-            if state is None and sending.is_unknown_since(where, now_ms) <= now_ms - DELETED_IF_UNKNOWN_MS:
+        if sending.is_in_slices:
+            return
+        todo = sorted(sending.left - sending.under_way)
+        if len(todo) > MARKERS_AT_ONCE:
+            sending.is_in_slices = True
+            self._turns.begin(self, self._in_slices(sending, todo))
+            self.deadline_moved()
+            return
+        for where in todo:
+            self._see_to(sending, where, now_ms)
+        self._gone_through(sending, now_ms)
+
+    def _in_slices(self, sending: _Sending, todo: list[TopicPartition]) -> Steps:
+        for where in todo:
+            if sending.is_given_up:
+                break
+            self._see_to(sending, where, self._clock.now_ms())
+            yield
+        sending.is_in_slices = False
+        now_ms = self._clock.now_ms()
+        self._gone_through(sending, now_ms)
+        self._ask_leaders(now_ms)
+
+    def _see_to(self, sending: _Sending, where: TopicPartition, now_ms: int) -> None:
+        """One partition that has no marker on its way."""
+        state = self._cache.partition(*where)
+        if state is None:
+            if sending.is_unknown_since(where, now_ms) <= now_ms - DELETED_IF_UNKNOWN_MS:
                 sending.left.discard(where)  # the partition has been deleted
-            elif state is None or state.leader < 0:
-                again = True  # without a leader, or nothing has been heard of the cluster yet
-            elif state.leader == self._broker_id:
-                again |= not self._mark(sending, where, now_ms)
-            else:
-                sending.under_way.add(where)
-                self._wanted[state.leader].setdefault(sending, []).append(where)
+        elif state.leader == self._broker_id:
+            self._mark(sending, where, now_ms)
+        elif state.leader >= 0:
+            sending.under_way.add(where)
+            self._wanted[state.leader].setdefault(sending, []).append(where)
+
+    def _gone_through(self, sending: _Sending, now_ms: int) -> None:
+        """Every partition has been seen to; those without a leader, or not known yet, are when time has passed."""
         if sending.is_given_up:
             return
         if not sending.left:
+            self._retrying.pop(sending, None)
             self.done(sending.markers, now_ms)
-        elif again:
+        elif not sending.left <= sending.under_way:
             self._try_later(sending, now_ms)
 
     def _try_later(self, sending: _Sending, now_ms: int) -> None:
@@ -160,33 +196,31 @@ class TransactionMarkers:
             self._retry_ms = now_ms + MARKER_RETRY_MS
             self.deadline_moved()
 
-    def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> bool:
-        """Give one partition its marker; whether nothing is left to do about it but to wait."""
+    def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> None:
+        """Give one partition its marker."""
         transaction, epoch = sending.markers.transaction, sending.markers.coordinator_epoch
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
         try:
             partition, end_offset = self.append(where, producer, epoch, now_ms, commit=transaction.is_commit)
         except KafkaError as error:
-            return self._refused(sending, where, error)
+            self._refused(sending, where, error)
+            return
         assert partition.log is not None, partition
         if partition.log.high_watermark >= end_offset:
             sending.left.discard(where)
         else:
             sending.under_way.add(where)
             self.uncommitted.setdefault(partition, deque()).append((end_offset, sending, where))
-        return True
 
-    def _refused(self, sending: _Sending, where: TopicPartition, error: KafkaError) -> bool:
+    def _refused(self, sending: _Sending, where: TopicPartition, error: KafkaError) -> None:
         name = sending.markers.transaction.name
         if error.code in FENCED:
             log.warning("transaction %s: its markers are not wanted any more: %s", name, error)
             sending.is_given_up = True
-            return True
-        if error.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+        elif error.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             sending.left.discard(where)
-            return True
-        log.info("transaction %s: no marker for %s-%d yet: %s", name, *where, error)
-        return False
+        else:
+            log.info("transaction %s: no marker for %s-%d yet: %s", name, *where, error)
 
     # --- of partitions led elsewhere
 
@@ -195,14 +229,20 @@ class TransactionMarkers:
         for leader in [leader for leader in self._wanted if leader not in self._asked]:
             wanted = self._wanted.pop(leader)
             now: dict[int, _Sending] = {}  # one of each producer, by whose id the answer tells them apart
+            sendings: dict[_Sending, list[TopicPartition]] = {}
             later: dict[_Sending, list[TopicPartition]] = {}
+            room = MOST_MARKERS
             for sending, partitions in wanted.items():
                 if sending.is_given_up:
                     continue
-                if len(now) == MOST_TRANSACTIONS or now.setdefault(sending.producer_id, sending) is not sending:
+                if not room or now.setdefault(sending.producer_id, sending) is not sending:
                     later[sending] = partitions
-            asked = _Asked(leader, {sending: wanted[sending] for sending in now.values()})
-            if not now or self._ask(asked):
+                    continue
+                sendings[sending] = partitions[:room]
+                if len(partitions) > room:
+                    later[sending] = partitions[room:]
+                room -= len(sendings[sending])
+            if not now or self._ask(_Asked(leader, sendings)):
                 if later:
                     self._wanted[leader] = later
             else:
@@ -256,6 +296,7 @@ class TransactionMarkers:
                 where, code = (topic.name, part.partition_index), ErrorCode.of(part.error_code)
                 if code is ErrorCode.NONE:
                     sending.left.discard(where)
+                    sending.under_way.discard(where)
                 else:
                     self._refused(sending, where, KafkaError(code, "says its leader"))
 
@@ -299,8 +340,9 @@ class TransactionMarkers:
             sending.under_way.discard(where)
             if log is not None:
                 sending.left.discard(where)
-            if not sending.is_given_up and sending not in self._retrying:
-                self._go_on(sending, now_ms)
+            if sending.is_waited_for or sending.is_given_up or sending in self._retrying:
+                continue
+            self._go_on(sending, now_ms)
         if waiting:
             self.uncommitted[partition] = waiting
         self._ask_leaders(now_ms)

@@ -139,6 +139,10 @@ CONVERTED_BYTES_PER_PARTITION = 32 << 10
 # How long until a marker that could not be written is tried again. In Kafka the sender looks at its queue as often.
 MARKER_RETRY_MS = 100
 
+# Partitions of a transaction that are given their markers in one step, when it ends; those of a larger one are in
+# slices. A marker takes some 50 us.
+MARKERS_AT_ONCE = 64
+
 # When a partition counts as deleted that waits for a marker. An image of the cluster is whole long before; a marker
 # left out by mistake would let a later transaction of the producer show what this one has taken back.
 DELETED_IF_UNKNOWN_MS = 10_000

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from kbroker.broker import transaction_markers
 from kbroker.broker.transaction_markers import TransactionMarkers
-from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS
+from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.metadata.cache import TopicImage
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
-from kbroker.txn import Transaction, WriteMarkers
+from kbroker.timing.turns import SLICE_STEPS
+from kbroker.txn import Producer, Transaction, WriteMarkers
 from kbroker.txn.state import PREPARE_COMMIT
 from protocol.errors import ErrorCode
 from protocol.messages.control import UpdateMetadataPartitionState
 from protocol.messages.transactions import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -60,6 +64,7 @@ class Stage:
             self.world.clock,
             self.peers,  # type: ignore[arg-type]
             listener,
+            broker.turns,
         )
         self.done: list[str] = []
         self.markers.done = lambda markers, _now_ms: self.done.append(markers.transaction.name)
@@ -222,3 +227,121 @@ def test_markers_that_nobody_wants_any_more_are_not_sent(stage: Stage) -> None:
     stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
     stage.markers.expire(MARKER_RETRY_MS)
     assert stage.asked()[2:] == [[(1, 0)]]
+
+
+MANY = [("wide", index) for index in range(MARKERS_AT_ONCE * 6)]
+
+
+@pytest.fixture
+def wide(stage: Stage) -> Stage:
+    """With a topic of many partitions, all led here."""
+    stage.world.create("wide", partitions=len(MANY))
+    cache = stage.world.broker.plane.cache
+    cache.brokers[2] = cache.brokers[1]
+    return stage
+
+
+def marked(stage: Stage) -> int:
+    """How many partitions of the topic have a marker."""
+    logs = [stage.world.partition(*where).log for where in MANY]
+    return sum(log.log_end_offset for log in logs if log is not None)
+
+
+def go_through(stage: Stage) -> None:
+    """All slices."""
+    while stage.world.broker.turns:
+        stage.world.core.expire(stage.world.clock.now_ms())
+
+
+def test_transaction_of_many_partitions_is_marked_in_slices(wide: Stage) -> None:
+    wide.send(*MANY)
+    steps = [marked(wide)]
+    while wide.world.broker.turns:
+        assert wide.done == []
+        wide.world.core.expire(wide.world.clock.now_ms())
+        steps.append(marked(wide))
+    assert max(after - before for before, after in pairwise([0, *steps])) <= SLICE_STEPS
+    assert (marked(wide), wide.done) == (len(MANY), ["pay"])
+
+
+def test_transaction_goes_on_in_slices_though_its_markers_count_one_by_one_meanwhile(wide: Stage) -> None:
+    first = wide.world.partition(*MANY[0])
+    first.isr = (1, 2)
+    wide.send(*MANY)
+    first.isr = (1,)
+    first.advance_high_watermark()
+    wide.markers.moved(first, 0)
+    go_through(wide)
+    assert (marked(wide), wide.done) == (len(MANY), ["pay"])
+
+
+def test_leadership_that_is_lost_between_two_slices_is_the_next_leaders_marker(wide: Stage) -> None:
+    wide.send(*MANY)
+    wide.world.broker.plane.cache.topics["wide"].partitions[len(MANY) - 1].leader = 2
+    go_through(wide)
+    ((broker_id, request, _),) = wide.peers.sent
+    asked = request.markers[0].topics[0].partition_indexes
+    assert (marked(wide), broker_id, asked) == (len(MANY) - 1, 2, [len(MANY) - 1])
+
+
+def test_coordinator_that_is_fenced_between_two_slices_marks_no_more(wide: Stage) -> None:
+    wide.send(THERE)
+    wide.send(*MANY)
+    before = marked(wide)
+    assert wide.world.partition("wide", 20).log is not None
+    wide.markers.append(("wide", 20), Producer(7, 1), 4, 0, commit=False)  # of a newer coordinator
+    go_through(wide)
+    assert (marked(wide) - before < len(MANY) // 2, wide.done) == (True, [])
+
+
+def test_markers_that_a_leader_counts_one_by_one_are_not_looked_at_all_over_each_time(
+    wide: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = MANY[:MARKERS_AT_ONCE]
+    for where in some:
+        wide.world.partition(*where).isr = (1, 2)
+    wide.send(*some)
+    looked: list[object] = []
+    go_on = wide.markers._go_on
+
+    def counted(*which: Any) -> None:
+        looked.append(which)
+        go_on(*which)
+
+    monkeypatch.setattr(wide.markers, "_go_on", counted)
+    for where in some:
+        partition = wide.world.partition(*where)
+        partition.isr = (1,)
+        partition.advance_high_watermark()
+        wide.markers.moved(partition, 0)
+    assert (len(looked), wide.done) == (1, ["pay"])
+
+
+def all_marked(marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    topics = [
+        WritableTxnMarkerTopicResult(
+            name=topic.name,
+            partitions=[
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in marker.topics
+    ]
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
+
+
+def test_request_to_a_leader_has_no_more_markers_than_it_takes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_markers, "MOST_MARKERS", 3)
+    partitions = stage.world.broker.plane.cache.topics["t"].partitions
+    for index in range(2, 9):
+        partitions[index] = stage.state
+    stage.send(*(("t", index) for index in range(1, 6)))
+    stage.send(("t", 6), name="other", producer_id=1)
+    stage.send(("t", 7), name="third", producer_id=2)
+    sizes: list[list[int]] = []
+    while len(sizes) < len(stage.peers.sent):
+        _, request, token = stage.peers.sent[-1]
+        sizes.append([len(marker.topics[0].partition_indexes) for marker in request.markers])
+        stage.hear(PeerAnswer(token, WriteTxnMarkersResponse(markers=[all_marked(each) for each in request.markers])))
+    assert (sizes, sorted(stage.done)) == ([[3], [2, 1], [1]], ["other", "pay", "third"])
