@@ -44,7 +44,7 @@ class WriterSource(Source):
     def _body(self, message: type[Message]) -> None:
         self.emit("out = []; w = out.append")
         if self.sliced:
-            self.emit("turn = 0", "if 0: yield")
+            self.emit("turn = 0; done = []", "if 0: yield")
         if self.views:
             self.emit("parts = []; part = parts.append")
         with self.block("try:"):
@@ -54,6 +54,8 @@ class WriterSource(Source):
                 with self.block("if out or not parts:"):
                     self.emit("part(join(out))")
                 self.emit("return parts")
+            elif self.sliced:
+                self.emit("done.append(join(out))", "return [join(done)]")
             else:
                 self.emit("return [join(out)]")
         with self.block("except Exception as error:"):
@@ -220,7 +222,11 @@ class WriterSource(Source):
                 self.value(element, item, nullable=False)
             self.flush()
             if self.sliced and not self.in_tags:
-                self.emit(f"turn = (turn + 1) & {TURN_MASK}", "if not turn: yield")
+                self.emit(f"turn = (turn + 1) & {TURN_MASK}")
+                with self.block("if not turn:"):
+                    if not self.views:  # a million pieces take longer to join than to write
+                        self.emit("done.append(join(out)); out.clear()")
+                    self.emit("yield")
 
     def primitives(self, element: FieldType, place: str, nullable: bool) -> None:
         """An array of fixed-size primitives: one pack for count and elements."""

@@ -365,6 +365,13 @@ def test_a_large_message_is_read_and_written_in_many_slices() -> None:
     assert (reads, in_one_go(request.encode_slices(4))[1]) == (10, 10)
 
 
+def test_a_large_message_is_not_left_in_pieces_until_it_is_written() -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["k"] * 1280)
+    steps = request.encode_slices(4)
+    left = [len(steps.gi_yieldfrom.gi_frame.f_locals["out"]) for _ in steps]  # type: ignore[union-attr]
+    assert left == [0] * 10
+
+
 def test_one_element_more_than_is_taken_is_refused() -> None:
     with pytest.raises(DecodeError, match="more elements than are taken"):
         in_one_go(FindCoordinatorRequest.decode_slices(many_strings(1281), 4, 0, 1280))
