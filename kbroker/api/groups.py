@@ -93,11 +93,12 @@ def find_coordinator(request: FindCoordinatorRequest, call: Call) -> Result:
 
 def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
     """A key named twice is looked up, and answered, once."""
-    found = []
-    for key in dict.fromkeys(request.coordinator_keys):
-        found.append(_coordinator(key, request.key_type, call))
-        yield
-    return FindCoordinatorResponse(coordinators=found)
+    found: dict[str, Coordinator] = {}
+    for key in request.coordinator_keys:
+        if key not in found:
+            found[key] = _coordinator(key, request.key_type, call)
+            yield
+    return FindCoordinatorResponse(coordinators=list(found.values()))
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
@@ -294,14 +295,19 @@ def offset_delete(request: OffsetDeleteRequest, call: Call) -> Result:
 
 def describe_groups(request: DescribeGroupsRequest, call: Call) -> InSlices:
     """Groups in detail, each with its own error, and once, however often it is named."""
-    groups = []
-    for group_id in dict.fromkeys(request.groups):
-        group = call.broker.groups.describe_group(group_id, call.version)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = call.broker.permission.operations(call.session, ResourceType.GROUP, group_id)
-        groups.append(group)
-        yield
-    return DescribeGroupsResponse(groups=groups)
+    groups: dict[str, DescribedGroup] = {}
+    for group_id in request.groups:
+        if group_id not in groups:
+            groups[group_id] = _described(group_id, request, call)
+            yield
+    return DescribeGroupsResponse(groups=list(groups.values()))
+
+
+def _described(group_id: str, request: DescribeGroupsRequest, call: Call) -> DescribedGroup:
+    group = call.broker.groups.describe_group(group_id, call.version)
+    if request.include_authorized_operations and not group.error_code:
+        group.authorized_operations = call.broker.permission.operations(call.session, ResourceType.GROUP, group_id)
+    return group
 
 
 def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
