@@ -41,7 +41,6 @@ from kbroker.config.limits import (
     MANY_PARTITIONS,
     PARKED_OPERATIONS,
     PARKED_PER_ADDRESS,
-    PARTITIONS_PER_PRODUCE,
     REQUEST_BYTES_EXCEPT_PRODUCE,
     WOKEN_AT_ONCE,
 )
@@ -349,8 +348,6 @@ class Core:
         channel.held_bytes += len(frame)
         yield
         try:
-            if route.api == PRODUCE and names_over(PARTITIONS_PER_PRODUCE, cast(memoryview, frame), version, start):
-                raise DecodeError("", f"names over {PARTITIONS_PER_PRODUCE} partitions")
             body: Answer = yield from route.read_slices(frame, version, start, route.elements)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")

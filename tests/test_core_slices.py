@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from kbroker.api import topics
+from kbroker.api import groups, topics
 from kbroker.api.routes import ROUTES
 from kbroker.config.limits import (
     ELEMENTS_AT_ONCE,
+    LARGE_PRODUCE_BYTES,
     LARGE_REQUEST_BYTES,
     LONG_PRODUCE_BYTES,
     MANY_PARTITIONS,
@@ -17,10 +19,13 @@ from kbroker.config.limits import (
 )
 from kbroker.controller import topics as deletions
 from kbroker.controller.epoch import STEP_PARTITIONS
+from kbroker.core import Request
+from kbroker.timing import turns
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
 from protocol.frames import KEPT_BYTES
 from protocol.headers import encode_request_header
+from protocol.message import Message
 from protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -169,6 +174,74 @@ def test_a_request_of_a_client_that_has_gone_is_given_up(world: World) -> None:
 
 def once(client: Client, request: object, version: int, part: str) -> int:
     return len(getattr(client.ask(request, version), part))  # type: ignore[arg-type]
+
+
+class Named(list[str]):
+    """Names that know how far somebody has gone through them."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self.seen += 1
+            yield name
+
+
+def call_of(world: World, request: type[Message], version: int) -> Request:
+    return Request(world.client().channel, ROUTES[request.api or 0], version, 1, None, world.clock.now_ms())
+
+
+def test_names_are_not_gone_through_before_the_first_break(world: World) -> None:
+    find = FindCoordinatorRequest(key_type=0, coordinator_keys=Named("abcdefgh"))
+    next(groups.find_coordinator(find, call_of(world, FindCoordinatorRequest, 4)))  # type: ignore[arg-type]
+    describe = DescribeGroupsRequest(groups=Named("abcdefgh"))
+    next(groups.describe_groups(describe, call_of(world, DescribeGroupsRequest, 5)))
+    assert (find.coordinator_keys.seen, describe.groups.seen) == (1, 1)  # type: ignore[attr-defined]
+
+
+class StepCount:
+    """Lines run in each step of a long request: nothing else is done in between."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        monkeypatch.setattr(turns, "SLICE_STEPS", 1)
+        monkeypatch.setattr(turns, "FIRST_STEPS", 0)
+
+    def most_lines(self, request: Message, version: int) -> int:
+        """Of all steps from the request to its answer."""
+        world, client = self.world, self.world.client()
+        frame = encode_request_header(type(request), version, 1, None) + request.encode(version)
+        with LineCount() as count:
+            world.core.receive(client.channel, memoryview(bytearray(frame)), world.clock.now_ms())
+        most = count.lines
+        for _ in range(100_000):
+            if client.channel.out:
+                return most
+            with LineCount() as count:
+                if not world._next_event():
+                    world.core.expire(world.clock.now_ms())
+            most = max(most, count.lines)
+        raise AssertionError(f"no answer; closing: {client.closing!r}")
+
+
+FEW_LINES = (
+    12_000  # a millisecond or two; of 128 elements that are decoded or encoded at once, and what a step may need
+)
+
+
+@pytest.fixture
+def steps(world: World, monkeypatch: pytest.MonkeyPatch) -> StepCount:
+    world.create("wide", partitions=2)
+    for request, version in ((keys(1), 4),):  # what is compiled when it is first used
+        world.client().ask(request, version)
+    return StepCount(world, monkeypatch)
+
+
+@pytest.mark.parametrize("size_bytes", [LARGE_PRODUCE_BYTES, 2 * LARGE_PRODUCE_BYTES])
+def test_a_large_produce_is_neither_gone_through_nor_refused_in_one_step(steps: StepCount, size_bytes: int) -> None:
+    nothing = [PartitionProduceData(index=each, records=None) for each in range(size_bytes // 8)]
+    topics = [TopicProduceData(name="made-up", partition_data=nothing)]
+    assert steps.most_lines(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 7) < FEW_LINES
 
 
 def test_what_is_named_twice_is_looked_at_once(world: World) -> None:

@@ -34,7 +34,7 @@ from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
 from kbroker.api.verification import ASK_AGAIN, ask, asks_elsewhere, verify
 from kbroker.broker.facts import Reply
-from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONGEST_FSYNC_MS, NAMED_RECORDS
+from kbroker.config.limits import LONGEST_FSYNC_MS, NAMED_RECORDS, PARTITIONS_PER_PRODUCE
 from kbroker.log.append import LOW_ATTRIBUTES_AT, UnpreparedError
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.prepare import COPIED_BYTES, Opened, is_small, prepare
@@ -529,4 +529,4 @@ def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:
     )
 
 
-ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse, flat=ProduceResponse, elements=ELEMENTS_PER_REQUEST),)
+ROUTES = (Route(0, ProduceRequest, 0, 13, produce, _refuse, flat=ProduceResponse, elements=PARTITIONS_PER_PRODUCE),)

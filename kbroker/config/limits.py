@@ -100,10 +100,10 @@ MEMBER_NAME_LENGTH = 1_000
 REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 
 # Named by one Produce, topics counted too. Without records, a partition is 8 bytes there, and some 500 once decoded and
-# answered. Looked at, a microsecond a partition, in a request of this size: in a smaller one there are some 16,000 at
-# most, and they are decoded in some ten milliseconds.
+# answered. Looked at, a microsecond a partition, in a request of this size: in a smaller one there are some 4,000 at
+# most, and they are decoded and refused in some twenty milliseconds.
 PARTITIONS_PER_PRODUCE = 20_000
-LARGE_PRODUCE_BYTES = 128 * 1024
+LARGE_PRODUCE_BYTES = 32 * 1024
 
 # A Produce of this size is handled in slices, however few partitions it names: to check and write so much takes a few
 # milliseconds.
