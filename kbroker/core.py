@@ -152,7 +152,6 @@ class Core:
     def handle(self, event: object, now_ms: int) -> None:
         """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
         self._now_ms = now_ms
-        self._deadline_moved = True
         self.broker.handle(event, now_ms)
         self._follow(now_ms)
 

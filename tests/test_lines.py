@@ -30,6 +30,7 @@ class Dialled(Lines):
         self.told: list[PeerEvent] = []
         self.later: list[Callable[[], None]] = []
         self.lines: list[Line] = []
+        self.wakes: list[int | None] = []
         super().__init__("broker-1", lambda: self.ms, self.hear)
 
     def hear(self, event: PeerEvent) -> None:
@@ -42,8 +43,8 @@ class Dialled(Lines):
     def soon(self, what: Callable[[], None]) -> None:
         self.later.append(what)
 
-    def rewound(self) -> None:
-        """Tests look for themselves."""
+    def wake_at(self, deadline_ms: int | None) -> None:
+        self.wakes.append(deadline_ms)
 
     def ask(self, token: object, broker_id: int = 2, *, port: int = 9092, timeout_ms: int = 60_000) -> None:
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[])
@@ -74,6 +75,21 @@ def test_the_first_deadline_of_all_lines_counts(lines: Dialled) -> None:
     before = lines.next_deadline_ms()
     lines.ask("quick", 3, timeout_ms=10)
     assert (before, lines.next_deadline_ms()) == (PEER_SETUP_MS, 10)
+
+
+def test_only_what_is_due_sooner_than_all_else_moves_the_time_to_wake_up(lines: Dialled) -> None:
+    lines.ask("slow")
+    lines.ask("slower", 3)
+    lines.ask("quick", 4, timeout_ms=10)
+    assert lines.wakes == [PEER_SETUP_MS, 10]
+
+
+def test_who_was_woken_says_anew_when(lines: Dialled) -> None:
+    lines.ask("slow")
+    lines.ask("quick", 3, timeout_ms=10)
+    lines.ms = 10
+    lines.expire()
+    assert lines.wakes == [PEER_SETUP_MS, 10, PEER_SETUP_MS]
 
 
 def test_nothing_is_left_for_later_where_nothing_has_happened(lines: Dialled) -> None:

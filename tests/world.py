@@ -22,7 +22,7 @@ from kbroker.config import ONE_BROKER, BrokerLayers, Given
 from kbroker.core import Core
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
-from kbroker.ports import Region
+from kbroker.ports import Peers, Region
 from kbroker.replica import Partition
 from kbroker.sim.clock import SimClock, SimRandom
 from kbroker.sim.disk import SimDisk
@@ -70,7 +70,7 @@ class World:
             self.logs,
             surroundings,
             self._store,
-            Nobody(),
+            self.peers(),
             broker_id=BROKER,
             cluster_id=CLUSTER,
             endpoints=(Endpoint("PLAINTEXT", 0, "localhost", 9092),),
@@ -80,6 +80,10 @@ class World:
         self.core = Core(self.broker, self.clock.now_ms())
         self.settle()
         assert self.plane.ready
+
+    def peers(self) -> Peers:
+        """Who other brokers are spoken to by; asked at each start."""
+        return Nobody()
 
     def stop(self) -> None:
         """A clean stop."""

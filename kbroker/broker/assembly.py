@@ -126,5 +126,5 @@ def assemble(
     broker.add(broker.leaving)
     broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
     broker.add(InSyncChanges(replicas, plane, peers, clock, config.replica_lag_time_max_ms, tell))
-    broker.add(ReplicaFetchers(replicas, plane, peers, clock))
+    broker.add(ReplicaFetchers(replicas, plane, peers, clock, broker.has_moved))
     return broker

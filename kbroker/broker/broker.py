@@ -16,6 +16,7 @@ from kbroker.broker.openings import Openings
 from kbroker.broker.permission import Permission
 from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
+from kbroker.ports import PeerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -95,8 +96,8 @@ class Broker:
         self._errands: list[Errand] = []
         for each in coordinators:
             each.give_jobs_to(self.give)
-            each.tell_deadlines_to(self._has_moved)
-        markers.deadline_moved = self._has_moved
+            each.tell_deadlines_to(self.has_moved)
+        markers.deadline_moved = self.has_moved
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
@@ -123,8 +124,17 @@ class Broker:
         self._handlers.setdefault(kind, []).append(handler)
 
     def handle(self, fact: object, now_ms: int) -> None:
-        """A fact, from within or from outside."""
-        for handler in self._handlers[fact.__class__]:
+        """A fact, from within or from outside.
+
+        A peer's answer is for all who hear of answers; but where there is a handler for the type of its token, for that
+        alone, which says itself if a deadline has moved: a follower gets as many as its leader has appends.
+        """
+        kind = fact.__class__
+        if isinstance(fact, PeerAnswer) and fact.token.__class__ in self._handlers:
+            kind = fact.token.__class__
+        else:
+            self.deadline_moved = True
+        for handler in self._handlers[kind]:
             handler(fact, now_ms)
 
     def take_touched(self) -> Sequence[Hashable]:
@@ -158,7 +168,8 @@ class Broker:
         deadlines = [part.next_deadline_ms(now_ms) for part in self._parts]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
-    def _has_moved(self) -> None:
+    def has_moved(self) -> None:
+        """A deadline of a part is another one."""
         self.deadline_moved = True
 
     # -- work for the disk

@@ -21,7 +21,7 @@ from kbroker.replica.fetcher import Fetcher, fetcher_number
 from protocol.messages.offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler
@@ -38,13 +38,21 @@ class Fetching(NamedTuple):
 
 
 class ReplicaFetchers:
-    """All fetchers of a broker."""
+    """All fetchers of a broker. deadline_moved: told when a pause begins for a fetcher that has nothing under way."""
 
-    def __init__(self, replicas: ReplicaManager, plane: ControlPlane, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        plane: ControlPlane,
+        peers: Peers,
+        clock: Clock,
+        deadline_moved: Callable[[], None] = lambda: None,
+    ) -> None:
         self._replicas = replicas
         self._plane = plane
         self._peers = peers
         self._clock = clock
+        self.deadline_moved = deadline_moved
         self._fetchers: dict[tuple[int, str], Fetcher] = {}  # by leader and purpose
         self._followed: dict[Partition, Fetcher] = {}
         self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
@@ -58,7 +66,7 @@ class ReplicaFetchers:
             RoleChanged: self._role_changed,
             LogTruncated: self._truncated,
             LogFlushed: self._flushed,
-            PeerAnswer: self._answered,
+            Fetching: self._answered,
             PeerFault: self._failed,
             TopicsUpdated: self._updated,
         }
@@ -112,6 +120,7 @@ class ReplicaFetchers:
         asked = fetcher.look_up() or fetcher.request(config, epoch, now_ms)
         if asked is None:
             self._idle[fetcher] = None
+            self.deadline_moved()
             return
         self._idle.pop(fetcher, None)
         address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
@@ -141,8 +150,7 @@ class ReplicaFetchers:
     # -- answers
 
     def _answered(self, answer: PeerAnswer, now_ms: int) -> None:
-        if not isinstance(answer.token, Fetching):
-            return
+        assert isinstance(answer.token, Fetching), answer
         (fetcher,) = answer.token
         response, backoff_ms = answer.response, self._plane.configs.broker.replica_fetch_backoff_ms
         if isinstance(response, ListOffsetsResponse):

@@ -1,7 +1,10 @@
 """All lines of one broker: the part of the port `Peers` that needs no network.
 
-A subclass says how to connect (`dial`) and wakes up when `next_deadline_ms` has come (`rewound`). What became of
-requests is gathered here and posted when no caller is inside `send` any more.
+A subclass says how to connect (`dial`) and calls `expire` when it was told to (`wake_at`). What became of requests is
+gathered here and posted when no caller is inside `send` any more.
+
+A request that is answered in time leaves its wake-up behind: the next one on the line is due later, and the look in
+vain that comes of it, once in a time-out, costs less than a timer set anew by each request.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Lines:
         self._lines: dict[tuple[int, str], Line] = {}
         self._events: deque[tuple[Line, PeerEvent]] = deque()
         self._is_posting = False
+        self._wake_at_ms: int | None = None
         self.is_closed = False
 
     # -- the port
@@ -62,7 +66,7 @@ class Lines:
         line.send(request, version, token, timeout_ms, now_ms)
         if self._events and not self._is_posting:
             self.soon(self.settle)
-        self.rewound()
+        self._rewind(line)
 
     def drop(self, broker_id: int, purpose: str) -> None:
         """Forget a line and what is on it."""
@@ -91,12 +95,26 @@ class Lines:
         """Call this when the present step is over."""
         raise NotImplementedError
 
-    def rewound(self) -> None:
-        """`next_deadline_ms` may be another one."""
+    def wake_at(self, deadline_ms: int | None) -> None:
+        """Call `expire` then, and not when it was said before; None: not at all."""
         raise NotImplementedError
 
+    def _rewind(self, line: Line | None) -> None:
+        """Something has happened to this line, or to any: wake up no later than the first that is due."""
+        if line is not None:
+            deadline_ms, wake_at_ms = line.next_deadline_ms(), self._wake_at_ms
+            if deadline_ms is None or (wake_at_ms is not None and wake_at_ms <= deadline_ms):
+                return
+        else:
+            deadline_ms = self.next_deadline_ms()
+            if deadline_ms == self._wake_at_ms:
+                return
+        self._wake_at_ms = deadline_ms
+        self.wake_at(deadline_ms)
+
     def expire(self) -> None:
-        """Time has moved on."""
+        """The time has come that `wake_at` was told."""
+        self._wake_at_ms = None
         now_ms = self.now_ms()
         for line in list(self._lines.values()):
             line.expire(now_ms)
@@ -107,16 +125,17 @@ class Lines:
         deadlines = (line.next_deadline_ms() for line in self._lines.values())
         return min((each for each in deadlines if each is not None), default=None)
 
-    def settle(self) -> None:
-        """After something has happened to a line: post what became of requests."""
+    def settle(self, line: Line | None = None) -> None:
+        """After something has happened to a line, or to any: post what became of requests."""
         if self._is_posting:
+            self._rewind(line)
             return
         self._is_posting = True
         try:
             while self._events:
-                line, event = self._events.popleft()
-                if not line.is_dropped:
+                told, event = self._events.popleft()
+                if not told.is_dropped:
                     self._post(event)
         finally:
             self._is_posting = False
-        self.rewound()
+        self._rewind(line)

@@ -51,8 +51,7 @@ class SocketPeers(Lines):
         self.most_frame_bytes = most_frame_bytes
         self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
         self.unreachable: frozenset[int] = frozenset()
-        self._wake = loop.timer(self._on_timer)
-        self._wake_at_ms: int | None = None
+        self._wake = loop.timer(self.expire)
 
     def dial(self, line: Line) -> Link:
         """A connection, begun in the next turn of the loop."""
@@ -72,20 +71,12 @@ class SocketPeers(Lines):
         """In the next turn of the loop."""
         self.loop.call_soon(what)
 
-    def rewound(self) -> None:
-        """Set the timer anew, if it has to be."""
-        deadline_ms = self.next_deadline_ms()
-        if deadline_ms == self._wake_at_ms:
-            return
-        self._wake_at_ms = deadline_ms
+    def wake_at(self, deadline_ms: int | None) -> None:
+        """Set the timer anew."""
         if deadline_ms is None:
             self._wake.cancel()
         else:
             self._wake.set(max(deadline_ms - self.now_ms(), 0) / 1000)
-
-    def _on_timer(self) -> None:
-        self._wake_at_ms = None
-        self.expire()
 
     def close(self) -> None:
         """Drop every line."""
@@ -187,7 +178,7 @@ class SocketLink:
             return
         self._peers.loop.add_reader(sock.fileno(), self._on_readable)
         self._line.connected()
-        self._peers.settle()
+        self._peers.settle(self._line)
 
     def _not_connected(self, why: str) -> None:
         sock, self._socket = self._socket, None
@@ -224,7 +215,7 @@ class SocketLink:
             if self._is_closed:
                 break
             line.received(frame, self._peers.now_ms())
-            self._peers.settle()  # at once: the next frame may take this one's place
+            self._peers.settle(line)  # at once: the next frame may take this one's place
 
     def _write(self, *, is_new: bool = False) -> None:
         """is_new: from within the line, which must not be called back."""
@@ -254,7 +245,7 @@ class SocketLink:
         if self._is_closed:
             return
         self._line.lost(why, self._peers.now_ms())
-        self._peers.settle()
+        self._peers.settle(self._line)
 
 
 def _literal(host: str, port: int) -> _Address | None:

@@ -37,7 +37,6 @@ class SimPeers(Lines):
         self.net = net
         self.run = run
         self._wake: Event | None = None
-        self._wake_at_ms: int | None = None
 
     def dial(self, line: Line) -> Link:
         """A connection to the machine of that name."""
@@ -47,18 +46,14 @@ class SimPeers(Lines):
         """In the same millisecond, as an event of its own."""
         self.world.after(0, self._in_turn, what)
 
-    def rewound(self) -> None:
-        """Wake up at another time, if it has to be."""
-        deadline_ms = self.next_deadline_ms()
-        if deadline_ms == self._wake_at_ms:
-            return
+    def wake_at(self, deadline_ms: int | None) -> None:
+        """Another event instead of the one before."""
         self._cancel()
-        self._wake_at_ms = deadline_ms
         if deadline_ms is not None:
             self._wake = self.world.after(max(deadline_ms - self.world.now_ms, 0), self._in_turn, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._wake = self._wake_at_ms = None
+        self._wake = None
         self.expire()
 
     def _in_turn(self, what: Callable[[], None]) -> None:
@@ -82,7 +77,7 @@ class SimPeers(Lines):
     def _cancel(self) -> None:
         if self._wake is not None:
             self._wake.cancel()
-        self._wake = self._wake_at_ms = None
+        self._wake = None
 
 
 class WireLink:

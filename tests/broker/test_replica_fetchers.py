@@ -38,7 +38,10 @@ class Follower:
             cache=SimpleNamespace(node=lambda *_: self.address), configs=self.world.broker.plane.configs, broker_id=ME,
             listener="PLAINTEXT", control_requests=SimpleNamespace(broker_epoch=7),
         )  # fmt: skip
-        self.fetchers = ReplicaFetchers(self.world.replicas, cast(Any, plane), self.lines, self.world.clock)
+        self.moves: list[object] = []
+        self.fetchers = ReplicaFetchers(
+            self.world.replicas, cast(Any, plane), self.lines, self.world.clock, lambda: self.moves.append("a deadline")
+        )
         state = LeaderState(1, LEADER, 0, (ME, LEADER), 0, (ME, LEADER))
         self.world.replicas.become("p", 0, ID, state, is_new=True)
         self.hear(RoleChanged(self.world.partition("p"), 0, False))
@@ -67,6 +70,13 @@ def test_who_may_not_ask_yet_is_woken_when_the_pause_ends() -> None:
     before = len(follower.lines.tokens)
     follower.wait()
     assert (before, len(follower.lines.tokens), follower.due_ms) == (1, 2, None)
+
+
+def test_the_start_of_a_pause_is_told_to_who_wakes_the_broker() -> None:
+    follower = Follower()
+    before = list(follower.moves)
+    follower.refuse()
+    assert (before, follower.moves) == ([], ["a deadline"])
 
 
 def test_who_does_not_know_where_the_leader_is_when_the_pause_ends_waits_for_the_image_alone() -> None:

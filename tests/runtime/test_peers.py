@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.config.limits import MOST_PEER_BACKOFF_MS
+from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_SETUP_MS
 from kbroker.ports import CONTROL, PeerAddress, PeerAnswer, PeerFault
 from protocol.headers import encode_response_header
 from protocol.messages.control import (
@@ -157,14 +157,17 @@ def test_lines_to_brokers_that_are_cut_off_fail_until_they_are_not(bench: Socket
     bench.until(lambda: len(far.asked) == 2)
 
 
-def test_the_timer_is_set_to_the_deadline_and_not_at_all_when_nothing_is_asked(bench: SocketBench) -> None:
+def test_the_timer_is_set_by_a_request_left_by_its_answer_and_not_set_again_when_nothing_is_asked(
+    bench: SocketBench,
+) -> None:
     broker = bench.broker()
     (timer,) = bench.loop.hand_timers
     before = timer.due_s
     begun_ms = bench.clock.ms
     send(bench, broker)
     bench.until(lambda: broker.asked)
-    due_s = timer.due_s
     broker.asked[0].answer(DONE)
     bench.until(lambda: bench.events)
-    assert (before, due_s, timer.due_s) == (None, (begun_ms + 30_000) / 1000, None)
+    due_s = timer.due_s
+    bench.advance(PEER_SETUP_MS)
+    assert (before, due_s, timer.due_s) == (None, (begun_ms + PEER_SETUP_MS) / 1000, None)

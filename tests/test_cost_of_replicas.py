@@ -1,0 +1,200 @@
+"""What replication costs, counted as in `test_cost.py`: lines of Python run, in a warm broker.
+
+On a leader with two followers in sync, from the frame of a produce with acks=all to its answer: both are sent the batch
+and fetch again. On a follower, from a leader's answer to the next fetch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from types import SimpleNamespace
+
+from benchmarks.harness.wire import batch, frame, produce_frame
+from kbroker.core import Channel
+from kbroker.peers import Line, Lines, Link
+from kbroker.replica.partition import LeaderState
+from protocol.headers import encode_response_header, parse_request_header
+from protocol.message import Message
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from protocol.messages.handshake import ApiVersion, ApiVersionsResponse
+from protocol.messages.metadata import MetadataResponse
+from tests.test_cost import SLACK, LineCount, answered, ask
+from tests.world import World
+
+FETCH, METADATA = 1, 3
+ME, OTHERS, EPOCH, VERSION = 1, (2, 3), 5, 17
+WARM_UP = 5
+SESSION = slice(15, 19)  # of the frame of an answer to Fetch: behind size, header, throttle time and error
+LEADER_LINES, FOLLOWER_LINES = 2090, 491
+
+
+def become(world: World, leader: int) -> None:
+    replicas = (ME, *OTHERS)
+    state = LeaderState(1, leader, EPOCH, replicas, EPOCH, replicas)
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+
+
+# ---- as the leader
+
+
+class Follower:
+    """Its connection to the leader, with a session of one partition."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world, self._number = world, number
+        self._channel: Channel = world.core.open("PLAINTEXT", "localhost", number)
+        self._session = self._session_epoch = self._offset = 0
+
+    def frame(self) -> bytes:
+        """Its next fetch, from the end of what it has."""
+        part = FetchPartition(
+            partition=0, current_leader_epoch=EPOCH, fetch_offset=self._offset, log_start_offset=0,
+            last_fetched_epoch=EPOCH if self._offset else -1, partition_max_bytes=1 << 20,
+        )  # fmt: skip
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._number, replica_epoch=7), max_wait_ms=500, min_bytes=1,
+            max_bytes=1 << 20, session_id=self._session, session_epoch=self._session_epoch,
+            topics=[FetchTopic(topic_id=self._world.topic_id("t"), partitions=[part])],
+        )  # fmt: skip
+        return frame(request, VERSION)
+
+    def fetch(self, data: bytes) -> None:
+        ask(self._world, self._channel, data)
+
+    def take(self) -> None:
+        """The answer, with a record more."""
+        head = self._channel.out[0]
+        assert isinstance(head, bytes)
+        self._session = int.from_bytes(head[SESSION], "big")
+        self._session_epoch += 1
+        self._offset += 1
+        answered(self._channel)
+
+
+def lines_of_the_leader() -> int:
+    world = World()
+    world.create("t", min_insync_replicas="2")
+    become(world, ME)
+    produce, client = produce_frame("t", [batch(1, 100)], acks=-1), world.core.open("PLAINTEXT", "localhost", 1)
+    followers = [Follower(world, number) for number in OTHERS]
+    for each in followers:
+        each.fetch(each.frame())
+    for _ in range(WARM_UP):
+        with LineCount() as count:
+            ask(world, client, produce)
+        lines = count.lines
+        for each in followers:
+            each.take()
+            data = each.frame()
+            with LineCount() as count:
+                each.fetch(data)
+            lines += count.lines
+        answered(client)
+    return lines
+
+
+# ---- as a follower
+
+
+class Wire(Link):
+    """Keeps the frames that are sent."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.sent: deque[bytes] = deque()
+
+    def send(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+    def close(self) -> None:
+        """Nobody does."""
+
+
+class OneLine(Lines):
+    """The line to the leader."""
+
+    def dial(self, line: Line) -> Link:
+        self.wire = Wire(line)
+        return self.wire
+
+    def wake_at(self, deadline_ms: int | None) -> None:
+        """Nothing is late here."""
+
+    def frame(self, response: Message, version: int) -> memoryview:
+        """Of an answer to what was sent last."""
+        _, _, correlation_id, _, _ = parse_request_header(memoryview(self.wire.sent.pop()))
+        data = encode_response_header(type(response), version, correlation_id) + response.encode(version)
+        return memoryview(data)
+
+    def receive(self, frame: memoryview) -> None:
+        self.wire.line.received(frame, self.now_ms())
+        self.settle(self.wire.line)
+
+
+class FollowingWorld(World):
+    """A broker that follows t-0 of broker 2."""
+
+    def peers(self) -> OneLine:
+        self.lines = OneLine("broker-1", self.clock.now_ms, lambda event: self.core.handle(event, self.clock.now_ms()))
+        return self.lines
+
+    def begin(self) -> None:
+        self.create("t")
+        self.plane.cache.node = lambda *_: SimpleNamespace(host="h", port=1, security_protocol=0)  # type: ignore[method-assign,assignment,return-value]
+        become(self, OTHERS[0])
+        self.core.expire(self.clock.now_ms())  # and what has been told is heard
+        self.lines.wire.line.connected()
+        served = {FETCH: VERSION, METADATA: 12}
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=last) for key, last in served.items()]
+        self.lines.receive(self.lines.frame(ApiVersionsResponse(error_code=0, api_keys=keys), 3))
+        self.lines.receive(self.lines.frame(MetadataResponse(brokers=[], topics=[]), 12))
+
+    def answer_with(self, offset: int) -> memoryview:
+        """The leader's next answer: one record, and what lies before it is committed."""
+        data = bytearray(batch(1, 100))
+        data[:8], data[12:16] = offset.to_bytes(8, "big"), EPOCH.to_bytes(4, "big")
+        part = PartitionData(
+            partition_index=0, error_code=0, high_watermark=offset, log_start_offset=0, records=bytes(data)
+        )
+        topic = FetchableTopicResponse(topic_id=self.topic_id("t"), partitions=[part])
+        return self.lines.frame(FetchResponse(session_id=9, responses=[topic]), VERSION)
+
+    def receive(self, frame: memoryview) -> None:
+        self.lines.receive(frame)
+        self.core.next_deadline_ms()  # asked after every event
+
+
+def lines_of_a_follower() -> int:
+    world = FollowingWorld()
+    world.begin()
+    for offset in range(WARM_UP):
+        data = world.answer_with(offset)
+        with LineCount() as count:
+            world.receive(data)
+    log = world.partition("t").log
+    assert log is not None
+    assert (log.log_end_offset, log.high_watermark, len(world.lines.wire.sent)) == (WARM_UP, WARM_UP - 1, 1)
+    return count.lines
+
+
+def test_a_leader_runs_no_more_lines_than_it_may() -> None:
+    assert lines_of_the_leader() <= LEADER_LINES * SLACK
+
+
+def test_a_follower_runs_no_more_lines_than_it_may() -> None:
+    assert lines_of_a_follower() <= FOLLOWER_LINES * SLACK
+
+
+def test_the_limits_follow_what_has_become_cheaper() -> None:
+    if sys.version_info[:2] == (3, 11):  # what they are counted with
+        assert lines_of_the_leader() >= LEADER_LINES * 0.97
+        assert lines_of_a_follower() >= FOLLOWER_LINES * 0.97
