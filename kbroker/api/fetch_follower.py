@@ -24,7 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call
+    from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession, Part, Wanted
     from kbroker.replica import Partition
     from protocol.flat import Flat
@@ -61,8 +61,8 @@ class FollowerReader(Reader):
         for wanted in self._wanted:
             try:
                 partition = self._find(wanted)
-                log = partition.led()
-                offset = wanted.fetch_offset
+                log, offset = partition.log, wanted.fetch_offset
+                assert log is not None, partition  # it leads
                 if not log.log_start_offset <= offset <= log.log_end_offset:
                     continue
                 if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
@@ -70,6 +70,27 @@ class FollowerReader(Reader):
             except KafkaError:
                 continue  # the answer says so
             fetched(partition, replica_id, offset, wanted.log_start_offset, broker_epoch, now_ms)
+
+    def response_if_enough(self) -> Flat | Signal | None:
+        """As for a consumer; who has all there is needs no look at what there is to read.
+
+        A parked fetch is looked at whenever the high watermark moves, which is no news to it.
+        """
+        return None if self._has_all() and self._min_bytes > 0 else super().response_if_enough()
+
+    def _has_all(self) -> bool:
+        """Whether every partition is led here, in the epoch that the follower knows, and ends where it reads on."""
+        here, replica_id = self._replicas.partitions, self._replica_id
+        for wanted in self._wanted:
+            partition = here.get((wanted.topic, wanted.index))  # type: ignore[arg-type]  # of no name there is none
+            if partition is None or not partition.is_leader or partition.leader_epoch != wanted.current_leader_epoch:
+                return False
+            log = partition.log
+            if log is None or log.log_end_offset != wanted.fetch_offset or replica_id not in partition.followers:
+                return False
+            if log.epochs.latest != wanted.last_fetched_epoch or partition.is_of_another(wanted.topic_id):
+                return False
+        return True
 
     # -- throttled
 

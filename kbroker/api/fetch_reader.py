@@ -210,15 +210,15 @@ def divergence(partition: Partition, wanted: Wanted) -> Flat:
 
     Returns: the fields of EpochEndOffset; NO_DIVERGENCE if they agree.
     """
-    if wanted.last_fetched_epoch < 0:
-        return NO_DIVERGENCE
+    log, offset, epoch = partition.log, wanted.fetch_offset, wanted.last_fetched_epoch
+    if epoch < 0 or (log is not None and epoch == log.epochs.latest and offset <= log.log_end_offset):
+        return NO_DIVERGENCE  # our newest epoch ends where our log ends
     end = partition.end_of_epoch(wanted.last_fetched_epoch)
     if end.epoch < 0 or end.end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not in the log")
-    log = partition.log
-    if log is not None and wanted.fetch_offset < log.log_start_offset:
+    if log is not None and offset < log.log_start_offset:
         return NO_DIVERGENCE  # wherever they part: reading says that it is out of range
-    if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
+    if end.epoch < epoch or end.end_offset < offset:
         return end.epoch, end.end_offset
     return NO_DIVERGENCE
 

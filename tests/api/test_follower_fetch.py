@@ -72,6 +72,21 @@ def test_a_fetch_of_a_follower_that_waits_is_answered_by_an_append(world: World,
     assert fetched(follower.look()[number])[0].records
 
 
+def test_a_fetch_of_a_follower_waits_through_a_high_watermark_and_no_longer_than_its_epoch(
+    world: World, client: Client
+) -> None:
+    client.ask(produce(b"a"), 9)
+    follower = world.client()
+    number = follower.send(
+        of_follower(world, 1, NEWEST, max_wait_ms=500, current_leader_epoch=5, last_fetched_epoch=5), NEWEST
+    )
+    committed, before = fetched(client.ask(fetch(0), 12))[0].high_watermark, dict(follower.look())
+    lead(world, (ME, FOLLOWER), epoch=6)
+    world.core.expire(world.clock.now_ms())
+    code = fetched(follower.look()[number])[0].error_code
+    assert (committed, before, code) == (1, {}, ErrorCode.FENCED_LEADER_EPOCH)
+
+
 def test_who_is_no_replica_is_told_to_wait_for_the_controller(world: World) -> None:
     assert ask(world, 0, replica_id=STRANGER, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
