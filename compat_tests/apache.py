@@ -266,10 +266,10 @@ class KraftBroker(_Broker):
         self.format()
         return super().start()
 
-    def format(self) -> None:
-        """Give the directories a cluster id, if they are new. Raises NotReadyError."""
+    def format(self, cluster_id: str = "") -> None:
+        """Give the directories a cluster id, any if none is given, if they are new. Raises NotReadyError."""
         if not (self.log_dirs[0] / "meta.properties").exists():
-            cluster_id = format_uuid(uuid.uuid4().bytes)
+            cluster_id = cluster_id or format_uuid(uuid.uuid4().bytes)
             arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(self.settings_file)]
             done = run_tool(self.release, "kafka.tools.StorageTool", *arguments)
             if done.returncode:

@@ -125,6 +125,13 @@ class Broker:
             process.kill()
             process.wait()
 
+    def kill(self) -> None:
+        """End the process as a crash would (kill -9); nothing if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def __enter__(self) -> Broker:
         return self
 
@@ -162,10 +169,10 @@ class Kbroker(Broker):
     def command(self) -> list[str]:
         """`kbroker start`, with a settings file, as the installed command runs it."""
         settings = {
-            **self.settings,
             "broker.id": "1",
-            "log.dirs": str(self.folder / "data"),
             "listeners": f"PLAINTEXT://{self.address}",
+            **self.settings,
+            "log.dirs": str(self.folder / "data"),
         }
         path = self.folder / "server.properties"
         path.write_text(format_properties(settings))

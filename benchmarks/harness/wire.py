@@ -280,17 +280,17 @@ def _hung_up() -> int:
 
 
 def create_topics(
-    connection: Connection, names: Sequence[str], partitions: int = 1, configs: Sequence[str] = ()
+    connection: Connection, names: Sequence[str], partitions: int = 1, configs: Sequence[str] = (), replicas: int = 1
 ) -> None:
     """Make topics and wait until every partition has a leader. configs: `name=value`. One that exists stays."""
     settings = [CreatableTopicConfig(name=name, value=value) for name, value in (each.split("=") for each in configs)]
     topics = [
         CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=list(settings)
+            name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=list(settings)
         )
         for name in names
     ]
-    response = connection.ask(CreateTopicsRequest(topics=topics), 5, CreateTopicsResponse)
+    response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5, CreateTopicsResponse)
     for topic in response.topics:
         if topic.error_code not in (0, TOPIC_EXISTS):
             raise LoadError(f"topic {topic.name}: error {topic.error_code} {topic.error_message}")

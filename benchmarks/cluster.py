@@ -1,0 +1,161 @@
+"""Three kbroker processes beside three Apache Kafka brokers: replication, failover and what many partitions cost.
+
+Rows of throughput and latency are beside Apache Kafka 4.3.0 (KRaft, 768 MiB of heap each), both clusters up at once and
+their rounds in turn; those of a controller are beside Apache Kafka 3.9.1, one cluster after the other on a ZooKeeper of
+its own. Printed as every round ends, and as a Markdown table at the end. See docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from benchmarks.broker import describe_machine
+from benchmarks.harness.awake import cores_awake
+from benchmarks.harness.brokers import APACHES, OURS
+from benchmarks.harness.cluster_rows import FRESH, FULL, QUICK, STEADY, ClusterRow, FreshRow, SteadyRow
+from benchmarks.harness.clusters import Cluster, cluster
+from benchmarks.harness.crowds import raise_file_limit
+from benchmarks.harness.report import Finding, Outcome, as_markdown
+from benchmarks.harness.rows import Measured
+from compat_tests import apache
+from compat_tests.apache import ZooKeeper
+
+Samples = dict[str, list[Measured]]
+
+
+def main() -> int:
+    """Run the rows asked for; 1 if a budget is missed or a row failed, 2 if the command line is wrong."""
+    arguments = _arguments()
+    size = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        size = size._replace(rounds=arguments.rounds)
+    if arguments.warm_rounds is not None:
+        size = size._replace(warm_rounds=arguments.warm_rounds)
+    kinds = [OURS] if arguments.alone else [OURS, APACHES]
+    wanted = {*arguments.rows} or {row.key for row in (*STEADY, *FRESH)}
+    needs_java = not arguments.alone or any(row.on_zookeeper and row.key in wanted for row in FRESH)
+    if needs_java and (reason := apache.missing()):
+        print(f"no Apache Kafka and no ZooKeeper ({reason}): install them, or give --alone and --rows without control")
+        return 2
+    raise_file_limit()
+    print(describe_machine("quick" if arguments.quick else "full")["summary"], flush=True)
+    with tempfile.TemporaryDirectory(prefix="kbroker-bench-", dir=arguments.folder) as folder:
+        bench = Bench(kinds, Path(folder))
+        bench.steady([row(size) for row in STEADY if row.key in wanted])
+        for row in FRESH:
+            if row.key in wanted:
+                bench.fresh(row(size))
+    print(f"\n{as_markdown(bench.outcomes)}")
+    return int(any(each.failure or each.misses for each in bench.outcomes))
+
+
+def _arguments() -> argparse.Namespace:
+    keys = [row.key for row in (*STEADY, *FRESH)]
+    parser = argparse.ArgumentParser(prog="scripts/bench cluster", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", nargs="*", default=[], choices=keys, metavar="ROW", help=", ".join(keys))
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
+    parser.add_argument("--rounds", type=int, default=0, help="instead of the rows' own")
+    parser.add_argument("--warm-rounds", type=int, default=None, help="instead of the rows' own")
+    parser.add_argument("--alone", action="store_true", help="kbroker only: values without ratios")
+    parser.add_argument("--folder", default=None, help="where data directories go for the time (default: temporary)")
+    return parser.parse_args()
+
+
+class Bench:
+    """A run. outcomes: of the rows so far."""
+
+    def __init__(self, kinds: Sequence[str], folder: Path) -> None:
+        self.outcomes: list[Outcome] = []
+        self._kinds, self._folder = kinds, folder
+
+    def steady(self, rows: Sequence[SteadyRow]) -> None:
+        """Rows whose rounds go to clusters that stay up, in turn."""
+        if not rows:
+            return
+        with ExitStack() as stack:
+            running = [stack.enter_context(cluster(kind, self._folder / kind)) for kind in self._kinds]
+            for row in rows:
+                self._guarded(row, lambda row=row: self._rounds(row, running))  # type: ignore[misc]
+
+    def fresh(self, row: FreshRow) -> None:
+        """A row that makes its own, one kind after the other."""
+        self._guarded(row, lambda: self._once_each(row))
+
+    def _rounds(self, row: SteadyRow, running: Sequence[Cluster]) -> Samples:
+        samples: Samples = {each.kind: [] for each in running}
+        with prepared(row, running), cores_awake(row.measures_latency):
+            for number in range(row.size.warm_rounds + row.size.rounds):
+                is_warm = number >= row.size.warm_rounds
+                for each in running:
+                    measured = row.measure(each)
+                    _show(each.kind, measured, "" if is_warm else "warming up")
+                    if is_warm:
+                        samples[each.kind].append(measured)
+        return samples
+
+    def _once_each(self, row: FreshRow) -> Samples:
+        samples: Samples = {}
+        for kind in self._kinds if row.has_peer else [OURS]:
+            with ExitStack() as stack:
+                keeper = (
+                    stack.enter_context(ZooKeeper(self._folder / f"zookeeper-{kind}")) if row.on_zookeeper else None
+                )
+                made = stack.enter_context(cluster(kind, self._folder / f"{row.key}-{kind}", zookeeper=keeper))
+                samples[kind] = [row.measure(made, keeper.address if keeper else "")]
+            _show(kind, samples[kind][0], "")
+        return samples
+
+    def _guarded(self, row: ClusterRow, measure: Callable[[], Samples]) -> None:
+        print(f"\n{row.title}", flush=True)
+        begun, failure, samples = time.perf_counter(), "", Samples()
+        try:
+            samples = measure()
+        except Exception as error:  # whatever it is, the other rows are measured all the same
+            traceback.print_exc()
+            failure = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+        seconds = time.perf_counter() - begun
+        found = [] if failure else findings(row, samples)
+        print(f"  {failure or 'ended'}, {seconds:.0f} s", flush=True)
+        self.outcomes.append(Outcome(row.key, row.title, found, failure=failure, seconds=seconds))
+
+
+def findings(row: ClusterRow, samples: Samples) -> list[Finding]:
+    """A row's metrics, from what its rounds gave for each kind."""
+    ours, theirs = (samples.get(kind, []) for kind in (OURS, APACHES))
+    return [
+        Finding(row.key, row.title, metric, [each[metric.key] for each in ours], [each[metric.key] for each in theirs])
+        for metric in row.metrics
+    ]
+
+
+@contextmanager
+def prepared(row: SteadyRow, running: Sequence[Cluster]) -> Iterator[None]:
+    """What the row needs is there within the block, and taken away afterwards."""
+    try:
+        for each in running:
+            row.begin(each)
+        yield
+    finally:
+        for each in running:
+            with suppress(Exception):
+                row.end(each)
+
+
+def _show(kind: str, measured: Measured, remark: str) -> None:
+    print(f"  {kind:8}", "  ".join(f"{key} {value:.4g}" for key, value in measured.items()), remark, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nobody else ends brokers
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("broken off")

@@ -1,0 +1,228 @@
+"""Three brokers of one kind as a cluster of processes, to be measured together.
+
+Used by `cluster_rows.py`. Ours are coordinated by a dev-cluster's metadata server, or by Apache's ZooKeeper where a row
+compares with Apache Kafka 3.9.1 on it; Apache's 4.3.0 by themselves (KRaft), each node broker and controller at once.
+What a cluster used is the sum over its brokers; what keeps the metadata is nobody's broker and not counted, but for
+KRaft, where it is the brokers' own work. Data directories lie side by side, and are gone at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.harness.brokers import APACHE_JVM, APACHES, HOST, OURS, RELEASE, ROOT, Broker, Kbroker
+from benchmarks.harness.wire import TIMEOUT_S, Connection, LoadError
+from compat_tests.apache import KraftBroker, ZooKeeper, ZooKeeperBroker, free_port
+from kbroker.log.checkpoints import format_uuid
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+
+COUNT = 3
+HEAP = "768m"
+JVM = tuple(each for each in APACHE_JVM if not each.startswith("-Xms"))  # a start heap over the largest is refused
+METADATA_VERSION = 9
+SESSION_TIMEOUT_MS = 6000
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "auto.leader.rebalance.enable": "false",
+}
+POLL_S = 0.005
+
+
+class ApacheMember(Broker):
+    """A broker of an Apache cluster. make: writes its settings, and gives its command line."""
+
+    kind = APACHES
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], make: Callable[[ApacheMember], list[str]]) -> None:
+        super().__init__(folder, {**settings, "controlled.shutdown.enable": "false"})
+        self._make = make
+
+    def command(self) -> list[str]:
+        """Its main class; a new data directory is formatted first, if there is need for it."""
+        return self._make(self)
+
+
+class Cluster:
+    """Brokers with the ids 1, 2, 3, all of them started."""
+
+    def __init__(self, kind: str, members: Sequence[Broker]) -> None:
+        self.kind = kind
+        self.members = dict(enumerate(members, 1))
+
+    @property
+    def living(self) -> dict[int, Broker]:
+        """Those that run."""
+        return {number: each for number, each in self.members.items() if each.alive}
+
+    def cpu_s(self) -> float:
+        """Processor seconds so far of all that run."""
+        return sum(each.cpu_s() for each in self.living.values())
+
+    def connect(self, number: int = 1) -> Connection:
+        """A connection to one of them."""
+        return self.members[number].connect()
+
+    def controller(self) -> Connection:
+        """A connection to the broker that topics are made at."""
+        with self.connect() as connection:
+            return self.connect(seen(connection, []).controller_id)
+
+    def await_brokers(self) -> None:
+        """Until each knows of all, and of a controller."""
+        for each in self.living.values():
+            with each.connect(patience_s=TIMEOUT_S) as connection:
+                until(lambda: self._are_all(seen(connection, [])), "the brokers know each other")
+
+    def _are_all(self, known: MetadataResponse) -> bool:
+        return len(known.brokers) == len(self.living) and known.controller_id in self.living
+
+    def await_in_sync(self, topics: Sequence[str]) -> None:
+        """Until all replicas of these topics' partitions are in sync, as every broker tells."""
+        for each in self.living.values():
+            with each.connect() as connection:
+                for topic in topics:
+                    until(lambda: all_in_sync(partitions(connection, topic)), f"{topic} is in sync")  # noqa: B023
+
+
+def seen(connection: Connection, topics: Sequence[str]) -> MetadataResponse:
+    """What a broker knows of these topics, and of the brokers."""
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
+    return connection.ask(asked, METADATA_VERSION, MetadataResponse)
+
+
+def partitions(connection: Connection, topic: str) -> list[MetadataResponsePartition]:
+    """Its partitions by index, as one broker knows them."""
+    found = seen(connection, [topic]).topics[0].partitions
+    return sorted(found, key=lambda each: each.partition_index)
+
+
+def all_in_sync(found: Sequence[MetadataResponsePartition]) -> bool:
+    """Whether every replica of these partitions is."""
+    return bool(found) and all(len(each.isr_nodes) == len(each.replica_nodes) for each in found)
+
+
+def until(done: Callable[[], bool], what: str, patience_s: float = TIMEOUT_S) -> None:
+    """Ask until it holds. Raises: LoadError after so long."""
+    deadline = time.monotonic() + patience_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise LoadError(f"not within {patience_s:.0f} s: {what}")
+        time.sleep(POLL_S)
+
+
+# ---- making one
+
+
+@contextmanager
+def cluster(
+    kind: str, folder: Path, *, zookeeper: ZooKeeper | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Three brokers that know each other; killed, not stopped, at the end.
+
+    zookeeper: what coordinates them; without it the metadata server of a dev-cluster, or KRaft.
+    """
+    wanted = {**SETTINGS, **(settings or {})}
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if kind == OURS:
+            address = zookeeper.address if zookeeper else stack.enter_context(metadata_server(folder / "metadata"))
+            members: list[Broker] = _ours(folder, wanted, address)
+        elif zookeeper:
+            members = _on_zookeeper(folder, wanted, zookeeper.address)
+        else:
+            members = _kraft(folder, wanted)
+        for each in members:
+            stack.callback(each.kill)
+            each.launch()
+        made = Cluster(kind, members)
+        made.await_brokers()
+        yield made
+
+
+@contextmanager
+def metadata_server(folder: Path) -> Iterator[str]:
+    """The address of a metadata server, in a process of its own."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "benchmarks.harness.metadata_server", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            yield f"{HOST}:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def _ours(folder: Path, settings: Mapping[str, str], address: str) -> list[Broker]:
+    return [
+        Kbroker(
+            folder / f"broker{number}",
+            {
+                "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+                **settings,
+                "broker.id": str(number),
+                "zookeeper.connect": address,
+            },
+        )
+        for number in range(1, COUNT + 1)
+    ]
+
+
+def _on_zookeeper(folder: Path, settings: Mapping[str, str], address: str) -> list[Broker]:
+    def member(number: int) -> Broker:
+        def command(member: ApacheMember) -> list[str]:
+            made = ZooKeeperBroker(
+                member.folder,
+                zookeeper=address,
+                node_id=number,
+                settings=member.settings,
+                heap=HEAP,
+                jvm=JVM,
+                port=member.port,
+            )
+            return made.command
+
+        timeout = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        return ApacheMember(folder / f"broker{number}", {**timeout, **settings}, command)
+
+    return [member(number) for number in range(1, COUNT + 1)]
+
+
+def _kraft(folder: Path, settings: Mapping[str, str]) -> list[Broker]:
+    controllers = {number: free_port() for number in range(1, COUNT + 1)}
+    voters = ",".join(f"{number}@{HOST}:{port}" for number, port in controllers.items())
+    cluster_id = format_uuid(uuid.uuid4().bytes)
+
+    def member(number: int) -> Broker:
+        def command(member: ApacheMember) -> list[str]:
+            listeners = f"PLAINTEXT://{member.address},CONTROLLER://{HOST}:{controllers[number]}"
+            own = {"controller.quorum.voters": voters, "listeners": listeners}
+            made = KraftBroker(
+                RELEASE,
+                member.folder,
+                settings={**member.settings, **own},
+                heap=HEAP,
+                jvm=JVM,
+                port=member.port,
+                node_id=number,
+            )
+            made.format(cluster_id)
+            return made.command
+
+        timeout = {"broker.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        return ApacheMember(folder / f"broker{number}", {**timeout, **settings}, command)
+
+    return [member(number) for number in range(1, COUNT + 1)]
