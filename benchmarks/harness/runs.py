@@ -170,14 +170,14 @@ def _short(value: float) -> str:
 # ---- pages
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The lines between which a table of this name stands."""
-    return f"<!-- scripts/bench table: {name} -->", f"<!-- scripts/bench table: end of {name} -->"
+def marks(name: str, bench: str = "scripts/bench table") -> tuple[str, str]:
+    """The lines between which what a bench has written under this name stands."""
+    return f"<!-- {bench}: {name} -->", f"<!-- {bench}: end of {name} -->"
 
 
-def put_table(page: str, name: str, table: str) -> str:
+def put_table(page: str, name: str, table: str, bench: str = "scripts/bench table") -> str:
     """The page with the table between its marks. Raises ValueError if they are not there."""
-    begin, end = marks(name)
+    begin, end = marks(name, bench)
     before, mark, rest = page.partition(begin)
     _, other, after = rest.partition(end)
     if not mark or not other:
