@@ -21,6 +21,8 @@ from benchmarks.harness.wire import batch, fetch_frame, produce_frame
 from benchmarks.harness.wire import frame as frame_of
 from kbroker.channel import Channel
 from kbroker.config.limits import LONG_POLL_STEP_MS
+from kbroker.replica.partition import LeaderState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import (
@@ -55,6 +57,10 @@ LINES = {
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405
+IN_A_SESSION = 20  # partitions, of which a fetch names one
+SESSION_LINES = {"a consumer": 1414, "a follower": 2550}
+SESSION_VERSION = 12
+FOLLOWER = 2
 
 
 def frames() -> dict[str, bytes]:
@@ -166,6 +172,54 @@ def test_polls_that_end_together_share_the_waking_up(world: World) -> None:
     assert lines_of_a_poll(world, 20) <= SHARED_POLL_LINES * SLACK
 
 
+def session_frames(world: World, reader: str, count: int) -> list[bytes]:
+    """The next fetches of a session on the partitions of `followed`; each names the first, where there is a batch."""
+
+    def asked(session_id: int, epoch: int, indices: range) -> FetchRequest:
+        partitions = [
+            FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20, log_start_offset=0)
+            for index in indices
+        ]
+        return FetchRequest(
+            replica_id=FOLLOWER if reader == "a follower" else -1,
+            max_wait_ms=0,
+            min_bytes=1,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic="followed", partitions=partitions)],
+        )
+
+    begun = world.client().ask(asked(0, 0, range(IN_A_SESSION)), SESSION_VERSION)
+    assert begun.session_id
+    return [frame_of(asked(begun.session_id, epoch, range(1)), SESSION_VERSION) for epoch in range(1, count + 1)]
+
+
+@pytest.fixture(scope="module")
+def followed() -> World:
+    """A topic that is led here, with a follower in sync, and a batch in its first partition."""
+    world = World()
+    world.create("followed", partitions=IN_A_SESSION)
+    state, topic_id = LeaderState(1, 1, 5, (1, FOLLOWER), 5, (1, FOLLOWER)), world.topic_id("followed")
+    for index in range(IN_A_SESSION):
+        world.replicas.become("followed", index, topic_id, state, is_new=False)
+    channel = world.core.open("PLAINTEXT", "localhost", 1)
+    ask(world, channel, produce_frame("followed", [batch(1, 100)]))
+    answered(channel)
+    return world
+
+
+@pytest.mark.parametrize("reader", SESSION_LINES)
+def test_a_fetch_in_a_session_runs_no_more_lines_than_it_may(followed: World, reader: str) -> None:
+    channel = followed.core.open("PLAINTEXT", "localhost", 1)
+    for request in session_frames(followed, reader, WARM_UP):
+        with LineCount() as count:
+            ask(followed, channel, request)
+        answered(channel)
+    assert count.lines <= SESSION_LINES[reader] * SLACK
+    if sys.version_info[:2] == (3, 11):
+        assert count.lines >= SESSION_LINES[reader] * 0.97, "lower the limit"
+
+
 def transaction(name: str, producer_id: int, epoch: int, sequence: int) -> list[bytes]:
     """The frames of a transaction with one record, from its begin to its commit."""
     records = build_batch(
@@ -240,6 +294,26 @@ def test_a_request_leaves_nothing_to_the_collector(world: World, scenario: str) 
         for _ in range(100):
             ask(world, channel, frame)
             answered(channel)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_over_ten_thousand_requests_the_collectors_count_stays_where_it_is(world: World) -> None:
+    channel, requests = world.core.open("PLAINTEXT", "localhost", 1), frames()
+    both = [requests["produce one record"], requests["fetch at the end, nothing to wait for"]]
+    rounds = 2_500
+    gc.collect()
+    gc.disable()
+    try:
+        counts = []
+        for _ in range(2):
+            for _ in range(rounds):
+                for frame in both:
+                    ask(world, channel, frame)
+                    answered(channel)
+            counts.append(gc.get_count()[0])  # containers that came and did not go
+        assert counts[1] - counts[0] < rounds + 50  # the simulated disk remembers each write until it is durable
         assert gc.collect() == 0
     finally:
         gc.enable()
