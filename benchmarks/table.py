@@ -1,7 +1,8 @@
 """The tables of docs/benchmarks.md, from the runs that are kept in benchmarks/results.
 
 `scripts/bench table RUN.json...` keeps these runs (the `bench.json` of each) in place of those kept before, and writes
-the tables; without runs it writes the tables anew, from those that are kept. Nobody edits their numbers by hand:
+the tables; without runs it writes them anew, from those that are kept. Runs on an optimised interpreter are judged;
+those on a plain one, given together with them, stand beside them. Nobody edits their numbers by hand:
 `tests/test_bench_runs.py` holds them to the results.
 """
 
@@ -13,7 +14,18 @@ import sys
 from pathlib import Path
 
 from benchmarks.harness.catalogue import ALL
-from benchmarks.harness.runs import JUDGED, SHOWN, Run, budgets_table, condensed, full_table, put_table
+from benchmarks.harness.runs import (
+    COMPARED,
+    JUDGED,
+    SHOWN,
+    Run,
+    budgets_table,
+    condensed,
+    full_table,
+    interpreters_table,
+    published,
+    put_table,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -66,8 +78,8 @@ def page() -> str:
     """What the page with the tables should say, by what is kept."""
     runs, text = kept(), PAGE.read_text()
     for name, table in TABLES.items():
-        text = put_table(text, name, table(ALL, runs))
-    return text
+        text = put_table(text, name, table(ALL, published(runs)))
+    return put_table(text, COMPARED, interpreters_table(ALL, runs))
 
 
 if __name__ == "__main__":

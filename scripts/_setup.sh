@@ -28,6 +28,9 @@ make_venv() {
   fi || fail "$python cannot make a virtual environment: install python3-venv (Debian, Ubuntu: apt-get install python3-venv), or pip 22.3 or newer"
 }
 
+# Which interpreter this is, or stands behind this virtual environment.
+interpreter() { "$1" -c 'import sys; print(sys.base_prefix, sys.version)' 2>/dev/null; }
+
 # A dot every other second, for a person who waits.
 show_life() {
   [ -t 2 ] || return 0
@@ -35,9 +38,14 @@ show_life() {
 }
 
 setup_venv() {
-  local extras stamp wanted python life installed
+  local extras stamp wanted python asked life installed
   extras=$(IFS=,; echo "$*")
   wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py protocol/records/_cleaner.py protocol/records/_folding.pxd | cksum)
+  if [ -n "${PYTHON:-}" ] && [ -e .venv/bin/python ] && asked=$(interpreter "$PYTHON") &&
+    [ "$asked" != "$(interpreter .venv/bin/python)" ]; then
+    say "making .venv anew, on $PYTHON"
+    make_venv "$PYTHON"
+  fi
   # dev has all that the others need, but Spark
   for stamp in ".venv/.installed-${extras:-none}" .venv/.installed-dev .venv/.installed-dev,pipeline; do
     [ "$stamp" != .venv/.installed-dev ] || [[ ",$extras," != *,pipeline,* ]] || continue

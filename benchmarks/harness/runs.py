@@ -17,7 +17,7 @@ from benchmarks.harness.rows import Metric, Row
 Run = dict[str, Any]
 """A kept run, as `condensed` makes it."""
 
-JUDGED, SHOWN = "budgets", "all rows"
+JUDGED, SHOWN, COMPARED = "budgets", "all rows", "interpreters"
 """The names of the tables, as the markers around them have it."""
 
 WANTED_RUNS = 3
@@ -97,6 +97,33 @@ def measures(rows: Sequence[type[Row]], runs: Sequence[Run]) -> list[Measure]:
         for row in rows
         for metric in row.metrics
     ]
+
+
+def published(runs: Sequence[Run]) -> list[Run]:
+    """The runs that the budgets are judged by: those on an optimised interpreter, if there are any."""
+    return [run for run in runs if _is_optimised(run)] or list(runs)
+
+
+def _is_optimised(run: Run) -> bool:
+    return run["machine"].get("python", "").endswith("optimised")  # runtime/interpreter.py says it so
+
+
+def interpreters_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
+    """What a plain interpreter takes beside an optimised one: each as a part of Apache's, in runs of their own."""
+    judged = published(runs)
+    plain = [run for run in runs if run not in judged]
+    if not plain:
+        return "The runs kept are of one kind of interpreter."
+    lines = [
+        (
+            ours.row.title,
+            ours.metric.title,
+            *(_median_and_all(each.medians("ratio"), "x") for each in (ours, theirs)),
+        )
+        for ours, theirs in zip(measures(rows, judged), measures(rows, plain), strict=True)
+        if ours.medians("ratio") and theirs.medians("ratio")
+    ]
+    return "\n\n".join([*_places(plain), markdown_table(("row", "measure", "optimised", "plain"), lines)])
 
 
 def budgets_table(rows: Sequence[type[Row]], runs: Sequence[Run]) -> str:
