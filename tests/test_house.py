@@ -221,3 +221,18 @@ def test_the_pages_link_to_pages_that_are_there() -> None:
         if not (page.parent / link).exists()
     ]
     assert dead == []
+
+
+def test_the_pages_name_what_is_in_the_files_that_they_link() -> None:
+    """[`Name`](file.py): a function, a class, or a method by its class, of that file."""
+    gone = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for name, link in re.findall(r"\[`([\w.]+)`\]\(([^)#:]+\.py)\)", page.read_text()):
+            body: list[ast.stmt] = tree_of(page.parent / link).body
+            for part in name.split("."):
+                found = [node for node in body if getattr(node, "name", "") == part]
+                if not found:
+                    gone.append(f"{page.relative_to(ROOT)}: {name} of {link}")
+                    break
+                body = getattr(found[0], "body", [])
+    assert gone == []

@@ -10,7 +10,13 @@ from kbroker.sim.leaders import Router
 from kbroker.sim.producers import RETRIABLE
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 if TYPE_CHECKING:
     from kbroker.sim.topics import Topic
@@ -82,10 +88,14 @@ class Founder(Router):
 def creatable(topic: Topic) -> CreatableTopic:
     """What CreateTopics is asked for, to make this topic."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()]
+    chosen = topic.assignment
     return CreatableTopic(
         name=topic.name,
-        num_partitions=topic.partitions,
-        replication_factor=topic.replicas,
-        assignments=[],
+        num_partitions=-1 if chosen else topic.partitions,
+        replication_factor=-1 if chosen else topic.replicas,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in enumerate(chosen)
+        ],
         configs=configs,
     )

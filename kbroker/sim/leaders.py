@@ -51,6 +51,10 @@ class Router(Client):
                 led.setdefault(leader, []).append(each)
         return led, orphans
 
+    def believe(self, where: Where, leader: Machine) -> None:
+        """Take somebody's word for who leads a partition."""
+        self._leaders[where] = leader
+
     def misled(self, where: Where) -> None:
         """Who was believed to lead a partition does not, or cannot be reached."""
         self._leaders.pop(where, None)

@@ -238,6 +238,7 @@ class Net:
         self.chance = world.chance("net")
         self.delay_ms = delay_ms
         self.spike = 0.0
+        self.slow_ms: dict[str, int] = {}  # by client: what every frame on its connections takes longer
         self.late_reads = 0.0  # share of answers whose file regions are read only when the peer takes them
         self.walled: set[str] = set()  # clients that reach nobody
         self.deaf: dict[str, int] = {}  # clients of whom an answer will be lost: the next is 1
@@ -300,6 +301,8 @@ class Net:
         delay_ms = low + int(chance.random() * (high - low + 1))
         if self.spike and chance.random() < self.spike:
             delay_ms += int(chance.expovariate(1 / 300))
+        if self.slow_ms:
+            delay_ms += self.slow_ms.get(wire.client, 0)
         return delay_ms
 
     def reads_late(self) -> bool:

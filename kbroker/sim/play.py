@@ -4,8 +4,9 @@ A line at the left margin is a step, a line with four blanks in front is what it
 are played in a world without chance faults, and `perform_on` returns the text with what really happened, so that a test
 compares, and `scripts/sim --play FILE --rewrite` writes it back, to be looked at in the diff.
 
-    machines N                                 before all else; N brokers that share a metadata store, 1 unless said
-    topic NAME PARTITIONS [KEY=VALUE ...]      before the first start; with several machines, a replica on each
+    machines N [KEY=VALUE ...]                 before all else; N brokers that share a metadata store, 1 unless said
+    topic NAME PARTITIONS [KEY=VALUE ...]      before the first start; with several machines, a replica on each, or, of
+                                               each partition, on=BROKER,...[/BROKER,...], the preferred leader first
     start | stop | kill | power-cut [BROKER]   the broker, or one of them; all of them, where none is named
     kill leader of TOPIC-P
     crash in N calls [power-cut]               at its n-th change to the disk from now
@@ -17,7 +18,8 @@ compares, and `scripts/sim --play FILE --rewrite` writes it back, to be looked a
     wait MS
     log TOPIC-P                                what is in the log of the partition
 
-Clients whose name begins with `idempotent` are; the others are not. Steps of transactions: `transaction_play.py`.
+Clients whose name begins with `idempotent` are; the others are not. Steps of transactions: `transaction_play.py`; of
+what becomes of a cluster: `cluster_play.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kbroker.broker.facts import Leave
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import Checks
 from kbroker.sim.client import Client, Lost, Script
@@ -124,6 +127,7 @@ class Stage:
         self.checks = Checks(self.world)
         self.topics: list[Topic] = []
         self.machines: list[Machine] = []
+        self.ensemble = Ensemble(lambda delay_ms, job: void(self.world.after(delay_ms, job)), lambda: 0)
         self._actors: dict[str, Actor] = {}
 
     @property
@@ -131,12 +135,12 @@ class Stage:
         """The first one."""
         return self.machines[0]
 
-    def _build(self, count: int) -> None:
+    def _build(self, count: int, settings: dict[str, str]) -> None:
         """Make the machines."""
-        ensemble = Ensemble(lambda delay_ms, job: void(self.world.after(delay_ms, job)), lambda: 0)
+        settings = SETTINGS | (OF_SEVERAL if count > 1 else {}) | settings
         if count > 1:
             self.checks = ReplicatedChecks(self.world)
-        compose = alone(SETTINGS, ensemble) if count == 1 else one_of_several(SETTINGS | OF_SEVERAL, ensemble)
+        compose = (alone if count == 1 else one_of_several)(settings, self.ensemble)
         self.machines += [Machine(self.world, self.net, number, compose) for number in range(1, count + 1)]
         for machine in self.machines:
             self.checks.watch(machine)
@@ -147,7 +151,7 @@ class Stage:
         before = len(self.world.lines)
         words = line.split()
         if not self.machines:
-            self._build(int(words[1]) if words[0] == "machines" else 1)
+            self._build(*((int(words[1]), _pairs(words[2:])) if words[0] == "machines" else (1, {})))
         said = self.do(words)
         return [*_once([text[10:] for text in list(self.world.lines)[before:]]), *said]
 
@@ -155,17 +159,14 @@ class Stage:
         """Do one step; what there is to say of it that the world does not tell by itself."""
         said: list[str] = []
         match words:
-            case ["machines", _]:
+            case ["machines", *_]:
                 pass
             case ["topic", name, partitions, *configs]:
-                settings = dict(pair.split("=") for pair in configs)
-                self.topics.append(Topic(name, int(partitions), settings, replicas=len(self.machines)))
+                self.topics.append(self._topic(name, int(partitions), _pairs(configs)))
             case ["start", *brokers]:
                 self._start(self._named(brokers))
             case ["stop", *brokers]:
-                for machine in self._named(brokers):
-                    machine.stop()
-                self._wait_for(lambda: not any(machine.up for machine in self._named(brokers)))
+                self._stop(self._named(brokers))
             case ["kill", "leader", "of", place]:
                 self._leader(where_of(place)).kill()
             case ["kill" | "power-cut" as how, *brokers]:
@@ -193,6 +194,12 @@ class Stage:
                 raise ValueError(f"no such step: {' '.join(words)}")
         return said
 
+    def _topic(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
+        on = configs.pop("on", "")
+        chosen = tuple(tuple(map(int, each.split(","))) for each in on.split("/")) if on else ()
+        replicas = len(chosen[0]) if chosen else len(self.machines)
+        return Topic(name, partitions, configs, replicas=replicas, assignment=chosen)
+
     def _named(self, brokers: list[str]) -> list[Machine]:
         return [machine for machine in self.machines if not brokers or str(machine.broker_id) in brokers]
 
@@ -207,6 +214,16 @@ class Stage:
             founder.start()
             self._wait_for(lambda: not founder.alive)
         self._settle(100)
+
+    def _stop(self, machines: list[Machine]) -> None:
+        """As SIGTERM does: leaders are handed over first, if there is anybody to take them."""
+        for machine in machines:
+            machine.post(Leave())
+            self._settle(1)
+            self._wait_for(lambda leaving=machine.broker.leaving: leaving.is_over)  # type: ignore[misc]
+        for machine in machines:
+            machine.stop()
+        self._wait_for(lambda: not any(machine.up for machine in machines))
 
     def _actor(self, name: str) -> Actor:
         if name not in self._actors:
@@ -282,6 +299,11 @@ def perform_on(stage: Stage, text: str) -> str:
         if line and not line.startswith("#"):
             out += [INDENT + said for said in stage.step(line)]
     return "\n".join(out) + "\n"
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    """What KEY=VALUE says."""
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
 def _once(lines: list[str]) -> list[str]:

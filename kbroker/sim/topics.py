@@ -14,6 +14,7 @@ class Topic(NamedTuple):
     configs: Mapping[str, str] = {}
     mortal: bool = False  # whether somebody may delete it, and make it again
     replicas: int = 1
+    assignment: Sequence[Sequence[int]] = ()  # broker ids of each partition; (): the controller chooses
 
     @property
     def forgets(self) -> bool:

@@ -22,11 +22,13 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from kbroker.sim.cluster_play import ClusterStage
 from kbroker.sim.exactly_once import ExactlyOnce
+from kbroker.sim.play import perform_on
 from kbroker.sim.replicated import ReplicatedSwarm
 from kbroker.sim.storage import Storage
 from kbroker.sim.swarm import Swarm
-from kbroker.sim.transaction_play import perform
+from kbroker.sim.world import Broken
 
 SHOWN_LINES = 60
 DEFAULT_SEEDS = 100
@@ -111,8 +113,13 @@ def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str
 def play(path: Path, *, rewrite: bool) -> int:
     """One play; 1 if it went otherwise than it says."""
     logging.disable()
-    text = path.read_text()
-    happened = perform(text)
+    text, stage = path.read_text(), ClusterStage()
+    try:
+        happened = perform_on(stage, text)
+    except Broken as broken:
+        print("\n".join(stage.world.lines))
+        print(f"{broken}: scripts/sim --play {path}")
+        return 1
     print(happened, end="")
     if rewrite:
         path.write_text(happened)
@@ -128,7 +135,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one world, with all that happens in it")
     parser.add_argument("--machines", type=int, help="how many, in each world; chosen by the seed unless given")
     parser.add_argument(
-        "--play", type=Path, help="a play (kbroker/sim/play.py, transaction_play.py): show what happens in it"
+        "--play",
+        type=Path,
+        help="a play (kbroker/sim/play.py and its like): show what happens in it",
     )
     parser.add_argument("--rewrite", action="store_true", help="with --play: write it into the file")
     arguments = parser.parse_args()

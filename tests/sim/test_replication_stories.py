@@ -1,4 +1,7 @@
-"""Named stories of replication, each told step by step on two or three simulated machines."""
+"""Stories of replication that need a look inside, each told step by step on two or three simulated machines.
+
+Those that a cluster's user knows by name are plays: `plays/cluster_*.play`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from kbroker.sim.machine import Machine
 from kbroker.sim.net import Net
 from kbroker.sim.producers import Producer
 from kbroker.sim.replicated import ReplicatedChecks, values_in
-from kbroker.sim.store import SESSION_TIMEOUT_MS, Ensemble
+from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.world import Broken, World
 from protocol.records import Record, legacy
@@ -95,20 +98,11 @@ class Story:
     def controllers(self) -> list[Machine]:
         return [each for each in self.machines if each.up and each.broker.plane.controller.is_active]
 
-    def part(self, one: Machine, other: Machine) -> None:
-        """Neither hears the other from now on."""
-        self.net.block(one.name, other.name)
-        self.net.block(other.name, one.name)
-
-    def join(self, one: Machine, other: Machine) -> None:
-        self.net.unblock(one.name, other.name)
-        self.net.unblock(other.name, one.name)
-
     def reassign(self, *targets: int) -> None:
-        """Let the replicas of t-0 be these; none: call off what is under way."""
+        """Let the replicas of t-0 be these."""
         (controller,) = self.controllers()
         told: list[object] = []
-        event = Reassign({("t", 0): targets or None}, told.append)
+        event = Reassign({("t", 0): targets}, told.append)
         controller._run(lambda: controller.broker.plane.controller.put(event))
         self.until(lambda: told)
         assert told == [{("t", 0): None}]
@@ -179,54 +173,6 @@ def test_a_record_is_committed_once_all_in_sync_have_it() -> None:
     assert [story.bounds(each) for each in story.machines] == [(1, 1)] * 3
 
 
-def test_a_leader_dies_before_its_follower_learns_the_high_watermark() -> None:
-    """What the leader has acknowledged is in the follower's log, above the high watermark it knows, and is kept."""
-    story = Story(2)
-    leader, (follower,) = story.leader(), story.followers()
-    story.append(leader, b"one")
-    story.until(lambda: story.bounds(leader) == (1, 1))
-    before = story.bounds(follower)
-    leader.kill()
-    story.until(lambda: story.leads(follower))
-    story.wait(1_000)
-    assert (before, story.bounds(follower), story.values(follower)) == ((0, 1), (1, 1), [b"one"])
-
-
-def test_a_leader_that_died_with_a_record_of_its_own_takes_its_successors() -> None:
-    """Both have another record at one offset: the leader epochs say where they part (KIP-101)."""
-    story = Story(2)
-    old, (new,) = story.leader(), story.followers()
-    story.net.block(old.name, new.name)
-    story.append(old, b"lost")
-    old.kill()
-    story.net.unblock(old.name, new.name)
-    story.until(lambda: story.leads(new))
-    story.append(new, b"kept")
-    old.start()
-    story.until(lambda: len(story.state().isr) == 2)
-    story.wait(1_000)
-    assert (story.values(old), story.values(new)) == ([b"kept"], [b"kept"])
-    assert story.log(old).epochs.entries() == story.log(new).epochs.entries()
-
-
-def test_a_zombie_may_not_acknowledge() -> None:
-    """A leader cut off from the store, but not from its peers: another leads, and the old one commits nothing."""
-    story = Story()
-    zombie = story.leader()
-    assert zombie.store is not None
-    zombie.store.cut()
-    story.wait(SESSION_TIMEOUT_MS + 2_000)
-    assert story.leader() is not zombie
-    story.append(zombie, b"zombie")
-    story.append(story.leader(), b"kept")
-    story.wait(10 * LAG_MS)
-    assert (story.leads(zombie), story.bounds(zombie)) == (True, (0, 1))
-    zombie.store.heal()
-    story.until(lambda: len(story.state().isr) == 3)
-    story.wait(1_000)
-    assert [story.values(each) for each in story.machines] == [[b"kept"]] * 3
-
-
 def test_the_judge_holds_against_no_zombie_that_it_missed_sequences() -> None:
     """What its successor took it never had: as in Kafka, a producer that comes back to it is out of order."""
     story = Story()
@@ -248,36 +194,6 @@ def test_the_judge_sees_that_a_leader_forgot_sequences() -> None:
     producer.sequences["t", 0] += 1
     with pytest.raises(Broken, match="forgot sequence"):
         story.wait(1_000)
-
-
-def test_a_slow_follower_leaves_the_in_sync_set_and_enters_it_again() -> None:
-    story = Story()
-    leader = story.leader()
-    slow = next(each for each in story.followers() if not each.broker.plane.controller.is_active)
-    story.net.block(slow.name, leader.name)
-    story.append(leader, b"one")
-    story.until(lambda: slow.broker_id not in story.state().isr)
-    story.wait(100)
-    without = story.bounds(leader)
-    story.net.unblock(slow.name, leader.name)
-    story.until(lambda: slow.broker_id in story.state().isr)
-    assert (without, story.values(slow)) == ((1, 1), [b"one"])
-
-
-def test_a_leader_cut_off_from_its_followers_and_not_from_the_store_goes_on_alone() -> None:
-    story = Story()
-    leader = story.leader()
-    for each in story.followers():
-        story.net.block(leader.name, each.name)
-        story.net.block(each.name, leader.name)
-    story.append(leader, b"one")
-    if leader.broker.plane.controller.is_active:
-        story.until(lambda: story.state().isr == (leader.broker_id,))
-        story.wait(100)
-        assert story.bounds(leader) == (1, 1)
-    else:  # and not from the controller either, or nobody can be told that they lag
-        story.wait(5 * LAG_MS)
-        assert story.bounds(leader) == (0, 1)
 
 
 def test_with_too_few_in_sync_nothing_is_committed() -> None:
@@ -360,107 +276,6 @@ def test_a_dead_leader_is_said_to_be_so_once_and_then_once_in_a_while(caplog: py
     )
 
 
-def test_a_broker_that_the_controller_does_not_reach_follows_its_leader_and_obeys_later() -> None:
-    story = Story(partitions=3)
-    (controller,) = story.controllers()
-    index = next(each for each in range(3) if story.leader(each) is not controller)
-    leader = story.leader(index)
-    (other,) = [each for each in story.followers(index) if each is not controller]
-    story.part(controller, other)
-    story.append(leader, b"one", index=index)
-    story.until(lambda: story.bounds(leader, index)[0] == 1)
-    assert other.broker_id in story.state(index).isr
-    assert story.log(other, index).log_end_offset == 1
-    epoch = story.state(index).leader_epoch
-    leader.kill()
-    story.until(lambda: story.state(index).leader_epoch > epoch)
-    story.wait(1_000)
-    deaf = story.partition(other, index).leader_epoch
-    story.join(controller, other)
-    story.until(lambda: story.partition(other, index).leader_epoch == story.state(index).leader_epoch)
-    assert deaf == epoch
-    story.until(lambda: story.leads(story.leader(index), index))
-    assert story.values(story.leader(index), index) == [b"one"]
-
-
-def test_a_controller_cut_off_from_the_store_is_followed_by_another_and_obeyed_no_more() -> None:
-    story = Story()
-    (old,) = story.controllers()
-    assert old.store is not None
-    old.store.cut()
-    story.until(lambda: any(each is not old for each in story.controllers()))
-    (new,) = [each for each in story.controllers() if each is not old]
-    believes = old in story.controllers()
-    others = [each for each in story.machines if each is not old]
-    story.until(lambda: all(each.broker.plane.control_requests.controller_epoch == 2 for each in others))
-    old.store.heal()
-    story.until(lambda: story.controllers() == [new])
-    story.append(story.leader(), b"one")
-    story.until(lambda: story.bounds(story.leader())[0] == 1)
-    assert believes
-
-
-@pytest.mark.parametrize("asks", [False, True], ids=["the controller", "another broker"])
-def test_a_broker_that_is_about_to_stop_hands_its_leaders_over(asks: bool) -> None:
-    story = Story(2, partitions=2)
-    old = next(each for each in story.machines if (each not in story.controllers()) is asks)
-    (index,) = [index for index in range(2) if story.leader(index) is old]
-    old.post(Leave())
-    story.until(lambda: story.leader(index) is not old)
-    story.until(lambda: old.broker.leaving.is_over)
-
-
-def test_a_broker_whose_leaders_nobody_can_take_asks_again_and_stops_in_the_end() -> None:
-    backoff_ms, tries = 1_000, 3
-    settings = {"controlled_shutdown_retry_backoff_ms": f"{backoff_ms}", "controlled_shutdown_max_retries": f"{tries}"}
-    story = Story(2, partitions=2, **settings)
-    (leader,) = story.controllers()
-    (index,) = [index for index in range(2) if story.leader(index) is leader]
-    story.part(*story.machines)
-    story.append(leader, b"one", index=index)
-    story.until(lambda: story.state(index).isr == (leader.broker_id,))
-    began_ms = story.world.now_ms
-    leader.post(Leave())
-    story.until(lambda: not leader.broker.leaving.is_over)
-    story.until(lambda: leader.broker.leaving.is_over)
-    assert (tries - 1) * backoff_ms <= story.world.now_ms - began_ms < tries * backoff_ms
-    assert story.leader(index) is leader
-
-
-def test_after_a_rolling_restart_leaders_go_back_to_the_preferred_replicas() -> None:
-    story = Story(partitions=3, leader_imbalance_check_interval_seconds="40")
-    preferred = [story.leader(index) for index in range(3)]
-    for machine in story.machines:
-        machine.stop()
-        story.until(lambda gone=machine.broker_id: all(gone not in story.state(index).isr for index in range(3)))  # type: ignore[misc]
-        machine.start()
-        story.until(lambda: all(len(story.state(index).isr) == 3 for index in range(3)))
-    moved = [story.leader(index) for index in range(3)]
-    story.until(lambda: [story.leader(index) for index in range(3)] == preferred)
-    assert moved != preferred
-
-
-def test_a_reassignment_that_is_called_off_halfway_leaves_everything_where_it_was() -> None:
-    story = Story(4, replicas=3)
-    before = story.state()
-    (fresh,) = [each for each in story.machines if each.broker_id not in before.isr]
-    leader = story.leader()
-    story.append(leader, b"one")
-    story.until(lambda: story.bounds(leader)[0] == 1)
-    story.part(leader, fresh)  # it never catches up
-    kept = [each for each in before.isr if each != before.leader]
-    story.reassign(before.leader, kept[0], fresh.broker_id)
-    story.until(lambda: fresh.broker_id in story.partition(leader).replicas)
-    story.append(leader, b"two")
-    story.reassign()
-    story.join(leader, fresh)
-    story.until(lambda: ("t", 0) not in fresh.broker.replicas.partitions and len(story.state().isr) == 3)
-    story.until(lambda: story.bounds(leader)[0] == 2)
-    assert set(story.state().isr) == set(before.isr)
-    assert set(story.partition(leader).replicas) == set(before.isr)
-    assert story.values(leader) == [b"one", b"two"]
-
-
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_a_throttled_reassignment_takes_its_time_and_the_replicas_in_sync_do_not(role: str) -> None:
     """50 batches of 1 kB at 5 kB/s, and meanwhile acks=all is answered by those in sync."""
@@ -533,30 +348,6 @@ def test_a_topic_that_goes_back_to_an_old_format_is_replicated_to_who_lacks_what
     assert [story.values(each) for each in replicas] == [[b"one", b"two", b"three"]] * 2
 
 
-@pytest.mark.parametrize(("topic", "kept"), [({}, [b"one"]), (WITHOUT_EPOCHS, [])], ids=["epochs", "no epochs"])
-def test_two_leaders_die_before_the_third_replica_learns_the_high_watermark(
-    topic: dict[str, str], kept: list[bytes]
-) -> None:
-    """KIP-101, the first scenario: without epochs a follower cuts to the high watermark that it knows, and leads next.
-
-    What was acknowledged by all three is lost then. With epochs it asks where its log and the leader's part.
-    """
-    story = Story(3, topic=topic, inter_broker_protocol_version="2.8")
-    first = story.leader()
-    story.append(first, b"one")
-    story.until(lambda: story.bounds(first) == (1, 1))
-    assert [story.bounds(each) for each in story.followers()] == [(0, 1)] * 2
-    first.kill()
-    story.until(lambda: story.state().leader != first.broker_id)
-    second = story.leader()
-    (third,) = [each for each in story.machines if each not in (first, second)]
-    story.until(lambda: story.partition(third).leader_epoch == story.state().leader_epoch)
-    second.kill()
-    story.until(lambda: story.leads(third))
-    assert story.values(third) == kept
-    assert story.checks.excused.lost_from == ({} if kept else {("t", 0): 0})
-
-
 @pytest.mark.parametrize("topic", [{}, {"message.format.version": "0.9.0"}, WITHOUT_EPOCHS], ids=["v2", "v0", "v1"])
 def test_a_leader_killed_and_a_follower_without_power_lose_nothing(topic: dict[str, str]) -> None:
     """The follower may come back empty, whatever its high watermark was, and gets it all from the other."""
@@ -606,26 +397,28 @@ def test_the_judge_sees_that_a_leader_lacks_what_was_committed() -> None:
         story.until(lambda: story.leads(follower))
 
 
-def test_without_epochs_two_logs_may_diverge_below_the_high_watermark() -> None:
-    """KIP-101, the second scenario: the one whose power was cut leads, while the other is cut off from everybody.
+@pytest.mark.parametrize("asks", [False, True], ids=["the controller", "another broker"])
+def test_a_broker_that_is_about_to_stop_hands_its_leaders_over(asks: bool) -> None:
+    story = Story(2, partitions=2)
+    old = next(each for each in story.machines if (each not in story.controllers()) is asks)
+    (index,) = [index for index in range(2) if story.leader(index) is old]
+    old.post(Leave())
+    story.until(lambda: story.leader(index) is not old)
+    story.until(lambda: old.broker.leaving.is_over)
 
-    At one offset each has another record, both below the high watermark, and nobody sees it. With epochs the one that
-    comes back takes its leader's: `test_a_leader_that_died_with_a_record_of_its_own_takes_its_successors`.
-    """
-    story = Story(2, topic=WITHOUT_EPOCHS, inter_broker_protocol_version="2.8")
-    old, (new,) = story.leader(), story.followers()
-    story.append(old, b"old")
-    story.wait(1_000)
-    assert old.store is not None
-    old.store.cut()
-    story.part(old, new)
-    new.kill(power_loss=True)
-    new.start()
-    story.until(lambda: story.leads(new))
-    story.append(new, b"new")
-    old.store.heal()
-    story.join(old, new)
-    story.until(lambda: len(story.state().isr) == 2)
-    story.wait(1_000)
-    assert [story.bounds(each) for each in (old, new)] == [(1, 1)] * 2
-    assert (story.values(old), story.values(new)) == ([b"old"], [b"new"])
+
+def test_a_broker_whose_leaders_nobody_can_take_asks_again_and_stops_in_the_end() -> None:
+    backoff_ms, tries = 1_000, 3
+    settings = {"controlled_shutdown_retry_backoff_ms": f"{backoff_ms}", "controlled_shutdown_max_retries": f"{tries}"}
+    story = Story(2, partitions=2, **settings)
+    (leader,) = story.controllers()
+    (index,) = [index for index in range(2) if story.leader(index) is leader]
+    story.part(*story.machines)
+    story.append(leader, b"one", index=index)
+    story.until(lambda: story.state(index).isr == (leader.broker_id,))
+    began_ms = story.world.now_ms
+    leader.post(Leave())
+    story.until(lambda: not leader.broker.leaving.is_over)
+    story.until(lambda: leader.broker.leaving.is_over)
+    assert (tries - 1) * backoff_ms <= story.world.now_ms - began_ms < tries * backoff_ms
+    assert story.leader(index) is leader
