@@ -13,7 +13,7 @@ and fires if its node is not what it was. When the session is over, everything i
 follows.
 
 Unlike Kafka, which ends when no ZooKeeper answers within zookeeper.connection.timeout.ms: it is said once in that time,
-and tried on.
+and tried on, at the start and whenever the connection is lost. A server in read-only mode does not answer: it hangs up.
 """
 
 from __future__ import annotations
@@ -155,9 +155,8 @@ class ZooKeeperStore:
         )
         self._client.add_listener(self._state_changed)
         self._patience_s = connection_timeout_ms / 1000
-        self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
-        self._impatience.daemon = True
-        self._impatience.start()
+        self._impatience: threading.Timer | None = None
+        self._grow_impatient()
         self._client.start_async()
 
     # -- the port
@@ -184,7 +183,7 @@ class ZooKeeperStore:
                 return
             self._closed = True
             self._waiting.clear()
-        self._impatience.cancel()
+            self._calm_down()
         self._client.stop()
         self._client.close()
 
@@ -362,11 +361,13 @@ class ZooKeeperStore:
         else:
             with self._lock:
                 self._is_connected = False
+            self._grow_impatient()
             if state == KazooState.LOST:
                 self._client.handler.completion_queue.put(self._session_over)
 
     def _came_up(self, session: int) -> None:
-        self._impatience.cancel()
+        with self._lock:
+            self._calm_down()
         if session == self._session:
             log.info("connected to ZooKeeper again, at %s", self._connect)
             self._watch_again()
@@ -409,14 +410,26 @@ class ZooKeeperStore:
             log.warning("the session with ZooKeeper at %s is over", self._connect)
             self._post(SessionExpired())
 
+    def _grow_impatient(self) -> None:
+        """From now on somebody should answer soon."""
+        with self._lock:
+            self._calm_down()
+            if self._closed:
+                return
+            self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
+            self._impatience.daemon = True
+            self._impatience.start()
+
+    def _calm_down(self) -> None:
+        if self._impatience is not None:
+            self._impatience.cancel()
+
     def _say_nobody_answers(self) -> None:
         """Once in each zookeeper.connection.timeout.ms, until somebody does."""
         if self._closed or self._client.connected:
             return
         log.error("no ZooKeeper answers at %s; trying on", self._connect)
-        self._impatience = threading.Timer(self._patience_s, self._say_nobody_answers)
-        self._impatience.daemon = True
-        self._impatience.start()
+        self._grow_impatient()
 
 
 def _watch_key(operation: Get | Children | Exists) -> WatchKey:

@@ -166,6 +166,16 @@ def other(server: ZooKeeper) -> Iterator[Client]:
     made.store.close()
 
 
+@pytest.fixture
+def said() -> Iterator[queue.Queue[logging.LogRecord]]:
+    """The lines of the store."""
+    lines: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(lines)
+    logging.getLogger("kbroker.store").addHandler(handler)
+    yield lines
+    logging.getLogger("kbroker.store").removeHandler(handler)
+
+
 def test_a_session_outlives_its_connection(client: Client, wire: Wire) -> None:
     session = client.next(SessionStarted).session
     client.ask(Create("/mine", ephemeral=True))
@@ -257,21 +267,20 @@ def test_a_server_that_was_killed_and_is_back_knows_the_session(client: Client, 
 
 
 def test_a_server_that_is_not_there_is_named_once_in_a_while_and_waited_for(
-    server: ZooKeeper,
+    server: ZooKeeper, said: queue.Queue[logging.LogRecord]
 ) -> None:
+    """At the start, and whenever it goes."""
     server.kill()
-    said: queue.Queue[logging.LogRecord] = queue.Queue()
-    handler = QueueHandler(said)
-    logging.getLogger("kbroker.store").addHandler(handler)
-    try:
-        client = Client(server.address)
-        line = said.get(timeout=PATIENCE_S).getMessage()
-    finally:
-        logging.getLogger("kbroker.store").removeHandler(handler)
-    assert line == f"no ZooKeeper answers at {server.address}; trying on"
+    client = Client(server.address)
+    lines = [said.get(timeout=PATIENCE_S).getMessage()]
     server.start()
     client.next(SessionStarted)
+    while not said.empty():
+        said.get()
+    server.kill()
+    lines += [said.get(timeout=PATIENCE_S).getMessage() for _ in range(2)]
     client.store.close()
+    assert lines == [f"no ZooKeeper answers at {server.address}; trying on"] * 3
 
 
 def test_a_transaction_tells_the_stat_of_what_it_made(other: Client) -> None:
