@@ -39,6 +39,7 @@ from kbroker.metadata.store import (
 from kbroker.ports import Stat
 
 STAT = Stat(czxid=42, mzxid=42, version=7, children_version=0, session=1)
+PLAIN = BrokerInfo(3, (Endpoint("PLAINTEXT", 0, "h", 9092),), None, 42)
 IDS = st.lists(st.integers(0, 1000), unique=True, max_size=5).map(tuple)
 
 
@@ -117,6 +118,16 @@ def test_brokers_of_older_layouts() -> None:
     second = b'{"version":2,"host":"h","port":1,"jmx_port":-1,"timestamp":"1","endpoints":["SSL://[::1]:5"]}'
     assert decode_broker(1, first, STAT).endpoints == (Endpoint("PLAINTEXT", 0, "h", 9092),)
     assert decode_broker(1, second, STAT).endpoints == (Endpoint("SSL", 1, "::1", 5),)
+
+
+def test_layouts_of_a_newer_kafka_are_read_for_what_is_known() -> None:
+    broker = decode_broker(3, encode_broker(PLAIN, 0).replace(b'"version":5', b'"version":6,"novel":[1]'), STAT)
+    topic = TopicInfo(bytes(range(16)), {0: Assignment((1, 2))})
+    state = LeaderIsr(1, 5, (1, 2), 3, version=7)
+    newer_topic = encode_topic(topic).replace(b'"version":3', b'"version":4,"novel":{"0":1}')
+    newer_state = encode_state(state).replace(b'"version":1', b'"version":2,"novel":null')
+    assert broker == PLAIN
+    assert (decode_topic(newer_topic), decode_state(newer_state, STAT)) == (topic, state)
 
 
 def test_the_small_ones_come_back() -> None:
