@@ -211,10 +211,13 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((self.host, self.port), timeout=5) as connection:
+            with self._connect() as connection:
                 return self._asks(connection)
         except OSError:
             return False
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), timeout=5)
 
     def _asks(self, connection: socket.socket) -> bool:
         raise NotImplementedError
@@ -306,13 +309,21 @@ class ZooKeeperBroker(_Broker):
 
 
 class ZooKeeper(Server):
-    """A lone ZooKeeper 3.8.4, the one that comes with Apache Kafka 3.9.1."""
+    """A ZooKeeper 3.8.4, the one that comes with Apache Kafka 3.9.1; alone, unless its settings say otherwise."""
 
     release = "3.9.1"
 
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = SMALL_JVM,
+    ) -> None:
+        """settings: zookeeper.properties beyond, or instead of, ours."""
         self.port = port or free_port()
-        settings = {
+        ours = {
             "dataDir": str(folder / "data"),
             "clientPort": str(self.port),
             "clientPortAddress": self.host,
@@ -321,9 +332,9 @@ class ZooKeeper(Server):
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr",
         }
-        file = _write_settings(folder, settings, None)
+        file = _write_settings(folder, ours, settings)
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        super().__init__(folder, java_command(self.release, main, [str(file)], jvm=(*SMALL_JVM, "-Xmx256m")))
+        super().__init__(folder, java_command(self.release, main, [str(file)], jvm=(*jvm, "-Xmx256m")))
 
     def _asks(self, connection: socket.socket) -> bool:
         connection.sendall(b"srvr")  # `ruok` is answered before it takes sessions, and who comes then waits for nothing
