@@ -235,6 +235,19 @@ class Driver:
         arguments = {"acks": acks, "codec": codec, "idempotent": idempotent, "limit": limit}
         return [tuple(place) for place in self._call("produce", topic=topic, records=list(records), **arguments)]
 
+    def start_writing(self, topic: str, partitions: int, pause_ms: float, size: int) -> None:
+        """Write in the background, idempotent and with acks=all, to all partitions in turn; see drivers/writer.py."""
+        self._call("start_writing", topic=topic, partitions=partitions, pause_ms=pause_ms, size=size)
+
+    def written(self) -> list[int]:
+        """How many records of what is being written are acknowledged, by partition."""
+        return list(self._call("written"))
+
+    def stop_writing(self) -> tuple[list[tuple[int, int, int]], list[str]]:
+        """(number, partition, offset) of each record acknowledged, and what failed. All is settled then."""
+        done = self._start("stop_writing", LONG_S)()
+        return [tuple(each) for each in done["acknowledged"]], list(done["failed"])
+
     def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int = 20_000) -> list[dict[str, Any]]:
         """Assign one partition, seek to the offset, and poll until `count` records came or the time is over."""
         return list(self.start_read(topic, partition, offset, count, wait_ms)())

@@ -37,9 +37,9 @@ IN_FLIGHT = 5
 class Connection:
     """One socket; requests out, answers in, in order."""
 
-    def __init__(self, port: int, timeout_s: float = 30) -> None:
-        """Raises OSError."""
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    def __init__(self, port: int = 0, timeout_s: float = 30, *, over: socket.socket | None = None) -> None:
+        """over: a socket that is connected already, in place of the loopback's port. Raises OSError."""
+        self._socket = over or socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

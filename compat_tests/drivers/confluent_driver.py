@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from driver import data, serve, text
+from writer import Done, Writer
 
 SERVERS = {"bootstrap.servers": sys.argv[1]}
 STRATEGIES = {"cooperative": "cooperative-sticky"}
@@ -47,6 +48,7 @@ class Operations:
         self.admin = AdminClient(SERVERS)
         self.producers: dict[str, Producer] = {}
         self.members: dict[str, Consumer] = {}
+        self.writer: Writer
 
     def version(self) -> str:
         return str(confluent_kafka.__version__)
@@ -102,6 +104,27 @@ class Operations:
             raise KafkaException(errors[0])
         return [places[number] for number in range(len(records))]
 
+    def start_writing(self, topic: str, partitions: int, pause_ms: float, size: int) -> None:
+        patient = {"enable.idempotence": True, "linger.ms": 2, "delivery.timeout.ms": 120_000}
+        soon = {"socket.timeout.ms": 3_000, "request.timeout.ms": 2_000, "topic.metadata.refresh.interval.ms": 1_000}
+        producer = Producer(SERVERS | patient | soon | {"acks": "all", "reconnect.backoff.max.ms": 500})
+
+        def send(value: bytes, partition: int, done: Done) -> None:
+            def delivered(error: Any, message: Any) -> None:
+                done(error, message.offset())
+
+            producer.produce(topic, value, partition=partition, on_delivery=delivered)
+            producer.poll(0)
+
+        self.writer = Writer("librdkafka", partitions, pause_ms, size, send, producer.flush)
+        self.writer.start()
+
+    def written(self) -> list[int]:
+        return self.writer.written()
+
+    def stop_writing(self) -> dict[str, Any]:
+        return self.writer.stop()
+
     def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int) -> list[Any]:
         consumer = self._consumer("reader")
         try:
@@ -155,6 +178,11 @@ class Operations:
                 print("a new producer, for", lost, file=sys.stderr)
             finally:
                 consumer.close()
+
+    def end_transaction(self, producer: str, commit: bool) -> None:
+        """Of a producer whose `transact` left one open."""
+        sender = self.producers[producer]
+        (sender.commit_transaction if commit else sender.abort_transaction)(WAIT_S)
 
     def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
         consumer = self._consumer("reader", **{"isolation.level": "read_committed"})

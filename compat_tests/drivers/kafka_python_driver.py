@@ -18,6 +18,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
+from writer import Done, Writer
 
 ADDRESS = sys.argv[1]
 HANGS_S = 5  # a transaction takes a tenth of that, the start of a killed broker within it
@@ -46,6 +47,7 @@ class Operations:
         self.admin = KafkaAdminClient(bootstrap_servers=ADDRESS)
         self.producers: dict[str, KafkaProducer] = {}
         self.members: dict[str, KafkaConsumer] = {}
+        self.writer: Writer
 
     def version(self) -> str:
         return str(kafka.__version__)
@@ -102,6 +104,32 @@ class Operations:
         ]
         producer.flush()
         return [[done.partition, done.offset] for done in (future.get(timeout=30) for future in sent)]
+
+    def start_writing(self, topic: str, partitions: int, pause_ms: float, size: int) -> None:
+        producer = KafkaProducer(
+            bootstrap_servers=ADDRESS,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=2,
+            delivery_timeout_ms=120_000,
+            request_timeout_ms=3_000,
+            metadata_max_age_ms=1_000,
+            max_block_ms=120_000,
+        )
+
+        def send(value: bytes, partition: int, done: Done) -> None:
+            sent = producer.send(topic, value, partition=partition)
+            sent.add_callback(lambda place: done(None, place.offset))
+            sent.add_errback(lambda error: done(error, -1))
+
+        self.writer = Writer("kafka-python", partitions, pause_ms, size, send, producer.flush)
+        self.writer.start()
+
+    def written(self) -> list[int]:
+        return self.writer.written()
+
+    def stop_writing(self) -> dict[str, Any]:
+        return self.writer.stop()
 
     def read(self, topic: str, partition: int, offset: int, count: int, wait_ms: int) -> list[Any]:
         consumer = KafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False)
@@ -166,6 +194,11 @@ class Operations:
             sender.commit_transaction()
         elif outcome:
             sender.abort_transaction()
+
+    def end_transaction(self, producer: str, commit: bool) -> None:
+        """Of a producer whose `transact` left one open."""
+        sender = self.producers[producer]
+        (sender.commit_transaction if commit else sender.abort_transaction)()
 
     def read_committed(self, topic: str, count: int, wait_ms: int) -> list[Any]:
         consumer = KafkaConsumer(bootstrap_servers=ADDRESS, enable_auto_commit=False, isolation_level="read_committed")
