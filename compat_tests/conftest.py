@@ -20,8 +20,8 @@ import pytest
 from compat_tests import apache
 from compat_tests.apache import Server
 from compat_tests.brokers import CHOICES, Place, broker_of
-from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver
-from compat_tests.environments import NoClientError, unavailable
+from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver, start
+from compat_tests.environments import unavailable
 from compat_tests.report import MatrixReporter, cell_of
 from kbroker.testing import Broker
 
@@ -115,11 +115,11 @@ def start_driver(broker: Place, tmp_path: Path) -> Iterator[Callable[[Client], D
     """Start one more driver of a client, ended with the test."""
     started: list[Driver] = []
 
-    def start(client: Client) -> Driver:
-        started.append(_start(client, broker, tmp_path))
+    def begin(client: Client) -> Driver:
+        started.append(start(client, broker.address, tmp_path))
         return started[-1]
 
-    yield start
+    yield begin
     for driver in started:
         driver.close()
 
@@ -157,12 +157,5 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _shared(client: Client, broker: Place, drivers: dict[tuple[Client, str], Driver], folder: Path) -> Driver:
     key = (client, broker.address)
     if key not in drivers or not drivers[key].alive:
-        drivers[key] = _start(client, broker, folder)
+        drivers[key] = start(client, broker.address, folder)
     return drivers[key]
-
-
-def _start(client: Client, broker: Place, folder: Path) -> Driver:
-    try:
-        return Driver(client, broker.address, folder)
-    except NoClientError as reason:
-        unavailable(str(reason))

@@ -11,8 +11,7 @@ import pytest
 
 from compat_tests import environments
 from compat_tests.brokers import Place
-from compat_tests.clients import Client, ClientError, Driver
-from compat_tests.environments import NoClientError
+from compat_tests.clients import Client, ClientError, Driver, start
 from compat_tests.test_groups import fill
 from compat_tests.waiting import eventually
 
@@ -60,10 +59,7 @@ def _session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dri
 def spark(broker: Place, _session: dict[str, Driver], tmp_path: Path) -> Spark:
     """One Spark session for the module, started again if it died."""
     if broker.address not in _session or not _session[broker.address].alive:
-        try:
-            _session[broker.address] = Driver(SPARK, broker.address, tmp_path)
-        except NoClientError as reason:
-            pytest.skip(str(reason))
+        _session[broker.address] = start(SPARK, broker.address, tmp_path)
     return Spark(_session[broker.address])
 
 
