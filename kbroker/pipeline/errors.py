@@ -29,6 +29,10 @@ _PATTERNS = (
         "the archive's file {0} is damaged: put a sound copy in its place, or take it out of the archive's manifest",
     ),
     (
+        r"PATH_NOT_FOUND\S*[^\n]*?file:/*(?=/)(\S+\.parquet)|FileNotFoundException: File file:/*(?=/)(\S+\.parquet)",
+        "the archive's file {0} is missing: put it back, or take it out of the archive's manifest",
+    ),
+    (
         r"TimeoutException|DisconnectException|Connection refused|Connection to node|No resolvable bootstrap|"
         r"ConnectionRefused|BrokerNotAvailable|bootstrap.servers",
         "the broker does not answer, or no longer: start it, then start this job again; it goes on where it stopped",

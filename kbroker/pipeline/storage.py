@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from kbroker.pipeline.errors import PipelineError
 
 
 class Storage:
@@ -61,10 +64,14 @@ class Storage:
         self._files.delete(self._path(name), True)
 
     def read_json(self, name: str) -> Any:
-        """What is in a file of JSON."""
+        """What is in a file of JSON. Raises PipelineError, naming the file, where it is damaged."""
         stream = self._files.open(self._path(name))
         try:
             return json.loads(bytes(stream.readAllBytes()).decode())
+        except (ValueError, Py4JJavaError) as error:
+            if isinstance(error, Py4JJavaError) and "ChecksumException" not in str(error):
+                raise
+            raise PipelineError(f"{self.path(name)} is damaged: put a sound copy in its place") from error
         finally:
             stream.close()
 

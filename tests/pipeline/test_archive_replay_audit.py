@@ -243,6 +243,17 @@ def test_a_damaged_file_of_an_archive_is_named(
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever Spark raises
         replay.replay(spark, source, str(tmp_path / "archive"), topics={topic: f"{topic}-copy"})
     assert f"{victim} is damaged" in explain(caught.value)
+    victim.unlink()
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        archive.read(spark, str(tmp_path / "archive"))
+    assert f"{victim} is missing" in explain(caught.value)
+    manifest = next((tmp_path / "archive" / "_manifest").glob("batch-*.json"))
+    manifest.write_text('{"number": 0, "fi')
+    with pytest.raises(PipelineError, match=rf"{manifest} is damaged"):  # its checksum is of what it was
+        archive.read(spark, str(tmp_path / "archive"))
+    (manifest.parent / f".{manifest.name}.crc").unlink()
+    with pytest.raises(PipelineError, match=rf"{manifest} is damaged"):
+        archive.read(spark, str(tmp_path / "archive"))
     assert not cluster.has(f"{topic}-copy")
 
 
