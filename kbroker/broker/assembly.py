@@ -35,6 +35,7 @@ from kbroker.timing import Turns
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
     from kbroker.log.background import RunAll
+    from kbroker.log.cleaner.cleaner import BeginCompaction
     from kbroker.log.directory import LoadProgress
     from kbroker.log.manager import LogManager
     from kbroker.metadata.configs import Configs
@@ -61,6 +62,7 @@ def load_logs(
     open_files: int = MOST_LOG_FILES,
     run_all: RunAll = one_after_another,
     progress: Callable[[LoadProgress], None] | None = None,
+    begin_compaction: BeginCompaction | None = None,
 ) -> LogManager:
     """Take the log directories and load what is in them; waits for the disk. Raises: DirectoryRefusedError, OSError."""
     return open_logs(
@@ -76,6 +78,7 @@ def load_logs(
         tell=facts.append,
         run_all=run_all,
         progress=progress,
+        begin_compaction=begin_compaction,
     )
 
 

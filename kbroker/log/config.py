@@ -69,6 +69,10 @@ class LogConfig(_Values):
         def __new__(cls, **settings: Any) -> LogConfig:
             return super().__new__(cls, **settings)._concluded()
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        """For pickle, which would give them by position: a log's settings go to the process that compacts it."""
+        return (), self._asdict()
+
     @property
     def has_epochs(self) -> bool:
         """Whether records say in which leader epoch they were written: messages of old formats do not."""

@@ -40,7 +40,7 @@ from kbroker.log.background import (
     one_after_another,
 )
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
-from kbroker.log.cleaner.cleaner import Cleaner, CleanPiece, Keeper
+from kbroker.log.cleaner.cleaner import BeginCompaction, Cleaner, CleanPiece, Keeper
 from kbroker.log.config import LogConfig
 from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
@@ -87,16 +87,17 @@ def open_logs(
     tell: Callable[[object], None],
     run_all: RunAll = one_after_another,
     progress: Callable[[LoadProgress], None] | None = None,
+    begin_compaction: BeginCompaction | None = None,
 ) -> LogManager:
     """Take the log directories and load all partitions; waits for the disk, long after an unclean stop.
 
     paths: log.dirs, absolute. config_of: a topic's settings. cluster_id: None if not known yet. now_ms: monotonic.
-    tell: takes facts. progress: told from run_all's threads. A directory with an OSError starts offline, unless it is
-    the last.
+    tell: takes facts. progress: told from run_all's threads. begin_compaction: None for one in this process. A
+    directory with an OSError starts offline, unless it is the last.
     Raises DirectoryRefusedError, having changed nothing: no directory is usable, one belongs to another broker or
     cluster or a newer version, is in use, is named twice, or a partition is in two of them.
     """
-    manager = LogManager(disk, random, paths, config, tell)
+    manager = LogManager(disk, random, paths, config, tell, begin_compaction)
     manager._lifetime.claim(cluster_id, node_id)
     manager._lifetime.load(config_of, now_ms, wall_ms, run_all, progress)
     return manager
@@ -112,6 +113,7 @@ class LogManager:
         paths: Sequence[str],
         config: ManagerConfig,
         tell: Callable[[object], None],
+        begin_compaction: BeginCompaction | None = None,
     ) -> None:
         paths = [path.rstrip("/") or "/" for path in paths]
         assert paths, "log.dirs is empty"
@@ -139,7 +141,8 @@ class LogManager:
         self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
         self._timers = Timers(config, 0)
         ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
-        self.cleaner = Cleaner(Keeper(self._logs, self.directory_of, *ways), disk, random, config.cleaner, tell)
+        keeper = Keeper(self._logs, self.directory_of, *ways)
+        self.cleaner = Cleaner(keeper, disk, random, config.cleaner, tell, begin_compaction)
 
     # ---- looking up
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from kbroker.config import Given
 from kbroker.ports import Disk
 from kbroker.runtime.clock import SystemClock, SystemRandom
+from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
@@ -40,8 +41,15 @@ def run_process(
     loop = Loop()
     try:
         shares = Shares.of(raise_limit())
-        own = disk or SystemDisk()
-        host = Host(own, SystemClock(), SystemRandom(), shares, make_core=make_core, show_loading=show_loading)
+        host = Host(
+            disk or SystemDisk(),
+            SystemClock(),
+            SystemRandom(),
+            shares,
+            make_core=make_core,
+            show_loading=show_loading,
+            begin_compaction=None if disk else Beside(),  # the other process would have the machine's disk
+        )
         node = Node(static, loop, host)
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):

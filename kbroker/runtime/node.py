@@ -30,6 +30,7 @@ from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolv
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
+from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.directory import DirectoryRefusedError, stored_identity
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
@@ -37,7 +38,7 @@ from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import TOPICS, Endpoint
 from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStarted
 from kbroker.runtime.descriptors import Shares
-from kbroker.runtime.disk_pool import DiskPool
+from kbroker.runtime.disk_pool import THREADS, DiskPool
 from kbroker.runtime.embedded import EmbeddedStore, Run
 from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
@@ -83,7 +84,7 @@ class Host(NamedTuple):
 
     shares: descriptors it may have. open_store: given the embedded store's path, where to post, what calls back after a
     while, and a thread to wait on. make_core: of the parts and the time in ms. show_loading: how a long start is shown,
-    None for lines of the log.
+    None for lines of the log. begin_compaction: None for compactions in this process.
     """
 
     disk: Disk
@@ -94,6 +95,7 @@ class Host(NamedTuple):
     make_core: MakeCore = Core
     cluster_id: str | None = None  # of a cluster that was there before the node
     show_loading: Show | None = None
+    begin_compaction: BeginCompaction | None = None
 
 
 class Node:
@@ -162,7 +164,9 @@ class Node:
     def _load(self, configs: Configs) -> None:
         facts = self._facts = FactQueue()
         self._logs = self._load_logs(facts, configs)
-        self._pool = DiskPool(self._loop)
+        # A thread that waits for a compaction beside the broker is not one that fsyncs have to wait for.
+        beside = self.config.log_cleaner_threads if self._host.begin_compaction else 0
+        self._pool = DiskPool(self._loop, THREADS + beside)
         self._store_pool = DiskPool(self._loop, 1)  # its own: a slow log directory takes all of the other
         try:
             self._bind()
@@ -301,6 +305,7 @@ class Node:
                 open_files=self._host.shares.log_files,
                 run_all=side_by_side,
                 progress=Loading(self._host.show_loading),
+                begin_compaction=self._host.begin_compaction,
             )
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kbroker.log import Log, LogConfig
 from kbroker.log.background import ManagerConfig
+from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.names import TopicPartition
@@ -39,12 +40,14 @@ class Compacted:
         config: LogConfig = COMPACTED,
         manager_config: ManagerConfig = QUICK,
         config_at_start: LogConfig | None = None,
+        begin: BeginCompaction | None = None,
     ) -> None:
         """config_at_start: what is known of the settings while logs are loaded, if that is not all."""
         self.config_at_start = config_at_start or config
         self.disk = SimDisk(0, lambda: self.wall_ms) if disk is None else disk
         self.config = config
         self.manager_config = manager_config
+        self.begin = begin
         self.now_ms = 0
         self.wall_ms = NOW
         self.sequences: dict[int, int] = {}
@@ -54,7 +57,9 @@ class Compacted:
 
     def start(self) -> None:
         """Open the directory, and make the partition if it is not there."""
-        self.manager = start(self.disk, config=self.config_at_start, manager_config=self.manager_config)
+        self.manager = start(
+            self.disk, config=self.config_at_start, manager_config=self.manager_config, begin=self.begin
+        )
         self.manager.get_or_create("t", 0, None, self.config, is_new=True, wall_ms=self.wall_ms)
         self.manager.reconfigure("t", 0, self.config)
         self.log.set_high_watermark(self.log.log_end_offset)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import read_text
+from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.directory import LoadProgress
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager, open_logs
@@ -29,6 +30,7 @@ def start(
     node_id: int = 1,
     cluster_id: str | None = "c",
     progress: Callable[[LoadProgress], None] | None = None,
+    begin: BeginCompaction | None = None,
 ) -> LogManager:
     return open_logs(
         disk,
@@ -42,6 +44,7 @@ def start(
         wall_ms=NOW,
         tell=[].append,
         progress=progress,
+        begin_compaction=begin,
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from kbroker.config import Given
 from kbroker.runtime.clock import SystemClock, SystemRandom
+from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loop import Loop
@@ -23,6 +24,8 @@ from kbroker.runtime.tree_file import Change, TreeFile
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
 from tests.requests import VERSIONS
+
+LOOPBACK = Given("PLAINTEXT://127.0.0.1:0", "the test")
 
 
 @pytest.fixture
@@ -44,6 +47,15 @@ def serving(folder: Path, loop: Loop) -> Node:
     loop.run_until(lambda: node.ready or node.fatal)
     node.serve()
     return node
+
+
+def test_its_host_says_where_logs_are_compacted(tmp_path: Path, loop: Loop) -> None:
+    begin = Beside()
+    host = Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024), begin_compaction=begin)
+    node = Node({"log.dirs": Given(str(tmp_path), "the test"), "listeners": LOOPBACK}, loop, host)
+    node.open()
+    assert node._logs.cleaner._begin is begin
+    node.stop()
 
 
 def marker(folder: Path) -> bool:

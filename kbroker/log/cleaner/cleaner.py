@@ -34,11 +34,21 @@ from kbroker.log.segment import Segment
 from kbroker.ports import Disk, Random
 
 if TYPE_CHECKING:
-    from kbroker.log.cleaner.compaction import Compaction, LastOfProducer
+    from kbroker.log.cleaner.compaction import Compacting, LastOfProducer, Plan
     from kbroker.log.directory import LogDirectory
     from kbroker.log.log import Log
 
 _SWEEP = 256  # logs looked at in one turn of the loop
+
+
+BeginCompaction = Callable[[Disk, "Plan"], "Compacting"]
+"""Makes the compaction of one log; nothing is read yet."""
+
+
+def _in_this_process(disk: Disk, plan: Plan) -> Compacting:
+    from kbroker.log.cleaner.compaction import Compaction
+
+    return Compaction(disk, plan)
 
 
 class Keeper(NamedTuple):
@@ -106,7 +116,7 @@ class _Cleaning:
         partition: TopicPartition,
         log: Log,
         directory: LogDirectory,
-        compaction: Compaction,
+        compaction: Compacting,
         segments: list[Segment],
         now_ms: int,
     ) -> None:
@@ -136,9 +146,7 @@ class _Cleaning:
     @property
     def newly_moved_bytes(self) -> int:
         """Bytes read and written since this was last asked."""
-        compaction = self.compaction
-        writing = compaction.cleaned.size if compaction.cleaned is not None else 0
-        moved = compaction.read_bytes + compaction.written_bytes + writing
+        moved = self.compaction.moved_bytes
         newly, self.moved_bytes = moved - self.moved_bytes, max(moved, self.moved_bytes)
         return max(0, newly)
 
@@ -147,13 +155,21 @@ class Cleaner:
     """Compacts the logs of a broker. due_ms: when to call `due` next. figures: what there is to tell of it."""
 
     def __init__(
-        self, keeper: Keeper, disk: Disk, random: Random, config: CleanerConfig, tell: Callable[[object], None]
+        self,
+        keeper: Keeper,
+        disk: Disk,
+        random: Random,
+        config: CleanerConfig,
+        tell: Callable[[object], None],
+        begin: BeginCompaction | None = None,
     ) -> None:
+        """begin: makes compactions; None: in this process."""
         self._keeper = keeper
         self._disk = disk
         self._random = random
         self._config = config
         self._tell = tell
+        self._begin = begin or _in_this_process
         self._running: dict[TopicPartition, _Cleaning] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._sweep: Iterator[TopicPartition] | None = None
@@ -279,8 +295,8 @@ class Cleaner:
 
         self._next(cleaning, begin, self._noted, now_ms)
 
-    def _compaction(self, log: Log, dirt: Dirt, segments: list[Segment], wall_ms: int) -> Compaction:
-        from kbroker.log.cleaner.compaction import Compaction, Plan, Source  # its loops are loaded when first needed
+    def _compaction(self, log: Log, dirt: Dirt, segments: list[Segment], wall_ms: int) -> Compacting:
+        from kbroker.log.cleaner.compaction import Plan, Source  # its loops are loaded when first needed
 
         ends = [*(each.base_offset for each in segments[1:]), dirt.end_offset]
         plan = Plan(
@@ -296,7 +312,7 @@ class Cleaner:
             chunk_bytes=self._config.chunk_bytes,
             secret=self._random.token(16),
         )
-        return Compaction(self._disk, plan)
+        return self._begin(self._disk, plan)
 
     def _next(
         self, cleaning: _Cleaning, work: Callable[[], bool], step: Callable[[CleanPiece, int], None], now_ms: int
@@ -383,17 +399,15 @@ class Cleaner:
 
     def _put_in_place(self, cleaning: _Cleaning, now_ms: int) -> None:
         """The group is written and durable: it takes the place of its segments."""
-        log, cleaned, group = cleaning.log, cleaning.compaction.cleaned, cleaning.groups.pop(0)
-        assert cleaned is not None
-        cleaning.compaction.cleaned = None
+        log, written, group = cleaning.log, cleaning.compaction.take_written(), cleaning.groups.pop(0)
         segment = Segment(
             log.folder,
-            cleaned.base_offset,
+            written.base_offset,
             log.config,
             created_ms=group[0].created_ms,
-            size=cleaned.size,
-            index_bytes=cleaned.index_bytes,
-            has_aborted=cleaned.has_aborted,
+            size=written.size,
+            index_bytes=written.index_bytes,
+            has_aborted=written.has_aborted,
         )
         self._keeper.delete_later(cleaning.directory, put_in_place(log, group, segment), now_ms)
         if cleaning.groups:

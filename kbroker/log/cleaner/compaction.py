@@ -8,13 +8,13 @@ the cleaner sees before it puts anything in place. Raises UncleanableError, Gone
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kbroker.log.aborted import AbortedTransaction, parse_aborted
 from kbroker.log.append import marker_of
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
 from kbroker.log.cleaner.transactions import Transactions
-from kbroker.log.cleaner.writing import CleanedSegment
+from kbroker.log.cleaner.writing import CleanedSegment, Written, cleaned_paths
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.names import segment_file_name
@@ -33,7 +33,8 @@ from protocol.records.cleaning import (
     note_messages,
 )
 
-_PIECE_BYTES = 4 << 20  # of a segment, read in one piece of work: some 30 ms
+PIECE_BYTES = 4 << 20
+"""Of a segment, read in one piece of work: some 30 ms."""
 
 
 class Source(NamedTuple):
@@ -71,12 +72,62 @@ class Plan(NamedTuple):
     secret: bytes
 
 
-class Compaction:
-    """One log's. read_bytes, written_bytes, kept_records: so far. end_offset: it will be clean to here."""
+class Compacting(Protocol):
+    """What the cleaner asks of one log's compaction, in this process or beside it."""
 
-    def __init__(self, disk: Disk, plan: Plan) -> None:
+    @property
+    def end_offset(self) -> int:
+        """It will be clean to here."""
+        ...
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes read and written so far."""
+        ...
+
+    @property
+    def written_bytes(self) -> int:
+        """Of the groups that are done."""
+        ...
+
+    @property
+    def kept_records(self) -> int:
+        """In the groups that are done."""
+        ...
+
+    @property
+    def map_share(self) -> float:
+        """Which part of the memory for keys is taken: of Plan.map_bytes."""
+        ...
+
+    def note_some(self) -> bool:
+        """Note the keys of one piece of the dirty part; whether that was the last."""
+        ...
+
+    def begin_group(self, base_offset: int) -> None:
+        """The next segments, up to which `rewrite_some` says, become one that begins here."""
+        ...
+
+    def rewrite_some(self, end_offset: int, producers: Mapping[int, LastOfProducer]) -> bool:
+        """Write one piece of a group anew; whether that was the last, and it is durable."""
+        ...
+
+    def take_written(self) -> Written:
+        """The group that is durable now: whoever has it puts it in place."""
+        ...
+
+    def close(self) -> list[str]:
+        """Give memory and descriptors back, waiting for nothing; the files of a segment not taken."""
+        ...
+
+
+class Compaction:
+    """One log's, in this process. read_bytes: so far."""
+
+    def __init__(self, disk: Disk, plan: Plan, piece_bytes: int = PIECE_BYTES) -> None:
         self._disk = disk
         self._plan = plan
+        self._piece_bytes = piece_bytes
         self.end_offset = plan.first_dirty
         self.read_bytes = 0
         self.written_bytes = 0
@@ -89,7 +140,7 @@ class Compaction:
         self._transactions = Transactions([])
         self._legacy_horizon_ms = 0  # old tombstones in segments not modified since may go
         self._scratch = Scratch()
-        self.cleaned: CleanedSegment | None = None
+        self._cleaned: CleanedSegment | None = None
 
     # ---- first the keys
 
@@ -100,7 +151,7 @@ class Compaction:
             self._begin()
         offsets = self._offsets
         assert offsets is not None
-        left = _PIECE_BYTES
+        left = self._piece_bytes
         while left > 0 and self._at < len(plan.sources):
             source = plan.sources[self._at]
             before = self._position
@@ -111,7 +162,7 @@ class Compaction:
             if self._position >= source.size:
                 offsets.latest_offset = max(offsets.latest_offset, source.following - 1)
                 self._next_source()
-        self.read_bytes += _PIECE_BYTES - left
+        self.read_bytes += self._piece_bytes - left
         if self._at < len(plan.sources):
             return False
         self.end_offset = offsets.latest_offset + 1
@@ -180,7 +231,7 @@ class Compaction:
         """The next segments, up to which `rewrite_some` says, become one that begins here."""
         self._at = next(at for at, each in enumerate(self._plan.sources) if each.base_offset == base_offset)
         self._position = 0
-        self.cleaned = CleanedSegment(
+        self._cleaned = CleanedSegment(
             self._disk, self._plan.folder, base_offset, self._plan.config, self._plan.chunk_bytes
         )
 
@@ -189,9 +240,9 @@ class Compaction:
 
         end_offset: the group's. producers: what they have appended last.
         """
-        cleaned, plan = self.cleaned, self._plan
+        cleaned, plan = self._cleaned, self._plan
         assert cleaned is not None
-        left = _PIECE_BYTES
+        left = self._piece_bytes
         while left > 0 and self._at < len(plan.sources) and plan.sources[self._at].base_offset < end_offset:
             before = self._position
             source = plan.sources[self._at]
@@ -199,7 +250,7 @@ class Compaction:
             left -= max(1, self._position - before)
             if self._position >= source.size:
                 self._next_source()
-        self.read_bytes += _PIECE_BYTES - left
+        self.read_bytes += self._piece_bytes - left
         cleaned.flush()
         if self._at < len(plan.sources) and plan.sources[self._at].base_offset < end_offset:
             return False
@@ -302,18 +353,30 @@ class Compaction:
         return UncleanableError(f"{self._log_path(source)}: position {position}: {reason}")
 
     @property
+    def moved_bytes(self) -> int:
+        """Bytes read and written so far."""
+        writing = self._cleaned.size if self._cleaned is not None else 0
+        return self.read_bytes + self.written_bytes + writing
+
+    @property
     def map_share(self) -> float:
         """Which part of the memory for keys is taken: of Plan.map_bytes."""
         return 0.0 if self._offsets is None else self._offsets.used * SLOT_BYTES / self._plan.map_bytes
+
+    def take_written(self) -> Written:
+        """The group that is durable now: whoever has it puts it in place."""
+        cleaned, self._cleaned = self._cleaned, None
+        assert cleaned is not None
+        return cleaned.written()
 
     def close(self) -> list[str]:
         """Give memory and descriptors back; the files of a segment that was not finished."""
         self._close_window()
         self._offsets = None
-        if self.cleaned is None:
+        if self._cleaned is None:
             return []
-        self.cleaned.close()
-        return self.cleaned.paths()
+        self._cleaned.close()
+        return cleaned_paths(self._plan.folder, self._cleaned.base_offset)
 
 
 class _Window:

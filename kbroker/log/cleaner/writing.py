@@ -6,6 +6,7 @@ Owned by one compaction. The names change where the log's owner puts the segment
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction, format_aborted
 from kbroker.log.cleaner.errors import UncleanableError
@@ -17,6 +18,15 @@ from kbroker.ports import Buffer, Disk, File
 
 _OFFSET_ENTRY, _TIME_ENTRY = Struct(">II"), Struct(">qI")
 _MOST_BYTES = 2**31 - 1  # positions in an index are signed
+
+
+class Written(NamedTuple):
+    """A segment that is durable, its files' names ending in .cleaned. size: bytes; index_bytes: of both indices."""
+
+    base_offset: int
+    size: int
+    index_bytes: tuple[int, int]
+    has_aborted: bool
 
 
 class CleanedSegment:
@@ -45,7 +55,7 @@ class CleanedSegment:
         self._file: File = disk.open(self._path("log"), "create")
 
     def _path(self, part: SegmentPart) -> str:
-        return f"{self._folder}/{segment_file_name(self.base_offset, part, 'cleaned')}"
+        return _path(self._folder, self.base_offset, part)
 
     def add(self, content: Buffer, last_offset: int, max_timestamp: int, records: int) -> None:
         """Put a batch, or some old messages, behind what there is. content: must not change until `flush`."""
@@ -104,10 +114,19 @@ class CleanedSegment:
         finally:
             file.close()
 
-    def paths(self) -> list[str]:
-        """All that there may be of it."""
-        return [self._path(part) for part in SEGMENT_PARTS]
+    def written(self) -> Written:
+        """What the log's owner has to know of it, once it is finished."""
+        return Written(self.base_offset, self.size, self.index_bytes, self.has_aborted)
 
     def close(self) -> None:
         """Give the descriptor back."""
         self._file.close()
+
+
+def cleaned_paths(folder: str, base_offset: int) -> list[str]:
+    """All files that there may be of a cleaned segment before it is in place."""
+    return [_path(folder, base_offset, part) for part in SEGMENT_PARTS]
+
+
+def _path(folder: str, base_offset: int, part: SegmentPart) -> str:
+    return f"{folder}/{segment_file_name(base_offset, part, 'cleaned')}"
