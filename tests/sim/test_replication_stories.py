@@ -115,6 +115,11 @@ class Story:
         controller._run(lambda: controller.broker.plane.admin.change_configs(change, validate_only=False))
         self.wait(1_000)
 
+    def part(self, one: Machine, other: Machine) -> None:
+        """Neither hears the other from now on."""
+        self.net.block(one.name, other.name)
+        self.net.block(other.name, one.name)
+
     def partition(self, machine: Machine, index: int = 0) -> Partition:
         return machine.broker.replicas.partitions["t", index]
 
