@@ -52,6 +52,9 @@ MOST_FETCH_REGIONS = 1000
 # After this, work that found no descriptor left is tried again. Clients hold most of them, and some will have gone.
 DESCRIPTOR_RETRY_MS = 1_000
 
+# After this, a folder that is to be removed is tried again: something was written into it while its files went.
+FOLDER_RETRY_MS = 1_000
+
 # Records that one Produce names as refused (KIP-467), beyond the first of each batch. A name takes 200 bytes here and
 # 70 in the answer, and a compressed batch of a few hundred bytes may hold a million without a key. librdkafka's batches
 # are of 10,000 records at most, as shipped.

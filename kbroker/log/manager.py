@@ -22,7 +22,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kbroker.config.limits import DESCRIPTOR_RETRY_MS
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS
 from kbroker.log.background import (
     CHECKPOINTS,
     FLUSH,
@@ -452,6 +452,9 @@ class LogManager:
                 error = late
         elif isinstance(job, Flush):
             job.log.flush_failed(job.job)
+        elif isinstance(job, Delete) and error.errno == errno.ENOTEMPTY:
+            self._run_later(job, now_ms + FOLDER_RETRY_MS)  # a job that began before has left a file in it
+            return []
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
             self._notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
             return []  # the next start finds what stayed behind

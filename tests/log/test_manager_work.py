@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from kbroker.config.limits import FOLDER_RETRY_MS
 from kbroker.log import LogConfig
 from kbroker.log.background import Delete, Flush, ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
@@ -199,6 +200,25 @@ def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_befor
     log = start(disk).get("t", 0)
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+
+
+def test_a_folder_that_was_written_into_while_it_went_is_removed_a_little_later() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t")
+    run_jobs(manager)
+    manager.delete("t", 0, now_ms=0)
+    manager.due(LogConfig().file_delete_delay_ms, NOW)
+    (removal,) = (job for job in manager.take_jobs() if isinstance(job, Delete))
+    disk.fail("remove_dir", "-delete", errno.ENOTEMPTY)
+    with pytest.raises(OSError, match="ENOTEMPTY") as caught:
+        removal.run()
+    before = any(name.endswith("-delete") for name in names(disk, "/a"))
+    manager.finished(removal, caught.value, 60_000)
+    manager.due(60_000 + FOLDER_RETRY_MS, NOW)
+    run_jobs(manager)
+    after = any(name.endswith("-delete") for name in names(disk, "/a"))
+    assert (before, after, notices(manager)) == (True, False, [])
 
 
 def test_a_deleted_partition_comes_back_whole_or_not_at_all() -> None:
