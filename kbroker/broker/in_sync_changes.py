@@ -1,9 +1,9 @@
 """In-sync sets that this broker, as a leader, wants changed: gathered, and sent to the controller as AlterPartition.
 
 A part of the broker. One request is under way at a time; what is proposed meanwhile goes with the next. A request that
-gets no answer is asked again until there is one, of whoever is controller by then: its partition epochs make sure that
-asking twice does no harm. Proposals that a new leader epoch has made void are not sent. Where this broker is the
-controller itself, it asks its own queue.
+gets no answer, or is refused as a whole, is asked again until it is not, after a pause that grows, of whoever is
+controller by then: its partition epochs make sure that asking twice does no harm. Proposals that a new leader epoch has
+made void are not sent. Where this broker is the controller itself, it asks its own queue.
 
 Source: AlterPartitionManager and Partition.handleAlterPartitionError of Apache Kafka 3.9, by behaviour; KIP-497.
 """
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.replicas")
 
-RETRY_MS = 50  # Kafka's
+RETRY_MS, MOST_RETRY_MS = 50, 1_000  # Kafka's, and no longer than a line to another broker pauses
+SAID_EVERY_MS = 60_000
 ANSWER_MS = 30_000
 WITH_IDS_VERSION, WITH_NAMES_VERSION = 3, 1
 
@@ -56,6 +57,9 @@ OVERTAKEN = frozenset(
     }
 )
 """The controller knows of another state, and will tell: until then the larger set counts."""
+
+ANSWERED = NOT_DONE | OVERTAKEN | {ErrorCode.NONE}
+"""Nothing is asked again after these."""
 
 
 class Asked(NamedTuple):
@@ -80,6 +84,8 @@ class InSyncChanges:
         self._waiting: dict[Partition, None] = {}
         self._under_way: Asked | None = None
         self._retry_at_ms: int | None = None
+        self._pause_ms = RETRY_MS
+        self._say_again_ms: dict[ErrorCode, int] = {}
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -163,7 +169,9 @@ class InSyncChanges:
         if asked is not self._under_way:
             return  # it has been answered
         if response.error_code != ErrorCode.NONE:
-            log.info("AlterPartition is answered with %s", ErrorCode.of(response.error_code).name)
+            code = ErrorCode.of(response.error_code)
+            text = "AlterPartition is answered with %s; it is asked again until it is not"
+            log.log(self._level(code, now_ms), text, code.name)
             self._again(asked, now_ms)
             return
         self._under_way = None
@@ -176,13 +184,29 @@ class InSyncChanges:
                 refused.setdefault(code, []).append(partition)
         for code, (first, *others) in refused.items():
             more = f" and {len(others)} more" if others else ""
-            log.info("in-sync sets stay as they are: %s-%d%s: %s", first.topic, first.index, more, code.name)
+            level = logging.INFO if code in ANSWERED else self._level(code, now_ms)
+            log.log(level, "in-sync sets stay as they are: %s-%d%s: %s", first.topic, first.index, more, code.name)
+        if refused.keys() <= ANSWERED:
+            self._pause_ms = RETRY_MS
+        else:
+            self._pause(now_ms)
         self._ask(now_ms)
+
+    def _level(self, code: ErrorCode, now_ms: int) -> int:
+        """How loud a refusal is that is answered by asking again: each kind is said once a minute."""
+        if now_ms < self._say_again_ms.get(code, now_ms):
+            return logging.DEBUG
+        self._say_again_ms[code] = now_ms + SAID_EVERY_MS
+        return logging.INFO
+
+    def _pause(self, now_ms: int) -> None:
+        self._retry_at_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, MOST_RETRY_MS)
 
     def _again(self, asked: Asked, now_ms: int) -> None:
         self._under_way = None
         self._waiting.update(dict.fromkeys(asked.proposals))
-        self._retry_at_ms = now_ms + RETRY_MS
+        self._pause(now_ms)
 
     def _conclude(
         self, partition: Partition, proposal: Proposal, result: AlterPartitionResult | None, now_ms: int
@@ -200,9 +224,8 @@ class InSyncChanges:
             return ErrorCode.NONE
         if code in NOT_DONE:
             partition.withdraw(proposal)
-        elif code not in OVERTAKEN:
+        elif code not in ANSWERED:
             self._waiting[partition] = None
-            self._retry_at_ms = now_ms + RETRY_MS
         return code
 
 

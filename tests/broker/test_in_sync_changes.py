@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -80,6 +81,29 @@ def test_what_is_refused_for_now_is_asked_again() -> None:
     leader.refuse(leader.asked[0])
     leader.wait()
     assert len(leader.asked) == 2
+
+
+def test_who_is_refused_again_and_again_asks_less_often_and_says_so_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leader = Leader()
+    caplog.set_level("INFO")
+    began_ms = leader.world.clock.now_ms()
+    leader.propose(ME, ONE)
+    asked_ms = [0]
+    while asked_ms[-1] < 30_000:
+        leader.refuse(leader.asked[-1])
+        while len(leader.asked) == len(asked_ms):
+            leader.wait()
+        asked_ms.append(leader.world.clock.now_ms() - began_ms)
+    pauses = [after - before for before, after in pairwise(asked_ms)]
+    assert (pauses[:7], max(pauses)) == ([50, 100, 200, 400, 800, 1_000, 1_000], 1_000)
+    assert caplog.messages == ["AlterPartition is answered with NOT_CONTROLLER; it is asked again until it is not"]
+    leader.answer(leader.asked[-1], ME, ONE, partition_epoch=1)
+    leader.propose(ME)
+    leader.refuse(leader.asked[-1])
+    leader.wait()
+    assert len(leader.asked) == len(asked_ms) + 2
 
 
 def test_a_second_answer_to_one_request_says_nothing() -> None:
