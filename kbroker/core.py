@@ -384,7 +384,7 @@ class Core:
             try:
                 buffers = yield from encode_slices(request, result)
             except EncodeError:
-                pass  # said below
+                request.is_large = False  # said below
             else:
                 self._let_go(request)
                 self._put(request, buffers)
@@ -504,7 +504,12 @@ class Core:
             return
         if isinstance(result, IS_ANSWER):
             self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
-            self._answer(request, result)
+            if request.is_large:
+                self._in_slices(request, self._handled(request, None, result))
+            else:
+                self._answer(request, result)
+        elif result.__class__ is GeneratorType:
+            self._in_slices(request, self._handled(request, None, result))
         elif result is SILENCE:
             self._put(request, [])
         elif result is HANGUP:
