@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,18 @@ from protocol.messages.configs import (
     DescribeConfigsResource,
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
@@ -242,6 +254,99 @@ def test_a_large_produce_is_neither_gone_through_nor_refused_in_one_step(steps: 
     nothing = [PartitionProduceData(index=each, records=None) for each in range(size_bytes // 8)]
     topics = [TopicProduceData(name="made-up", partition_data=nothing)]
     assert steps.most_lines(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 7) < FEW_LINES
+
+
+def commit(partitions: int, topic: str = "wide") -> OffsetCommitRequest:
+    parts = [
+        OffsetCommitRequestPartition(partition_index=each, committed_offset=each, committed_metadata="")
+        for each in range(partitions)
+    ]
+    return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name=topic, partitions=parts)])
+
+
+@pytest.fixture
+def committed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A group whose offsets are written and read few at a time."""
+    monkeypatch.setattr(groups, "OFFSETS_COMMITTED_AT_ONCE", 100)
+    monkeypatch.setattr(groups, "OFFSETS_FETCHED_AT_ONCE", 100)
+    monkeypatch.setattr("kbroker.core.LARGE_REQUEST_BYTES", 1_000)
+    world.create("wide", partitions=350)
+    world.client().send(FindCoordinatorRequest(key="g", key_type=0), 3)
+    world.advance(0)
+    return world
+
+
+def test_a_commit_of_many_offsets_is_written_in_portions_and_answered_as_one(committed: World) -> None:
+    client = committed.client()
+    number = client.send(commit(352), 8)
+    committed.advance(0)
+    (topic,) = client.look()[number].topics
+    codes = [(part.partition_index, part.error_code) for part in topic.partitions]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [(index, 0 if index < 350 else unknown) for index in range(352)]
+    index = committed.broker.groups.runtime.partition_of("g")
+    log = committed.partition("__consumer_offsets", index).log
+    assert log is not None
+    assert [end - begin for begin, end in pairwise([0, 100, 200, 300, log.log_end_offset])] == [100, 100, 100, 50]
+
+
+def test_a_commit_in_portions_waits_for_the_last_of_them(committed: World) -> None:
+    partition = committed.partition("__consumer_offsets", committed.broker.groups.runtime.partition_of("g"))
+    partition.isr = (1, 2)
+    client = committed.client()
+    number = client.send(commit(350), 8)
+    committed.advance(0)
+    before = number in client.look()
+    partition.isr = (1,)
+    partition.advance_high_watermark()
+    committed.replicas.touched.append(partition)
+    committed.core.expire(committed.clock.now_ms())
+    assert (before, number in client.look()) == (False, True)
+
+
+def test_offsets_of_a_group_are_read_in_slices_and_all_of_them_once(committed: World) -> None:
+    client = committed.client()
+    client.send(commit(350), 8)
+    committed.advance(0)
+    number = client.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 9), 8)
+    steps = len(committed.broker.turns)
+    committed.advance(0)
+    (group,) = client.look()[number].groups
+    offsets = [part.committed_offset for part in group.topics[0].partitions]
+    old = client.send(OffsetFetchRequest(group_id="g", topics=None), 5)
+    committed.advance(0)
+    (topic,) = client.look()[old].topics
+    assert (steps, offsets, len(topic.partitions)) == (0, list(range(350)), 350)
+
+
+def test_many_offsets_are_neither_written_nor_read_in_one_step(
+    world: World, steps: StepCount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "OFFSETS_COMMITTED_AT_ONCE", 100)
+    world.create("many", partitions=1_200)
+    world.client().send(FindCoordinatorRequest(key="g", key_type=0), 3)
+    world.advance(0)
+    steps.most_lines(commit(1_200, "many"), 8)  # compiles
+    assert steps.most_lines(commit(1_200, "many"), 8) < 2 * FEW_LINES
+    steps.most_lines(OffsetFetchRequest(group_id="g", topics=None), 5)
+    assert steps.most_lines(OffsetFetchRequest(group_id="g", topics=None), 5) < FEW_LINES
+
+
+def test_a_late_answer_to_a_large_request_is_written_in_slices(
+    world: World, steps: StepCount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.client().send(FindCoordinatorRequest(key="g", key_type=0), 3)
+    world.advance(0)
+    written: list[Message] = []
+    encode = Message.encode_parts
+
+    def noted(message: Message, version: int) -> list[Any]:
+        written.append(message)
+        return encode(message, version)
+
+    monkeypatch.setattr(ROUTES[DeleteGroupsRequest.api or 0], "write", noted)
+    steps.most_lines(DeleteGroupsRequest(groups_names=[f"group-{number}" for number in range(2_000)]), 2)
+    assert written == []
 
 
 def test_what_is_named_twice_is_looked_at_once(world: World) -> None:

@@ -10,14 +10,24 @@ Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
+from kbroker.api.portions import portions
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
+from kbroker.broker.facts import Joint
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
-from kbroker.config.limits import ELEMENTS_PER_REQUEST
+from kbroker.config.limits import (
+    ELEMENTS_PER_REQUEST,
+    OFFSETS_COMMITTED_AT_ONCE,
+    OFFSETS_FETCHED_AT_ONCE,
+    OFFSETS_PER_COMMIT,
+)
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.errors import ErrorCode
@@ -60,12 +70,15 @@ from protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
+    from typing import TypeVar
 
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.coordinator import Effect
     from kbroker.groups import Commit, TopicPartition
     from protocol.message import Message
+
+    Partition = TypeVar("Partition")
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
@@ -163,6 +176,12 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
     """Keep offsets; answered when they are committed. Partitions that do not exist are refused one by one."""
     if call.version == 0:
         return commit_to_store(request, call)
+    if call.is_large and sum(len(topic.partitions) for topic in request.topics) > OFFSETS_COMMITTED_AT_ONCE:
+        return _commit_in_portions(request, call)
+    return _commit(request, call, _caller(call))
+
+
+def _commit(request: OffsetCommitRequest, call: Call, caller: Caller) -> Result:
     cache = call.broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
@@ -174,7 +193,41 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
         for partition in topic.partitions:
             if cache.partition(topic.name, partition.partition_index) is None:
                 refused[topic.name, partition.partition_index] = unknown
-    return _run(call, call.broker.groups.commit_offsets(request, _caller(call), call.now_ms, refused))
+    return _run(call, call.broker.groups.commit_offsets(request, caller, call.now_ms, refused))
+
+
+def _commit_in_portions(request: OffsetCommitRequest, call: Call) -> InSlices:
+    """A commit of many partitions is written as several; whether the sender may commit is asked for each of them."""
+    answered: list[OffsetCommitResponse] = []
+    joint = Joint(call.ticket, 1, lambda: OffsetCommitResponse(topics=_in_one(answered)))
+    for topics in portions(request.topics, OFFSETS_COMMITTED_AT_ONCE):
+        portion = copy(request)
+        portion.topics = topics
+        joint.waiting += 1
+        answered.append(OffsetCommitResponse(topics=[]))
+        caller = _caller(call)._replace(call=joint.part(partial(_fill, answered[-1])))
+        _commit(portion, call, caller)
+        yield
+    whole = joint.part().answered(None)
+    if whole is not None:
+        call.broker.tell(whole)
+    return LATER
+
+
+def _fill(place: OffsetCommitResponse, answer: Message) -> None:
+    assert isinstance(answer, OffsetCommitResponse), answer
+    place.topics = answer.topics
+
+
+def _in_one(answers: list[OffsetCommitResponse]) -> list[OffsetCommitResponseTopic]:
+    """What portions were answered: a topic that went on in the next one is one again."""
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in chain.from_iterable(answer.topics for answer in answers):
+        if topics and (topics[-1].name, topics[-1].topic_id) == (topic.name, topic.topic_id):
+            topics[-1].partitions += topic.partitions
+        else:
+            topics.append(topic)
+    return topics
 
 
 def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:
@@ -187,14 +240,18 @@ def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:
 
 
 def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
-    """A group named twice is answered twice, as in Kafka: it may be with other partitions."""
+    """A group named twice is answered twice, as in Kafka: it may be with other partitions. With all, it is once."""
     cache = call.broker.plane.cache
     answers = []
+    whole: set[str] = set()
     for group in request.groups:
-        yield
         unknown: list[OffsetFetchResponseTopics] = []
         asked: list[TopicPartition] | None = None
-        if group.topics is not None:
+        if group.topics is None:
+            if group.group_id in whole:
+                continue
+            whole.add(group.group_id)
+        else:
             asked = []
             for topic in group.topics:
                 name = topic.name if call.version < TOPIC_IDS_SINCE else cache.topic_name(topic.topic_id)
@@ -202,58 +259,63 @@ def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
                     unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
                 else:
                     asked += [(name, index) for index in topic.partition_indexes]
-        found = call.broker.groups.fetch_offsets(group.group_id, asked, require_stable=request.require_stable)
+        found = yield from _found(call, group.group_id, asked, _with_epoch, require_stable=request.require_stable)
         if isinstance(found, ErrorCode):
             answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=found))
             continue
         topics = [
-            OffsetFetchResponseTopics(
-                name=name,
-                topic_id=cache.topic_id(name),
-                partitions=[_with_epoch(index, commit, code) for index, commit, code in offsets],
-            )
-            for name, offsets in _by_topic(found)
+            OffsetFetchResponseTopics(name=name, topic_id=cache.topic_id(name), partitions=partitions)
+            for name, partitions in found.items()
             if call.version < TOPIC_IDS_SINCE or cache.topic_id(name) != ZERO_UUID  # else there is no way to name it
         ]
         answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown))
     return OffsetFetchResponse(groups=answers)
 
 
-def _fetch_one(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+def _fetch_one(request: OffsetFetchRequest, call: Call) -> InSlices:
     asked = (
         None
         if request.topics is None
         else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     )
-    found = call.broker.groups.fetch_offsets(request.group_id, asked, require_stable=request.require_stable)
+    found = yield from _found(call, request.group_id, asked, _of_one_group, require_stable=request.require_stable)
     if isinstance(found, ErrorCode):
         return _refuse_offset_fetch(request, found, "", call.version)
-    topics = [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=index,
-                    committed_offset=commit.offset,
-                    committed_leader_epoch=commit.leader_epoch,
-                    metadata=commit.metadata,
-                    error_code=code,
-                )
-                for index, commit, code in offsets
-            ],
-        )
-        for name, offsets in _by_topic(found)
-    ]
+    topics = [OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
     return OffsetFetchResponse(topics=topics)
 
 
-def _by_topic(
-    found: dict[TopicPartition, tuple[Commit, ErrorCode]],
-) -> Iterable[tuple[str, list[tuple[int, Commit, ErrorCode]]]]:
-    topics: dict[str, list[tuple[int, Commit, ErrorCode]]] = {}
-    for (name, index), (commit, code) in found.items():
-        topics.setdefault(name, []).append((index, commit, code))
-    return topics.items()
+def _found(
+    call: Call,
+    group_id: str,
+    asked: list[TopicPartition] | None,
+    make: Callable[[int, Commit, ErrorCode], Partition],
+    *,
+    require_stable: bool,
+) -> Generator[None, None, ErrorCode | dict[str, list[Partition]]]:
+    """The answers of a group's partitions by topic, some at a time; or the group's error. asked: None for all."""
+    groups = call.broker.groups
+    places = groups.committed_places(group_id) if asked is None else asked
+    topics: dict[str, list[Partition]] = {}
+    for start in range(0, len(places) or 1, OFFSETS_FETCHED_AT_ONCE):
+        some = places[start : start + OFFSETS_FETCHED_AT_ONCE]
+        found = groups.fetch_offsets(group_id, some, require_stable=require_stable)
+        if isinstance(found, ErrorCode):
+            return found
+        for (name, index), (commit, code) in found.items():
+            topics.setdefault(name, []).append(make(index, commit, code))
+        yield
+    return topics
+
+
+def _of_one_group(index: int, commit: Commit, code: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        error_code=code,
+    )
 
 
 def _with_epoch(index: int, commit: Commit, code: ErrorCode) -> OffsetFetchResponsePartitions:
@@ -409,7 +471,7 @@ def _with_code(make: Callable[[ErrorCode], Message]) -> Callable[[object, ErrorC
 
 
 ROUTES = (
-    Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit),
+    Route(8, OffsetCommitRequest, 0, 10, offset_commit, _refuse_commit, elements=OFFSETS_PER_COMMIT),
     Route(9, OffsetFetchRequest, 0, 10, offset_fetch, _refuse_offset_fetch, elements=ELEMENTS_PER_REQUEST),
     Route(10, FindCoordinatorRequest, 0, 6, find_coordinator, _refuse_find, elements=ELEMENTS_PER_REQUEST),
     Route(11, JoinGroupRequest, 0, 9, join_group, _refuse_join),

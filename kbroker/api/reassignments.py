@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Outcomes: TypeAlias = Mapping[tuple[str, int], KafkaError | None]
 
-MANY_REPLICAS = 5 * ELEMENTS_AT_ONCE  # a replica is an element, too, but costs next to nothing
+MANY_REPLICAS = 10 * ELEMENTS_AT_ONCE  # a replica is an element, too, but costs next to nothing
 
 
 def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> Result:

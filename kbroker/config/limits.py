@@ -163,9 +163,13 @@ DECODED_TIMES = 8
 # tenth of this.
 ELEMENTS_PER_REQUEST = 200_000
 
-# The same where the handler does all of it at once, at some five microseconds an element. The offsets of a commit of so
-# many partitions are about as many as fit into one batch.
-ELEMENTS_AT_ONCE = 10_000
+# The same where the handler does all of it at once, at some five to ten microseconds an element.
+ELEMENTS_AT_ONCE = 5_000
+
+# The same in one OffsetCommit, whose offsets are written so many at a time; and read, by OffsetFetch.
+OFFSETS_PER_COMMIT = 10_000
+OFFSETS_COMMITTED_AT_ONCE = 1_000
+OFFSETS_FETCHED_AT_ONCE = 100
 
 # Partitions in one Produce or Fetch, from which on it is handled in slices: each takes some 30 us.
 MANY_PARTITIONS = 500

@@ -215,6 +215,12 @@ class GroupCoordinator:
             for where in (offsets.committed if partitions is None else partitions)
         }
 
+    def committed_places(self, group_id: str) -> list[TopicPartition]:
+        """The partitions that a group has committed offsets for, if it can be asked here."""
+        shard = self._shard(group_id, may_be_empty=True)
+        group = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+        return [] if group is None else list(group.offsets.committed)
+
     def delete_offsets(
         self,
         request: OffsetDeleteRequest,
