@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.metadata.store import decode_state, state_path
 from kbroker.sim.admins import Founder
@@ -40,7 +40,9 @@ from kbroker.sim.world import World
 if TYPE_CHECKING:
     import random
 
+    from kbroker.log.config import LogConfig
     from kbroker.log.log import Log
+    from kbroker.replica import Partition
     from kbroker.sim.checks import Moment, Where
     from kbroker.sim.client import Client
 
@@ -57,6 +59,10 @@ OLD_FORMATS = ("0.9.0", "0.10.2")
 SCAN_BYTES = 1 << 20
 FAULTS_MS = 120_000
 
+FOLLOWS = -1
+Seen: TypeAlias = "tuple[Partition, int, Log, LogConfig, tuple[int, int, int]]"
+"""Of a replica at the last look: the epoch in which it leads, or FOLLOWS; log start, high watermark, log end."""
+
 
 class ReplicatedChecks(Checks):
     """The judge of one world of replicated topics."""
@@ -69,11 +75,13 @@ class ReplicatedChecks(Checks):
             Where, tuple[int, Machine]
         ] = {}  # by partition: its newest leader epoch, and who leads in it
         self._bounds: dict[tuple[Machine, Where], tuple[Log, int]] = {}
+        self._seen: dict[Machine, dict[Where, Seen]] = {}
         self.excused = Excused()
 
     def watch(self, machine: Machine) -> None:
         """Look at a machine from now on."""
         self._machines.append(machine)
+        self._seen[machine] = {}
         machine.on_up = self._came_up
         machine.on_down = self._went_down
 
@@ -86,25 +94,39 @@ class ReplicatedChecks(Checks):
                 self.excused.look(machine, where, partition.log, leads=False)
 
     def _came_up(self, machine: Machine) -> None:
+        self._seen[machine].clear()
         self.excused.came_up(machine, dict(machine.broker.logs.logs()))
 
     def look(self) -> None:
-        """After every event: leaders and bounds, on the machines that did something."""
+        """After every event: leaders and bounds, on the machines that did something, where they are not as before."""
         for machine in self._machines:
             core = machine.core
             if core is None or not machine.moved:
                 continue
             machine.moved = False
+            seen = self._seen[machine]
             for where, partition in core.broker.replicas.partitions.items():
-                if partition.is_leader:
-                    leader = self._leaders.setdefault((where, partition.leader_epoch), machine)
-                    if partition.leader_epoch > self._newest.get(where, (-1, machine))[0]:
-                        self._newest[where] = (partition.leader_epoch, machine)
-                    if leader is not machine:
-                        raise self.world.broken(f"{machine} and {leader} lead {partition!r}")
-                if partition.log is not None:
-                    is_newest = partition.is_leader and self._newest[where] == (partition.leader_epoch, machine)
-                    self._look_at_log(machine, where, partition.log, leads=is_newest)
+                log = partition.log
+                if log is None:
+                    self._look_who_leads(machine, where, partition)
+                    continue
+                epoch = partition.leader_epoch if partition.is_leader else FOLLOWS
+                bounds = log.log_start_offset, log.high_watermark, log.log_end_offset
+                now = partition, epoch, log, log.config, bounds
+                if seen.get(where) != now:
+                    seen[where] = now
+                    self._look_who_leads(machine, where, partition)
+                    is_newest = epoch != FOLLOWS and self._newest[where] == (epoch, machine)
+                    self._look_at_log(machine, where, log, leads=is_newest)
+
+    def _look_who_leads(self, machine: Machine, where: Where, partition: Partition) -> None:
+        if not partition.is_leader:
+            return
+        leader = self._leaders.setdefault((where, partition.leader_epoch), machine)
+        if partition.leader_epoch > self._newest.get(where, (-1, machine))[0]:
+            self._newest[where] = (partition.leader_epoch, machine)
+        if leader is not machine:
+            raise self.world.broken(f"{machine} and {leader} lead {partition!r}")
 
     def may_be_outdated(self, machine: Machine, where: Where) -> bool:
         """Whether another machine leads, or led, in a newer epoch: a leader cut off from the others answers as before.
@@ -122,15 +144,18 @@ class ReplicatedChecks(Checks):
 
     def _look_at_log(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> None:
         start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
-        state = f"{where} on {machine}: log start {start}, high watermark {high_watermark}, end {end}"
-        if not start <= high_watermark <= end:
-            raise self.world.broken(f"{state}: out of order")
         known, before = self._bounds.get((machine, where), (log, 0))
-        if known is log and high_watermark < before and where not in self.excused.lost_from:
-            raise self.world.broken(f"{state}: the high watermark was {before}")
-        self._bounds[machine, where] = (log, high_watermark)
-        if self.excused.look(machine, where, log, leads=leads):
-            raise self.world.broken(f"{state}: it leads, and lacks what was committed")
+        if not start <= high_watermark <= end:
+            why = "out of order"
+        elif known is log and high_watermark < before and where not in self.excused.lost_from:
+            why = f"the high watermark was {before}"
+        elif self.excused.look(machine, where, log, leads=leads):
+            why = "it leads, and lacks what was committed"
+        else:
+            self._bounds[machine, where] = (log, high_watermark)
+            return
+        state = f"{where} on {machine}: log start {start}, high watermark {high_watermark}, end {end}"
+        raise self.world.broken(f"{state}: {why}")
 
     def log_end(self, where: Where) -> int:
         """Where a partition ends, on its leader."""
