@@ -124,11 +124,18 @@ def partitions(rows: DataFrame) -> DataFrame:
 
 
 def over_time(rows: DataFrame, step_s: int) -> DataFrame:
-    """Records and bytes a second, by topic and time (`time`: where a step begins, by the records' own timestamps)."""
-    seconds = f.floor(f.unix_millis("timestamp") / (1000 * step_s)) * step_s
-    return rows.groupBy("topic", f.timestamp_seconds(seconds).alias("time")).agg(
+    """Records and bytes a second, by topic and time (`time`: where a step begins, by the records' own timestamps).
+
+    A step without records, between the first and the last of a topic, is there with 0: plots join what is there.
+    """
+    step = (f.floor(f.unix_millis("timestamp") / (1000 * step_s)) * step_s).cast("bigint")
+    found = rows.groupBy("topic", step.alias("step")).agg(
         (f.count("*") / step_s).alias("records_per_s"), (f.sum(record_bytes()) / step_s).alias("bytes_per_s")
     )
+    steps = f.sequence(f.min("step"), f.max("step"), f.lit(step_s).cast("bigint"))
+    every = found.groupBy("topic").agg(steps.alias("steps")).select("topic", f.explode("steps").alias("step"))
+    whole = every.join(found, ["topic", "step"], "left").fillna(0.0, ["records_per_s", "bytes_per_s"])
+    return whole.select("topic", f.timestamp_seconds("step").alias("time"), "records_per_s", "bytes_per_s")
 
 
 def sizes(rows: DataFrame) -> DataFrame:

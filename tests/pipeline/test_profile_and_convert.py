@@ -36,6 +36,18 @@ def test_lateness_is_measured_against_the_latest_before(spark: Any) -> None:
     assert table(found, "up_to_s", "records", "worst_ms") == [(0, 3, 0), (1, 1, 500), (60, 1, 10_000)]
 
 
+def test_a_time_without_records_has_a_rate_of_0(spark: Any) -> None:
+    rows = some((0, 0, None, b"abcd"), (1, 1000, None, b"abcd"), (2, 40_000, None, b"ab"))
+    found = profile.over_time(profile.slim(frame(spark, rows)), 10)
+    assert [row[1:] for row in table(found, "time", "records_per_s", "bytes_per_s")] == [
+        (0.2, 0.8),
+        (0.0, 0.0),
+        (0.0, 0.0),
+        (0.0, 0.0),
+        (0.1, 0.2),
+    ]
+
+
 def test_sizes_are_counted_by_powers_of_two(spark: Any) -> None:
     values = [None, b"", b"x", b"x" * 2, b"x" * 3, b"x" * 4, b"x" * 5]
     rows = some(*((index, 0, b"k", value) for index, value in enumerate(values)))
