@@ -16,8 +16,8 @@ import re
 import shutil
 import sys
 import tempfile
-from importlib.util import source_hash
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 try:
@@ -27,7 +27,6 @@ except ImportError:  # by hand
 
 RECORDS = "records"  # the part of the package `protocol` that has loops
 MODULES = ("_walker", "_converter", "_cleaner")
-PARTS_IN_C = {"_converter": "_folding.pxd"}  # what is compiled with it; protocol/records/_built.py says the same
 IMPORT = re.compile(r"^(\s*(?:from|import) )protocol(?=[.\s])", re.MULTILINE)
 NOT_SHIPPED = shutil.ignore_patterns("*.so", "__pycache__")
 
@@ -94,13 +93,11 @@ def _build_extensions(package: Path, name: str, scratch: Path) -> list[Path]:
     shutil.copytree(package / RECORDS, folder, ignore=NOT_SHIPPED)
     for depth in range(1, len(names) + 1):
         scratch.joinpath(*names[:depth], "__init__.py").touch()
+    hash_of = run_path(str(folder / "_built.py"))["hash_of"]
     extensions = []
     for module in MODULES:
         source = folder / f"{module}.py"
-        written = source.read_bytes()
-        if module in PARTS_IN_C:
-            written += (folder / PARTS_IN_C[module]).read_bytes()
-        hashed = source_hash(written)
+        hashed = hash_of(str(folder), module)
         with source.open("a") as file:  # protocol/records/_built.py refuses the extension of any other source
             file.write(f"\nSOURCE_HASH = {hashed!r}\n")
         where = ".".join((*names, RECORDS, module))

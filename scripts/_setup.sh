@@ -40,7 +40,7 @@ show_life() {
 setup_venv() {
   local extras stamp wanted python asked life installed
   extras=$(IFS=,; echo "$*")
-  wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_walker.py protocol/records/_converter.py protocol/records/_cleaner.py protocol/records/_folding.pxd | cksum)
+  wanted=$(cat pyproject.toml constraints.txt hatch_build.py protocol/records/_{built,walker,converter,cleaner}.py protocol/records/*.pxd | cksum)
   if [ -n "${PYTHON:-}" ] && [ -e .venv/bin/python ] && asked=$(interpreter "$PYTHON") &&
     [ "$asked" != "$(interpreter .venv/bin/python)" ]; then
     say "making .venv anew, on $PYTHON"

@@ -1,8 +1,8 @@
 """Keeps a compiled module from hiding a source that has changed since: the danger of compiling in place.
 
-Python prefers an extension to the `.py` beside it, however old it is. The build (hatch_build.py) writes the hash of the
-source into the extension; the package's `__init__` calls `use_or_refuse` before anybody else imports the module. It
-costs one small file read, and compiles nothing.
+Python prefers an extension to the `.py` beside it, however old it is. The build (hatch_build.py, which runs this file
+without the package) writes `hash_of` its sources into the extension; the package's `__init__` calls `use_or_refuse`
+before anybody else imports the module. It costs one small file read, and compiles nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, source_hash, spec_from_loader
 
-_PARTS_IN_C = {"_converter": "_folding.pxd"}  # what is compiled with it; hatch_build.py says the same
+_PARTS_IN_C = {"_converter": ("_folding.pxd",)}  # what is compiled with it
+
+
+def hash_of(directory: str, name: str) -> bytes:
+    """Of all that the extension of a module is made from. Raises: FileNotFoundError if it is not there."""
+    written = b""
+    for part in (f"{name}.py", *_PARTS_IN_C.get(name, ())):
+        with open(f"{directory}/{part}", "rb") as file:
+            written += file.read()
+    return source_hash(written)
 
 
 def use_or_refuse(package: str, name: str) -> None:
@@ -23,10 +32,7 @@ def use_or_refuse(package: str, name: str) -> None:
         module = import_module(source.name)
         if not str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
             return
-        written = source.get_data(source.path)
-        if name in _PARTS_IN_C:
-            written += source.get_data(f"{directory}/{_PARTS_IN_C[name]}")
-        if getattr(module, "SOURCE_HASH", None) == source_hash(written):
+        if getattr(module, "SOURCE_HASH", None) == hash_of(directory, name):
             return
     except FileNotFoundError:
         return  # installed without sources

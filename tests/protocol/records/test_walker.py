@@ -59,10 +59,13 @@ def test_an_extension_of_another_source_is_refused(tmp_path: Path) -> None:
     copy = shutil.copytree(package.parent, tmp_path / "protocol", ignore=shutil.ignore_patterns("__pycache__"))
     with (copy / "records" / "_walker.py").open("a") as source:
         source.write("\nCHANGED = True\n")
+    with (copy / "records" / "_folding.pxd").open("a") as source:  # a part of the converter
+        source.write("# changed\n")
     ask = "from protocol.records import _walker, walker_kind; print(walker_kind(), _walker.CHANGED)"
     told = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert told.stdout == "interpreted True\n"
-    assert "has changed since it was compiled" in told.stderr
+    for changed in ("_walker.py", "_converter.py"):
+        assert f"{changed} has changed since it was compiled" in told.stderr
 
 
 # Two records by hand. First: timestamp +1, key "k", value null, header h -> null. Second: timestamp +3, key null,
