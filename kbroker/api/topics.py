@@ -50,13 +50,15 @@ from protocol.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Container, Generator, Hashable, Mapping
 
     from kbroker.api.call import Call, InSlices, Result, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
 
 T = TypeVar("T")
+R = TypeVar("R")
+Asked = TypeVar("Asked", CreatableTopic, CreatePartitionsTopic)
 
 IDS_SINCE = 6  # DeleteTopics
 DELETION_DISABLED_SINCE = 3  # DeleteTopics: the client knows TOPIC_DELETION_DISABLED
@@ -153,6 +155,45 @@ def _outcome(pending: Pending[dict[str, T]], topic: str) -> T | KafkaError:
     return pending.value[topic]
 
 
+def _sorted_out(
+    topics: Sequence[Asked], want: Callable[[Asked, int], T]
+) -> Generator[None, None, tuple[dict[str, T], dict[str, KafkaError]]]:
+    """What is wanted, and what is refused before the store is asked, by topic.
+
+    want: given a topic and how often the request names it, what the store is to do. Raises: KafkaError.
+    """
+    times = Counter(topic.name for topic in topics)
+    wanted: dict[str, T] = {}
+    refused: dict[str, KafkaError] = {}
+    for at, topic in enumerate(topics):
+        if _is_break(at):
+            yield
+        try:
+            wanted[topic.name] = want(topic, times[topic.name])
+        except KafkaError as error:
+            refused[topic.name] = error
+    return wanted, refused
+
+
+def _results(
+    names: Iterable[str],
+    refused: Mapping[str, KafkaError],
+    pending: Pending[dict[str, T | KafkaError]],
+    shown: Container[str],
+    result: Callable[[str, T | KafkaError], R],
+) -> Generator[None, None, list[R]]:
+    """Of each topic what became of it; REQUEST_TIMED_OUT if it was done and is not shown."""
+    results = []
+    for at, name in enumerate(names):
+        if _is_break(at):
+            yield
+        outcome = refused[name] if name in refused else _outcome(pending, name)
+        if not isinstance(outcome, KafkaError) and name not in shown:
+            outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+        results.append(result(name, outcome))
+    return results
+
+
 # -- CreateTopics
 
 
@@ -161,35 +202,20 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> InSlices:
     plane = call.broker.plane
     if not plane.controller.is_active:
         return _refuse_create(request, ErrorCode.NOT_CONTROLLER, "", call.version)
-    times = Counter(topic.name for topic in request.topics)
-    refused: dict[str, KafkaError] = {}
-    wanted: list[NewTopic] = []
-    for at, topic in enumerate(request.topics):
-        if _is_break(at):
-            yield
-        try:
-            wanted.append(_new_topic(topic, times[topic.name], plane))
-        except KafkaError as error:
-            refused[topic.name] = error
-    pending = plane.admin.create(wanted, validate_only=request.validate_only)
+    wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _new_topic(topic, times, plane))
+    pending = plane.admin.create(list(wanted.values()), validate_only=request.validate_only)
+
+    def result(name: str, made: MadeTopic | KafkaError) -> CreatableTopicResult:
+        return _failed_topic(name, made) if isinstance(made, KafkaError) else _made_topic(name, made, plane)
 
     def answer_with(shown: set[str]) -> InSlices:
-        results = []
-        for at, name in enumerate(times):
-            if _is_break(at):
-                yield
-            made = refused[name] if name in refused else _outcome(pending, name)
-            if isinstance(made, MadeTopic) and not request.validate_only and name not in shown:
-                made = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
-            results.append(
-                _failed_topic(name, made) if isinstance(made, KafkaError) else _made_topic(name, made, plane)
-            )
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        results = yield from _results(names, refused, pending, names if request.validate_only else shown, result)
         return CreateTopicsResponse(topics=results)
 
-    topics = [topic.name for topic in wanted]
     timeout_ms = 0 if request.validate_only else request.timeout_ms
     waiting = AwaitChange(
-        pending, topics, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms
+        pending, wanted, lambda name: _has_leaders(plane, pending, name), answer_with, timeout_ms, call.now_ms
     )
     return (yield from _awaited(waiting, call.now_ms))
 
@@ -337,29 +363,15 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
     plane = call.broker.plane
     if not plane.controller.is_active:
         return _refuse_grow(request, ErrorCode.NOT_CONTROLLER, "", call.version)
-    times = Counter(topic.name for topic in request.topics)
-    refused: dict[str, KafkaError] = {}
-    growths: list[Growth] = []
-    for at, topic in enumerate(request.topics):
-        if _is_break(at):
-            yield
-        if times[topic.name] > 1:
-            refused[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif plane.controller.is_to_be_deleted(topic.name):
-            refused[topic.name] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-        else:
-            growths.append(_growth(topic))
-    pending = plane.admin.grow(growths, validate_only=request.validate_only)
+    wanted, refused = yield from _sorted_out(request.topics, lambda topic, times: _growth(topic, times, plane))
+    pending = plane.admin.grow(list(wanted.values()), validate_only=request.validate_only)
+
+    def result(name: str, outcome: int | KafkaError) -> CreatePartitionsTopicResult:
+        return _grown(name, outcome if isinstance(outcome, KafkaError) else None)
 
     def answer_with(shown: set[str]) -> InSlices:
-        results = []
-        for at, name in enumerate(times):
-            if _is_break(at):
-                yield
-            outcome = refused[name] if name in refused else _outcome(pending, name)
-            if isinstance(outcome, int) and not request.validate_only and name not in shown:
-                outcome = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
-            results.append(_grown(name, outcome if isinstance(outcome, KafkaError) else None))
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        results = yield from _results(names, refused, pending, names if request.validate_only else shown, result)
         return CreatePartitionsResponse(results=results)
 
     def seen(name: str) -> bool:
@@ -369,13 +381,17 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> InSlices:
             return False
         return all(index in image.partitions and image.partitions[index].leader >= 0 for index in range(total))
 
-    topics = [growth.topic for growth in growths]
     timeout_ms = 0 if request.validate_only else request.timeout_ms
-    waiting = AwaitChange(pending, topics, seen, answer_with, timeout_ms, call.now_ms)
+    waiting = AwaitChange(pending, wanted, seen, answer_with, timeout_ms, call.now_ms)
     return (yield from _awaited(waiting, call.now_ms))
 
 
-def _growth(topic: CreatePartitionsTopic) -> Growth:
+def _growth(topic: CreatePartitionsTopic, times: int, plane: ControlPlane) -> Growth:
+    """More partitions as asked for. times, raises: as of `_new_topic`."""
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if plane.controller.is_to_be_deleted(topic.name):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
     assignments = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     return Growth(topic.name, topic.count, assignments)
 
