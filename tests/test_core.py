@@ -152,6 +152,12 @@ def test_the_deletion_of_a_topic_answers_who_waits_for_it(world: World, client: 
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_what_a_gone_client_has_not_taken_is_dropped(client: Client) -> None:
+    client.send(VERSIONS, 3)
+    client.hang_up()
+    assert client.channel.out == []
+
+
 def test_a_gone_client_leaves_nothing_behind(world: World, client: Client) -> None:
     client.send(fetch(max_wait_ms=60_000), 12)
     client.hang_up()
@@ -239,6 +245,16 @@ def test_a_malformed_frame_ends_the_connection(client: Client, frame: bytes) -> 
 def test_what_is_not_served_ends_the_connection(client: Client, key: int, version: int) -> None:
     client.send_bytes(struct.pack(">hhih", key, version, 1, -1))
     assert client.closing
+
+
+@pytest.mark.parametrize(("more_bytes", "closes"), [(0, False), (1, True)])
+def test_only_a_produce_may_be_very_large(
+    client: Client, monkeypatch: pytest.MonkeyPatch, more_bytes: int, closes: bool
+) -> None:
+    frame = encode_request_header(MetadataRequest, 9, 7, "x") + MetadataRequest(topics=[]).encode(9)
+    monkeypatch.setattr("kbroker.core.REQUEST_BYTES_EXCEPT_PRODUCE", len(frame) - more_bytes)
+    client.send_bytes(frame)
+    assert bool(client.closing) is closes
 
 
 def test_nothing_is_answered_after_a_malformed_frame(client: Client) -> None:

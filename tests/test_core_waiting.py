@@ -26,10 +26,10 @@ READY, LATE = 1, 2  # error codes that tell by which way an answer came
 
 
 class Patient:
-    """Waits for the key "moved"."""
+    """Waits for the key "moved", or "gone"."""
 
     deadline_ms = NOW_MS + 500
-    keys: Sequence[str] = ("moved",)
+    keys: Sequence[str] = ("moved", "gone")
 
     def __init__(self, fails: bool) -> None:
         self._fails = fails
@@ -58,12 +58,19 @@ class Parts:
         self.replicas = SimpleNamespace(touched=[])
         self.turns = Turns()
         self.counters = Counters()
+        self.deadline_moved = False
+        self.deadline_ms = NOW_MS + 9_000
+
+    def next_deadline_ms(self, now_ms: int) -> int:
+        """As a test has it."""
+        return self.deadline_ms
 
     def expire(self, now_ms: int) -> None:
         """Nothing to do."""
 
     def disconnected(self, session: object) -> None:
-        """Nothing to do."""
+        """Who has gone moves the key "gone"."""
+        self.facts.append(Touched(["gone"]))
 
     def handle(self, event: object, now_ms: int) -> None:
         """The event is the key that moved."""
@@ -135,6 +142,21 @@ def test_a_waiting_request_that_fails_at_its_deadline_does_not_stop_time(core: C
     ask(core, other)
     core.expire(NOW_MS + 600)
     assert (bool(failing.closing), codes(other)) == (True, [LATE])
+
+
+def test_what_the_end_of_a_connection_leads_to_is_heeded_at_once(core: Core) -> None:
+    waiting, gone = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
+    ask(core, waiting)
+    core.closed(gone, NOW_MS)
+    assert codes(waiting) == [READY]
+
+
+def test_a_deadline_that_a_request_may_have_moved_is_asked_for_anew(core: Core) -> None:
+    before = core.next_deadline_ms()
+    cast(Parts, core.broker).deadline_ms = NOW_MS + 7
+    unasked = core.next_deadline_ms()
+    ask(core, core.open("PLAINTEXT", "10.0.0.1", 1))
+    assert (before, unasked, core.next_deadline_ms()) == (NOW_MS + 9_000, NOW_MS + 9_000, NOW_MS + 7)
 
 
 def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -> None:
