@@ -170,8 +170,7 @@ class Core:
         """When to call `expire` next: asked after every event, and of the parts only if it can be another one."""
         if not (self._deadline_moved or self.broker.deadline_moved):
             return self._deadline_ms
-        if self._turns:  # the next slice is due
-            self._deadline_moved = True
+        if self._turns:  # the next slice is due; whatever has moved is still to be asked for
             self._deadline_ms = self._now_ms
             return self._now_ms
         self._deadline_moved = self.broker.deadline_moved = False

@@ -165,8 +165,12 @@ class Broker:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to call `expire` next."""
-        deadlines = [part.next_deadline_ms(now_ms) for part in self._parts]
-        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
+        first_ms: int | None = None
+        for part in self._parts:
+            deadline_ms = part.next_deadline_ms(now_ms)
+            if deadline_ms is not None and (first_ms is None or deadline_ms < first_ms):
+                first_ms = deadline_ms
+        return first_ms
 
     def has_moved(self) -> None:
         """A deadline of a part is another one."""
