@@ -25,6 +25,7 @@ from benchmarks.harness.clusters import Cluster, cluster
 from benchmarks.harness.crowds import raise_file_limit
 from benchmarks.harness.report import Finding, Outcome, as_markdown
 from benchmarks.harness.rows import Measured
+from benchmarks.harness.runner import has_settled
 from compat_tests import apache
 from compat_tests.apache import ZooKeeper
 
@@ -38,7 +39,7 @@ def main() -> int:
     if arguments.rounds:
         size = size._replace(rounds=arguments.rounds)
     if arguments.warm_rounds is not None:
-        size = size._replace(warm_rounds=arguments.warm_rounds)
+        size = size._replace(warm_most=arguments.warm_rounds)
     kinds = [OURS] if arguments.alone else [OURS, APACHES]
     wanted = {*arguments.rows} or {row.key for row in (*STEADY, *FRESH)}
     needs_java = not arguments.alone or any(row.on_zookeeper and row.key in wanted for row in FRESH)
@@ -63,7 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="*", default=[], choices=keys, metavar="ROW", help=", ".join(keys))
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--rounds", type=int, default=0, help="instead of the rows' own")
-    parser.add_argument("--warm-rounds", type=int, default=None, help="instead of the rows' own")
+    parser.add_argument("--warm-rounds", type=int, default=None, help="at most; instead of the rows' own")
     parser.add_argument("--alone", action="store_true", help="kbroker only: values without ratios")
     parser.add_argument("--folder", default=None, help="where data directories go for the time (default: temporary)")
     return parser.parse_args()
@@ -75,6 +76,7 @@ class Bench:
     def __init__(self, kinds: Sequence[str], folder: Path) -> None:
         self.outcomes: list[Outcome] = []
         self._kinds, self._folder = kinds, folder
+        self._unsettled: set[str] = set()  # rows whose warm-up was not enough
 
     def steady(self, rows: Sequence[SteadyRow]) -> None:
         """Rows whose rounds go to clusters that stay up, in turn."""
@@ -90,15 +92,16 @@ class Bench:
         self._guarded(row, lambda: self._once_each(row))
 
     def _rounds(self, row: SteadyRow, running: Sequence[Cluster]) -> Samples:
-        samples: Samples = {each.kind: [] for each in running}
+        warm, samples = ({each.kind: list[Measured]() for each in running} for _ in range(2))
         with prepared(row, running), cores_awake(row.measures_latency):
-            for number in range(row.size.warm_rounds + row.size.rounds):
-                is_warm = number >= row.size.warm_rounds
-                for each in running:
-                    measured = row.measure(each)
-                    _show(each.kind, measured, "" if is_warm else "warming up")
-                    if is_warm:
-                        samples[each.kind].append(measured)
+            for _ in range(row.size.warm_most):
+                _round(row, running, warm, "warming up")
+                if has_settled(warm, "cpu"):
+                    break
+            else:
+                self._unsettled.add(row.key)
+            for _ in range(row.size.rounds):
+                _round(row, running, samples, "")
         return samples
 
     def _once_each(self, row: FreshRow) -> Samples:
@@ -124,7 +127,14 @@ class Bench:
         seconds = time.perf_counter() - begun
         found = [] if failure else findings(row, samples)
         print(f"  {failure or 'ended'}, {seconds:.0f} s", flush=True)
-        self.outcomes.append(Outcome(row.key, row.title, found, failure=failure, seconds=seconds))
+        settled = row.key not in self._unsettled
+        self.outcomes.append(Outcome(row.key, row.title, found, settled=settled, failure=failure, seconds=seconds))
+
+
+def _round(row: SteadyRow, running: Sequence[Cluster], into: Samples, remark: str) -> None:
+    for each in running:
+        into[each.kind].append(row.measure(each))
+        _show(each.kind, into[each.kind][-1], remark)
 
 
 def findings(row: ClusterRow, samples: Samples) -> list[Finding]:

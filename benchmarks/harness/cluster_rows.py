@@ -28,14 +28,17 @@ from protocol.messages.offsets import (
 
 LATEST, LIST_OFFSETS_VERSION = -1, 5
 LEADERLESS_S = SESSION_TIMEOUT_MS / 1000 + 0.5
-KILLED_PATIENCE_S = 120
+KILLED_PATIENCE_S, CREATED_PATIENCE_S = 120, 240
 
 
 class Size(NamedTuple):
-    """How much load a round is, and how many rounds there are."""
+    """How much load a round is, and how many rounds there are.
+
+    warm_most: how many go before those that count, at most: fewer if both have stopped getting faster.
+    """
 
     rounds: int
-    warm_rounds: int
+    warm_most: int
     bytes_1k: int
     pings: int
     leaderless_partitions: int
@@ -43,8 +46,8 @@ class Size(NamedTuple):
     many: tuple[int, int]  # the same, of the row of memory
 
 
-FULL = Size(5, 5, 100 * MB, 2000, 1000, (10, 300), (10, 1000))
-QUICK = Size(3, 2, 20 * MB, 500, 100, (10, 30), (10, 100))
+FULL = Size(5, 20, 100 * MB, 2000, 1000, (10, 300), (10, 1000))
+QUICK = Size(3, 4, 20 * MB, 500, 100, (10, 30), (10, 100))
 
 
 class ClusterRow:
@@ -217,10 +220,10 @@ class Control(FreshRow):
         names = [f"bench-{number}" for number in range(topics)]
         begun = time.perf_counter()
         with cluster.controller() as connection:
-            create_topics(connection, names, count, replicas=3)
+            create_topics(connection, names, count, replicas=3, patience_s=CREATED_PATIENCE_S)
         for number in cluster.members:
             with cluster.connect(number) as connection:
-                wait_for_leaders(connection, names, count)
+                wait_for_leaders(connection, names, count, CREATED_PATIENCE_S)
         created = time.perf_counter() - begun
         cluster.await_in_sync(names)
         rss = max(each.rss_bytes() for each in cluster.members.values())
@@ -253,7 +256,7 @@ class Memory(FreshRow):
         begun = time.perf_counter()
         with cluster.controller() as connection:
             for name in names:
-                create_topics(connection, [name], count, replicas=3)
+                create_topics(connection, [name], count, replicas=3, patience_s=CREATED_PATIENCE_S)
         created = time.perf_counter() - begun
         cluster.await_in_sync(names)
         grown = max(each.rss_bytes() - before[number] for number, each in cluster.members.items())

@@ -280,9 +280,15 @@ def _hung_up() -> int:
 
 
 def create_topics(
-    connection: Connection, names: Sequence[str], partitions: int = 1, configs: Sequence[str] = (), replicas: int = 1
+    connection: Connection,
+    names: Sequence[str],
+    partitions: int = 1,
+    configs: Sequence[str] = (),
+    replicas: int = 1,
+    patience_s: float = TIMEOUT_S,
 ) -> None:
     """Make topics and wait until every partition has a leader. configs: `name=value`. One that exists stays."""
+    connection.socket.settimeout(patience_s + 10)  # the broker gives up first, and says so
     settings = [CreatableTopicConfig(name=name, value=value) for name, value in (each.split("=") for each in configs)]
     topics = [
         CreatableTopic(
@@ -290,24 +296,28 @@ def create_topics(
         )
         for name in names
     ]
-    response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5, CreateTopicsResponse)
+    response = connection.ask(
+        CreateTopicsRequest(topics=topics, timeout_ms=round(patience_s * 1000)), 5, CreateTopicsResponse
+    )
     for topic in response.topics:
         if topic.error_code not in (0, TOPIC_EXISTS):
             raise LoadError(f"topic {topic.name}: error {topic.error_code} {topic.error_message}")
-    wait_for_leaders(connection, names, partitions)
+    wait_for_leaders(connection, names, partitions, patience_s)
 
 
-def wait_for_leaders(connection: Connection, names: Sequence[str], partitions: int) -> None:
+def wait_for_leaders(
+    connection: Connection, names: Sequence[str], partitions: int, patience_s: float = TIMEOUT_S
+) -> None:
     """Until metadata names a leader for every partition of these topics."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         answer = connection.ask(asked, 9, MetadataResponse)
         led = sum(part.leader_id >= 0 and not part.error_code for topic in answer.topics for part in topic.partitions)
         if led == partitions * len(names):
             return
         time.sleep(0.002)
-    raise LoadError(f"no leaders for {', '.join(names)} in {TIMEOUT_S} s")
+    raise LoadError(f"no leaders for {', '.join(names)} in {patience_s:.0f} s")
 
 
 def delete_topics(connection: Connection, names: Sequence[str]) -> None:
