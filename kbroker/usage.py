@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class UsageError(Exception):
@@ -12,6 +11,8 @@ class UsageError(Exception):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """There is no such thing; the name nearest to it, or some that there are. kind: "API", "setting", ..."""
+    from difflib import get_close_matches  # only a mistake pays for loading it
+
     names = sorted(known)
     folded = {each.casefold(): each for each in names}
     near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import Touched
@@ -136,6 +135,8 @@ class BrokersOnly:
 
 
 def _is_address(host: str) -> bool:
+    from ipaddress import ip_address  # a broker that is alone does not pay for loading it
+
     try:
         ip_address(host)
     except ValueError:

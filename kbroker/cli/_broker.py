@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -99,9 +98,10 @@ def _cannot(why: Sequence[str], *, as_json: bool) -> int:
 def say(line: str) -> None:
     """One line on standard error; on a terminal folded between words, where it is wider than that."""
     if sys.stderr.isatty():
-        from textwrap import fill  # only a terminal pays for loading it
+        from shutil import get_terminal_size  # only a terminal pays for loading these
+        from textwrap import fill
 
-        width = shutil.get_terminal_size().columns
+        width = get_terminal_size().columns
         line = fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 

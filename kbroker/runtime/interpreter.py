@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import sys
-import sysconfig
 
 DISTRIBUTORS = "/usr"
 """Where distributions put their Python. Theirs are optimised; Debian's build does not say so."""
+KINDS = {"cpython": "CPython", "pypy": "PyPy"}
 
 
 def describe_interpreter(flags: str | None = None, prefix: str = sys.base_prefix) -> str:
@@ -17,7 +16,12 @@ def describe_interpreter(flags: str | None = None, prefix: str = sys.base_prefix
     less of the processor. flags: what `configure` was given; those of this interpreter unless told. prefix: where it
     is installed.
     """
-    given = (sysconfig.get_config_var("CONFIG_ARGS") or "") if flags is None else flags
-    optimised = "--enable-optimizations" in given or prefix == DISTRIBUTORS
-    kind = f"{platform.python_implementation()} {platform.python_version()}"
+    optimised = prefix == DISTRIBUTORS or "--enable-optimizations" in (_flags() if flags is None else flags)
+    kind = f"{KINDS.get(sys.implementation.name, sys.implementation.name)} {sys.version.partition(' ')[0]}"
     return f"{kind}, {'optimised' if optimised else 'built without --enable-optimizations'}"
+
+
+def _flags() -> str:
+    import sysconfig  # half a megabyte with all that a build has noted; not asked where the place says enough
+
+    return str(sysconfig.get_config_var("CONFIG_ARGS") or "")

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
 import time
 
@@ -88,12 +87,13 @@ class TerminalFormatter(TextFormatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The event; what does not fit the first line stands below its beginning."""
-        from textwrap import wrap  # only a terminal pays for loading it
+        from shutil import get_terminal_size  # only a terminal pays for loading these
+        from textwrap import wrap
 
         now = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = f"{record.levelname:7}"
         indent = " " * (len(now) + 1 + len(level) + 1)
-        width = max(shutil.get_terminal_size().columns, NARROWEST) - len(indent)
+        width = max(get_terminal_size().columns, NARROWEST) - len(indent)
         lines = wrap(visible(record.message), width, break_on_hyphens=False) or [""]
         if self._shows_colours:
             level = f"{_COLOURS.get(record.levelname, '')}{level}{_RESET}"

@@ -19,7 +19,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
@@ -43,11 +43,13 @@ from kbroker.runtime.embedded import EmbeddedStore, Run
 from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.monitoring import MOST_VISITORS, Monitoring
 from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
+
+if TYPE_CHECKING:
+    from kbroker.runtime.monitoring import Monitoring
 
 log = logging.getLogger("kbroker")
 
@@ -349,6 +351,8 @@ class Node:
         """Take the port of /metrics and /health, if there is to be one. Raises: StartupError."""
         address = self.config.kbroker_metrics_listener
         if address:
+            from kbroker.runtime.monitoring import MOST_VISITORS  # most brokers have no such listener
+
             host, _, port = address.rpartition(":")
             try:
                 self._monitored = listening_socket(
@@ -404,6 +408,8 @@ class Node:
         self.server = Server(loop, self.core, clock, self._pool, _limits(self.config, host.shares))
         self._receive = deliver
         if self._monitored is not None:
+            from kbroker.runtime.monitoring import Monitoring
+
             self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
 
