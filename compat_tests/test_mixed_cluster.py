@@ -6,8 +6,12 @@ compared byte for byte in the log directories.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,8 +21,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from compat_tests import waiting
-from compat_tests.apache import Server, ZooKeeper, ZooKeeperBroker, run_tool
+from compat_tests.apache import Server, ZooKeeper, ZooKeeperBroker, java_command, run_tool
 from compat_tests.brokers import KbrokerProcess
+from compat_tests.checker import Acknowledged, checksum, checksums, complaints, everything
+from compat_tests.clients import CLIENTS, REFERENCE, ClientError, Driver, running
 from compat_tests.raw import METADATA, Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -27,7 +33,12 @@ eventually = partial(waiting.eventually, within_s=60)  # three JVMs share the ma
 TOOLS = "org.apache.kafka.tools"
 CONTROLLERS = {"kbroker controls": "kbroker", "Apache controls": "apache"}
 OTHER = {"kbroker": "apache", "apache": "kbroker"}
-COORDINATED = 4  # partitions of __consumer_offsets: on both brokers
+COORDINATED = 4  # partitions of __consumer_offsets, and of __transaction_state: on both brokers
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+LIBRDKAFKA = next(each for each in CLIENTS if each.name == "confluent-kafka")
+ELSEWHERE = (14, 15, 16)  # the coordinator loads, is not known, is another one: ask again
+WRITTEN = 3  # partitions of each topic that migrates
+SIZE = 500  # of the records of one that migrates, in bytes
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SETTINGS = {
@@ -38,6 +49,7 @@ SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": str(COORDINATED),
     "group.initial.rebalance.delay.ms": "0",
 }
 
@@ -53,10 +65,11 @@ class Mixed:
             place = folder / f"broker{number}"
             if kind == "apache":
                 self.brokers[number] = ZooKeeperBroker(
-                    place, zookeeper=zookeeper, node_id=number, settings=SETTINGS, heap="256m"
+                    place, zookeeper=zookeeper, node_id=number, settings=SETTINGS, heap="256m", log_dirs=2
                 )
             else:
                 own = {"broker.id": str(number), "zookeeper.connect": zookeeper}
+                own["log.dirs"] = f"{place}/data0,{place}/data1"
                 self.brokers[number] = KbrokerProcess(place, settings={**SETTINGS, **own})
 
     @property
@@ -80,6 +93,11 @@ class Mixed:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
+    def settings(self, topic: str) -> str:
+        """What is set for a topic, as Apache's tool describes it."""
+        what = ("--bootstrap-server", self.brokers[1].address, "--describe", "--topic", topic)
+        return run_tool(RELEASE, "kafka.admin.ConfigCommand", *what).stdout
+
     def make(self, topic: str, *replicas: Sequence[int], at: int = 1) -> None:
         """A topic with these replicas, known to every broker that runs."""
         assignment = dict(enumerate(map(list, replicas)))
@@ -98,6 +116,21 @@ class Mixed:
             for known in found
             for each in sorted(known.partitions, key=lambda each: each.partition_index)
         ]
+
+    def move(self, at: int, topics: Sequence[str]) -> None:
+        """Apache's tool moves all partitions of these topics to one broker, and says in the end that it is done."""
+        places = [(topic, index) for topic in topics for index in range(len(self.partitions(topic)))]
+        plan = self.folder / f"{topics[0]}-to-{at}.json"
+        moves = [{"topic": topic, "partition": index, "replicas": [at]} for topic, index in places]
+        plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        command = ["reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan)]
+        self.tool(*command, "--execute")
+        for number in self.brokers:
+            for topic in topics:
+                there = [(at, (at,), {at})] * len(self.partitions(topic))
+                eventually(lambda topic=topic, number=number, there=there: self.partitions(topic, number) == there)  # type: ignore[misc]
+        said = self.tool(*command, "--verify")
+        assert said.count("is completed") == len(places), said
 
     def produce(self, topic: str, partitions: int, count: int, first: int = 0) -> list[bytes]:
         """So many records, all of them acknowledged by all in sync."""
@@ -273,6 +306,32 @@ def test_a_partition_moves_to_the_other_kind_and_back(mixed: Mixed, source: int,
         eventually(lambda place=place: not mixed.log(topic, 0, 3 - place))  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("source", [1, 2])
+def test_a_throttled_move_to_the_other_kind_takes_its_time(mixed: Mixed, source: int, topic: str) -> None:
+    """2.5 MB at 400 kB/s; Apache's tool sets the limits on leader and follower, and takes them away at the end."""
+    target = 3 - source
+    mixed.make(topic, [source])
+    producer = KafkaProducer(bootstrap_servers=mixed.addresses, acks="all")
+    for _ in range(2_500):
+        producer.send(topic, bytes(1_000), partition=0)
+    producer.close()
+    plan = mixed.folder / f"{topic}.json"
+    plan.write_text(f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0,"replicas":[{target}]}}]}}')
+    command = ["reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan)]
+    begun = time.monotonic()
+    mixed.tool(*command, "--execute", "--throttle", "400000")
+    told = time.monotonic()
+    assert f"throttled.replicas=0:{source}" in mixed.settings(topic)
+    eventually(lambda: mixed.partitions(topic, target) == [(target, (target,), {target})])
+    assert time.monotonic() - begun > 3  # at once, without
+    assert told - begun < 30
+    said = mixed.tool(*command, "--verify")
+    assert "is completed" in said
+    assert "Clearing topic-level throttles" in said
+    assert "throttled" not in mixed.settings(topic)
+    eventually(lambda: not mixed.log(topic, 0, source))
+
+
 @pytest.mark.parametrize("stopped", [pytest.param(2, marks=pytest.mark.quick), 1])
 def test_one_kind_leads_on_while_the_other_is_stopped_and_hands_back(mixed: Mixed, stopped: int, topic: str) -> None:
     """Stopped is the other broker, then the controller: control passes, and comes back with the next test's stop."""
@@ -289,3 +348,140 @@ def test_one_kind_leads_on_while_the_other_is_stopped_and_hands_back(mixed: Mixe
     eventually(lambda: [leader for leader, _, _ in mixed.partitions(topic, stopped)] == [1, 2])
     sent += mixed.produce(topic, 2, 200, first=400)
     assert mixed.read(topic, 2, 600, at=stopped) == sent
+
+
+@pytest.fixture
+def drivers(mixed: Mixed, tmp_path: Path) -> Iterator[dict[str, Driver]]:
+    """librdkafka and kafka-python, who know both brokers."""
+    with running(",".join(mixed.addresses), tmp_path, LIBRDKAFKA, REFERENCE) as (librdkafka, python):
+        yield {"librdkafka": librdkafka, "kafka-python": python}
+
+
+def settle(call: Callable[[], None]) -> None:
+    """Do what a client may have to be asked again: its coordinator is another one now."""
+
+    def settled() -> bool:
+        try:
+            call()
+        except ClientError as error:
+            if error.code not in ELSEWHERE:
+                raise
+            return False
+        return True
+
+    eventually(settled)
+
+
+def test_coordinators_move_between_kinds_with_groups_and_open_transactions_alive(
+    mixed: Mixed, drivers: dict[str, Driver], topic: str
+) -> None:
+    """Each client has a member in a group, and a transaction with records and offsets that stays open for the move."""
+    mixed.make(topic, [1])
+    for name, driver in drivers.items():
+        mixed.make(f"{topic}-{name}", [1])
+        driver.join("member", f"{topic}-{name}", [topic])
+    values, committed = [], []
+    for turn, target in enumerate((2, 1, 2, 1)):
+        values += mixed.produce(topic, 1, 10, first=10 * turn)
+        for name, driver in drivers.items():
+            place = {"group": f"{topic}-{name}-offsets", "source": topic, "offset": turn}
+            driver.transact(f"{topic}-{name}", f"{topic}-{name}", [str(turn)], outcome=False, **place)  # type: ignore[arg-type]
+            assert [each["value"].encode() for each in driver.poll("member", 10)] == values[-10:]
+        mixed.move(target, INTERNAL)
+        committed += [turn] * (turn != 2)
+        for name, driver in drivers.items():
+            settle(lambda driver=driver: driver.commit("member"))  # type: ignore[misc]
+            assert driver.committed(f"{topic}-{name}", topic, 0) == len(values)
+            assert driver.group(f"{topic}-{name}")["members"] == 1
+            driver.ask("end_transaction", producer=f"{topic}-{name}", commit=turn != 2)
+            assert driver.committed(f"{topic}-{name}-offsets", topic, 0) == committed[-1]
+            assert driver.read_committed(f"{topic}-{name}", len(committed)) == [str(each) for each in committed]
+
+
+def test_a_set_of_topics_migrates_to_kbroker_and_back_under_load(
+    mixed: Mixed, drivers: dict[str, Driver], topic: str
+) -> None:
+    apache = 1 if mixed.kinds[1] == "apache" else 2
+    topics = {name: f"{topic}-{name}" for name in drivers}
+    for name, driver in drivers.items():
+        mixed.make(topics[name], *[[apache]] * WRITTEN)
+        driver.start_writing(topics[name], WRITTEN, 5, SIZE)
+    for place in (3 - apache, apache):
+        before = {name: min(driver.written()) for name, driver in drivers.items()}
+        eventually(lambda before=before: all(min(drivers[name].written()) > before[name] + 100 for name in drivers))  # type: ignore[misc]
+        mixed.move(place, list(topics.values()))
+    for name, driver in drivers.items():
+        places, failed = driver.stop_writing()
+        acknowledged = [Acknowledged(name, *each) for each in places]
+        assert failed == []
+        for reader in drivers.values():
+            found = everything(reader, topics[name], WRITTEN)
+            assert complaints(acknowledged, found) == []
+            read = {index: checksum(each.value for each in records) for index, records in found.items()}
+            assert read == checksums(acknowledged, SIZE)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_setting_of_a_broker_is_changed_through_the_other(mixed: Mixed, number: int) -> None:
+    entity = ["--entity-type", "brokers", "--entity-name", str(number)]
+
+    def configs(at: int, *arguments: str) -> str:
+        place = ["--bootstrap-server", mixed.brokers[at].address]
+        done = run_tool(RELEASE, "kafka.admin.ConfigCommand", *place, *entity, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    configs(3 - number, "--alter", "--add-config", "log.cleaner.threads=2")
+    eventually(lambda: "log.cleaner.threads=2" in configs(number, "--describe"))
+    configs(number, "--alter", "--delete-config", "log.cleaner.threads")
+    eventually(lambda: "log.cleaner.threads=2" not in configs(3 - number, "--describe"))
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_replicas_are_verified_through_either(mixed: Mixed, at: int, topic: str) -> None:
+    """The tool reads from leaders and followers, compares checksums, and goes on until it is ended."""
+    mixed.make(topic, [1, 2], [2, 1])
+    mixed.produce(topic, 2, 200)
+    arguments = ["--broker-list", mixed.brokers[at].address, "--topics-include", topic, "--report-interval-ms", "500"]
+    command = java_command(RELEASE, f"{TOOLS}.ReplicaVerificationTool", arguments)
+    tool = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = b""
+    try:
+        assert tool.stdout is not None
+        deadline = time.monotonic() + 60
+        while b"at offset 100 among" not in said and tool.poll() is None and time.monotonic() < deadline:
+            if select.select([tool.stdout], [], [], 1)[0]:
+                said += tool.stdout.read1()  # type: ignore[attr-defined]
+    finally:
+        tool.kill()
+        tool.wait()
+    assert re.search(rf"max lag is 0 for partition {topic}-[01] at offset 100 among 2 partitions", said.decode()), said
+
+
+def test_sizes_in_log_directories_of_both_are_told_and_a_replica_moves_between_two(mixed: Mixed, topic: str) -> None:
+    mixed.make(topic, [1, 2])
+    mixed.produce(topic, 1, 100)
+
+    def places() -> dict[int, tuple[str, int]]:
+        said = mixed.tool("LogDirsCommand", "--describe", "--broker-list", "1,2", "--topic-list", topic)
+        told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        return {
+            broker["broker"]: (place["logDir"], replica["size"])
+            for broker in told["brokers"]
+            for place in broker["logDirs"]
+            for replica in place["partitions"]
+        }
+
+    before = places()
+    assert {number: size for number, (_, size) in before.items()} == {
+        number: len(mixed.log(topic, 0, number)) for number in mixed.brokers
+    }
+    others = {
+        number: str(mixed.folder / f"broker{number}" / ("data1" if place.endswith("0") else "data0"))
+        for number, (place, _) in before.items()
+    }
+    plan = mixed.folder / f"{topic}.json"
+    move = {"topic": topic, "partition": 0, "replicas": [1, 2], "log_dirs": [others[1], others[2]]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    mixed.tool("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--execute")
+    eventually(lambda: places() == {number: (others[number], size) for number, (_, size) in before.items()})
