@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 LEAST_BYTES = 16 << 20
 """Of a log that gets a process: compacting less takes no longer than a Python takes to start."""
 
-COMMAND = (sys.executable, "-c", "from kbroker.runtime.compaction_process import main; main()")
+_MAIN = "import sys; sys.path[:] = {path!r}; from kbroker.runtime.compaction_process import main; main()"
 READY = "ready"
+
+
+def command() -> tuple[str, ...]:
+    """What starts the process: this Python, whose modules come from where the broker's come from, and nowhere else."""
+    return sys.executable, "-P", "-c", _MAIN.format(path=sys.path)
 
 
 class State(NamedTuple):
@@ -46,10 +51,13 @@ class State(NamedTuple):
 class Beside:
     """Begins compactions, each in a process of its own if its log is large enough."""
 
-    def __init__(self, command: Sequence[str] = COMMAND, least_bytes: int = LEAST_BYTES) -> None:
-        self._command = command
+    def __init__(self, start_by: Sequence[str] | None = None, least_bytes: int = LEAST_BYTES) -> None:
+        """start_by: a command line in place of `command`. least_bytes: of a log that gets a process."""
+        self._start_by = start_by
         self._least_bytes = least_bytes
         self._is_possible = True
+        self._is_closed = False
+        self._children: set[Child] = set()
 
     def __call__(self, disk: Disk, plan: Plan) -> Compacting:
         """disk: of this machine, and no other: the process opens the same paths."""
@@ -61,8 +69,10 @@ class Beside:
 
     def start(self) -> Child:
         """A process that is ready. Raises GoneError: it is none; from now on logs are compacted in the broker."""
+        if self._is_closed:
+            raise GoneError("the broker stops")
         try:
-            child = Child(self._command)
+            child = Child(self._start_by or command())
         except OSError as error:
             self._is_possible = False
             raise GoneError(str(error)) from None
@@ -70,7 +80,29 @@ class Beside:
             self._is_possible = False
             child.end()
             raise GoneError("no process")
+        self._children.add(child)
+        if self._is_closed:  # meanwhile, by another thread
+            child.kill()
         return child
+
+    def ended(self, child: Child, folder: str) -> Exception:
+        """What it means that a process has said nothing more. folder: the partition's."""
+        fate = child.fate()
+        return (
+            GoneError(folder)
+            if self._is_closed
+            else UncleanableError(f"{folder}: the process that compacted it {fate}")
+        )
+
+    def forget(self, child: Child) -> None:
+        """It is not asked any more."""
+        self._children.discard(child)
+
+    def close(self) -> None:
+        """The broker stops: give up what is under way, which might not have a processor for long. Any thread."""
+        self._is_closed = True
+        for child in list(self._children):
+            child.kill()
 
 
 class CompactionBeside:
@@ -139,6 +171,7 @@ class CompactionBeside:
 
         child, self._child = self._child, None
         if child is not None:
+            self._beside.forget(child)
             child.end()
         return [] if self._group is None else cleaned_paths(self._plan.folder, self._group)
 
@@ -148,7 +181,7 @@ class CompactionBeside:
         child.tell(request)
         answer = child.answer()
         if answer is None:
-            raise UncleanableError(f"{self._plan.folder}: the process that compacted it {child.fate()}")
+            raise self._beside.ended(child, self._plan.folder)
         outcome, self._state = cast("tuple[bool | Exception, State]", answer)
         if isinstance(outcome, Exception):
             raise outcome
@@ -158,8 +191,9 @@ class CompactionBeside:
 class Child:
     """A process of ours, asked over its standard input, that answers on its standard output. pid: its id."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Raises OSError."""
+    def __init__(self, start_by: Sequence[str]) -> None:
+        """start_by: its command line, to which our process's id is added. Raises OSError."""
+        self._status: int | None = None
         asked, requests = os.pipe()
         try:
             answers, answered = os.pipe()
@@ -171,14 +205,13 @@ class Child:
         self._answers: BinaryIO = open(answers, "rb")  # noqa: SIM115
         ways = [(os.POSIX_SPAWN_DUP2, asked, 0), (os.POSIX_SPAWN_DUP2, answered, 1)]
         try:
-            self.pid = os.posix_spawn(command[0], [*command, str(os.getpid())], os.environ, file_actions=ways)
+            self.pid = os.posix_spawn(start_by[0], [*start_by, str(os.getpid())], os.environ, file_actions=ways)
         except OSError:
             self._close()
             raise
         finally:
             os.close(asked)
             os.close(answered)
-        self._status: int | None = None
 
     def tell(self, message: object) -> None:
         """Send something; that nobody is there any more says the answer, which does not come."""
@@ -204,11 +237,16 @@ class Child:
             return f"was ended by signal {-self._status}"
         return f"ended with exit code {self._status}"
 
+    def kill(self) -> None:
+        """Whoever waits for an answer is told that there is none."""
+        if self._status is None:  # else its id may be somebody else's
+            os.kill(self.pid, signal.SIGKILL)
+
     def end(self) -> None:
         """Have it ended, and wait for nothing."""
         self._close()
         if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            self.kill()
             threading.Thread(target=os.waitpid, args=(self.pid, 0), daemon=True).start()
 
     def _close(self) -> None:

@@ -41,6 +41,7 @@ def run_process(
     loop = Loop()
     try:
         shares = Shares.of(raise_limit())
+        beside = None if disk else Beside()  # the other process would have the machine's disk
         host = Host(
             disk or SystemDisk(),
             SystemClock(),
@@ -48,7 +49,7 @@ def run_process(
             shares,
             make_core=make_core,
             show_loading=show_loading,
-            begin_compaction=None if disk else Beside(),  # the other process would have the machine's disk
+            begin_compaction=beside,
         )
         node = Node(static, loop, host)
         signals: list[int] = []
@@ -59,6 +60,8 @@ def run_process(
         try:
             _serve(loop, node, started, signals)
         finally:
+            if beside is not None:
+                beside.close()
             node.stop()
         log.info("broker %d has stopped", node.node_id)
         return 1 if node.fatal else 0

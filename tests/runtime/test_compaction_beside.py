@@ -122,6 +122,35 @@ def test_where_no_process_starts_logs_are_compacted_in_the_broker(tmp_path: Path
     manager.close()
 
 
+def test_a_module_in_the_working_directory_is_not_taken_for_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit(4)")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.chdir(tmp_path)
+    child = Beside().start()
+    child.end()
+
+
+def test_a_stop_gives_up_what_is_under_way_without_a_word(tmp_path: Path) -> None:
+    begin = Beside(least_bytes=0)
+    manager = dirty(tmp_path, begin)
+    before = content(tmp_path)
+    manager.due(10, NOW)
+    for turn in range(1, 60):
+        manager.due(10 * turn, NOW)
+        jobs = manager.take_jobs()
+        for job in jobs:
+            job.run()
+            if begin._children:
+                begin.close()
+            manager.finished(job, None, 10 * turn)
+    assert begin._children == set()
+    assert notices(manager) == []
+    assert content(tmp_path) == before
+    manager.close()
+
+
 def test_small_logs_get_no_process() -> None:
     world = Compacted(begin=Beside(("/nowhere/python",)))
     begun = world.manager.cleaner._begin(world.disk, _plan(LEAST_BYTES - 1))
@@ -135,8 +164,8 @@ def _plan(size: int) -> Plan:
 
 BROKER = """
 import sys
-from kbroker.runtime.compaction_beside import COMMAND, Child
-child = Child(COMMAND)
+from kbroker.runtime.compaction_beside import Child, command
+child = Child(command())
 print(child.answer(), child.pid, flush=True)
 sys.stdin.read()
 """
