@@ -463,6 +463,7 @@ class _Loader:
             trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
             log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
+            log.is_configured = False
             durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
             self._keep(partition, folder, log)
             if self._progress is not None:

@@ -68,7 +68,8 @@ class Log(LogReads):
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
     durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
     record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
-    cleaned_to: it is compacted below this. names_changed: its folder has names that may not be durable.
+    cleaned_to: it is compacted below this. names_changed: its folder has names that may not be durable. is_configured:
+    its settings are its topic's; while they may be mere defaults nothing is deleted or compacted away.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Log(LogReads):
         "flush_wanted",
         "folder",
         "high_watermark",
+        "is_configured",
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
@@ -113,6 +115,7 @@ class Log(LogReads):
         assert segments, folder.path
         self.folder = folder
         self.config = config
+        self.is_configured = True
         self.segments = segments
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
@@ -335,7 +338,10 @@ class Log(LogReads):
         return segment
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
+        """Go by other settings from now on: the topic's."""
+        self.is_configured = True
+        if config == self.config:
+            return
         self.config = config
         for segment in self.segments:
             segment.reconfigure(config)

@@ -297,7 +297,7 @@ class LogManager:
         return log.delete()
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
-        """A topic's settings changed: its log takes them from now on."""
+        """A topic's settings are known, or changed: its log takes them from now on."""
         log = self._logs.get(TopicPartition(topic, index))
         if log is not None:
             log.reconfigure(config)
@@ -539,7 +539,7 @@ class LogManager:
                 self._flush(partition, log)
         elif reason == PRODUCER_EXPIRY:
             log.expire_producers(wall_ms)
-        elif not log.cuts_under_way:
+        elif log.is_configured and not log.cuts_under_way:
             directory = self.directory_of(log.folder.path)
             try:
                 for job in log.delete_old_segments(wall_ms):

@@ -277,7 +277,7 @@ class ReplicaManager:
                 is_new=is_new,
                 wall_ms=self._clock.wall_ms(),
             )
-        if partition.log.config != log_config:  # it was opened before the topic's settings were known
+        if not partition.log.is_configured or partition.log.config != log_config:  # opened before they were known
             self._logs.reconfigure(partition.topic, partition.index, log_config)
 
     def _set_stranger_aside(self, partition: Partition, *, is_new: bool) -> None:

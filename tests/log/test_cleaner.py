@@ -14,7 +14,7 @@ from protocol.records import Record, legacy
 from protocol.records.batch import DELETE_HORIZON
 from protocol.records.cleaning import SLOT_BYTES
 from tests.log.cleaning import COMPACTED, DAY, QUICK, Compacted, check_against
-from tests.log.managers import notices, run_jobs, text, told
+from tests.log.managers import notices, run_jobs, start, text, told
 from tests.log.worlds import NOW, batch
 
 
@@ -302,6 +302,20 @@ def test_a_checkpoint_that_is_being_written_is_not_asked_for_again() -> None:
         for job in world.manager.take_jobs():
             job.run()
             world.manager.finished(job, None, world.now_ms)
+    assert world.cleaned_to() == 2
+
+
+def test_nothing_is_compacted_before_a_topics_settings_are_known() -> None:
+    world = Compacted()
+    world.append(("a", "1"), ("a", "2"))
+    world.roll()
+    world.manager.close()
+    world.manager = start(world.disk, config=COMPACTED, manager_config=QUICK)  # a default that the topic may not have
+    world.log.set_high_watermark(world.log.log_end_offset)
+    world.compact()
+    assert world.cleaned_to() == 0
+    world.manager.reconfigure("t", 0, COMPACTED)
+    world.compact()
     assert world.cleaned_to() == 2
 
 

@@ -13,7 +13,7 @@ from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.manager import LogManager
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import PowerLoss, SimDisk
-from tests.log.managers import TOPIC_ID, append, create, names, notices, run_jobs, start, text
+from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text
 from tests.log.worlds import NOW, fetch, offsets_in
 
 # ---- by and by
@@ -90,6 +90,21 @@ def test_retention_removes_old_segments_and_then_their_files() -> None:
     manager.due(60_000, NOW + 1000)
     run_jobs(manager)
     assert [name for name in names(disk, "/a/t-0") if ".deleted" in name] == []
+
+
+def test_nothing_is_deleted_before_a_topics_settings_are_known() -> None:
+    disk, config = SimDisk(), LogConfig(segment_bytes=100, retention_ms=10)
+    manager = start(disk, config=config)
+    manager.get_or_create("t", 0, None, config, is_new=True, wall_ms=NOW)
+    for _ in range(4):
+        append(manager, "t")
+    manager.close()
+    manager = start(disk, config=config)
+    manager.due(0, NOW + 1000)
+    assert len([name for name in names(disk, "/a/t-0") if name.endswith(".log")]) > 1
+    manager.reconfigure("t", 0, config)
+    manager.due(CONFIG.retention_check_interval_ms, NOW + 1000)
+    assert [name for name in names(disk, "/a/t-0") if name.endswith(".log")] == ["00000000000000000004.log"]
 
 
 def test_a_look_at_many_logs_is_spread_over_turns() -> None:

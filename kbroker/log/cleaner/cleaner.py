@@ -227,7 +227,7 @@ class Cleaner:
                 self._sweep = None
                 break
             log = logs.get(found)
-            if log is not None and log.config.compact and len(log.segments) > 1:
+            if log is not None and log.is_configured and log.config.compact and len(log.segments) > 1:
                 self._look_at(found, log, wall_ms)
         self.due_ms = now_ms
         if self._sweep is None:
