@@ -28,8 +28,10 @@ from benchmarks.harness.awake import cores_awake
 from benchmarks.harness.brokers import APACHES, OURS, RELEASE, Broker, started
 from benchmarks.harness.wire import Connection, LoadError, Producer, batch, create_topics, produce_frame
 from compat_tests.compaction import clean_by_apache, clean_by_us
-from kbroker.log import LogConfig, OpenFiles, open_log
 from kbroker.log.checkpoints import parse_offsets
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import OpenFiles
+from kbroker.log.recovery import open_log
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.files import SystemDisk

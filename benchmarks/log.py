@@ -19,7 +19,10 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import NamedTuple
 
-from kbroker.log import Log, LogConfig, OpenFiles, open_log
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import OpenFiles
+from kbroker.log.log import Log
+from kbroker.log.recovery import open_log
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.files import SystemDisk
 from protocol.records import Record, crc32c, walker_kind

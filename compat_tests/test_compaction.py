@@ -10,8 +10,11 @@ import pytest
 
 from compat_tests.apache import dump_log
 from compat_tests.compaction import clean_by_apache, clean_by_us, left_in
-from kbroker.log import Log, LogConfig, OpenFiles, open_log
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import OpenFiles
+from kbroker.log.log import Log
 from kbroker.log.producers import Origin
+from kbroker.log.recovery import open_log
 from kbroker.runtime.files import SystemDisk
 from kbroker.sim.clock import SimRandom
 from protocol.records import Record, legacy

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from compat_tests.apache import KraftBroker, ZooKeeper, ZooKeeperBroker, dump_log, run_tool
 from compat_tests.apache_data import fill as fill_apache
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.runtime.files import SystemDisk
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from kbroker.api.call import Call, InSlices
-    from kbroker.log import Log
     from kbroker.log.directory import LogDirectory
+    from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
     from kbroker.log.names import TopicPartition
     from kbroker.ports import Volume

@@ -26,8 +26,8 @@ from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.broker.transaction_partitions import TransactionPartitions
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
-from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig, one_after_another
+from kbroker.log.config import LogConfig
 from kbroker.log.manager import open_logs
 from kbroker.replica import ReplicaManager
 from kbroker.timing import Turns

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
-from kbroker.log import Marker
+from kbroker.log.producers import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
 from kbroker.txn import Producer

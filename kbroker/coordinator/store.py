@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from kbroker.log import Origin
 from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import LOG_END
+from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.batch import TRANSACTIONAL

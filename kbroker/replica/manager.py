@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.errors import storage_error
 from kbroker.metadata.cache import INTERNAL_TOPICS
 from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged

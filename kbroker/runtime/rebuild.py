@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.config import ONE_BROKER, BrokerLayers, resolve_broker
-from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_partition_metadata, format_uuid, read_topic_id, replace_file
+from kbroker.log.config import LogConfig
 from kbroker.log.directory import LoadProgress, stored_identity
 from kbroker.log.facts import Notice
 from kbroker.log.folder import free_name

@@ -9,8 +9,8 @@ import pytest
 
 from kbroker.coordinator import Caller
 from kbroker.coordinator.store import SLICE_BYTES
-from kbroker.log import Origin
 from kbroker.log.log import Log
+from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID

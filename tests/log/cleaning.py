@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbroker.log import Log, LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.cleaner.config import CleanerConfig
+from kbroker.log.config import LogConfig
+from kbroker.log.log import Log
 from kbroker.log.manager import LogManager
 from kbroker.log.names import TopicPartition
 from kbroker.log.producers import Origin

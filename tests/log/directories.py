@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kbroker.log import Log, LogConfig, Origin
 from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.config import CleanerConfig
+from kbroker.log.config import LogConfig
+from kbroker.log.log import Log
 from kbroker.log.manager import LogManager, open_logs
+from kbroker.log.producers import Origin
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
 from protocol.records import Record, legacy

@@ -19,10 +19,10 @@ import random
 from collections import Counter
 from typing import NamedTuple
 
-from kbroker.log import Log
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.log.down_convert import DownConvertJob, Piece
 from kbroker.log.errors import CorruptFileError
+from kbroker.log.log import Log
 from kbroker.log.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kbroker.log.scan import header_at
 from kbroker.log.tools.verify import Finding, verify

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import read_text
 from kbroker.log.cleaner.cleaner import BeginCompaction
+from kbroker.log.config import LogConfig
 from kbroker.log.directory import LoadProgress
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager, open_logs

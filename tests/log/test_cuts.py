@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.facts import LogTruncated
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from kbroker.log import LogConfig
 from kbroker.log.background import ManagerConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log import LogConfig, UnexpectedOffsetError
+from kbroker.log.append import UnexpectedOffsetError
+from kbroker.log.config import LogConfig
 from protocol.errors import ErrorCode
 from tests.log.worlds import NOW, batch, broken, copy_of, emptied_marker, fetch, new_disk, offsets_in, open_at, refused
 

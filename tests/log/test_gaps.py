@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log import LogConfig
 from kbroker.log.checkpoints import format_offsets, replace_file
+from kbroker.log.config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from tests.log.managers import append, names, notices, start

@@ -6,10 +6,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from kbroker.log import LogConfig, Origin
+from kbroker.log.config import LogConfig
 from kbroker.log.errors import RefusedRecordsError
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED
 from kbroker.log.prepare import prepare
+from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from protocol.records.batch import BatchHeader, unpack_header

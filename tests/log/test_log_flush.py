@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from tests.log.worlds import (
     NOW,
     batch,

@@ -9,13 +9,14 @@ from itertools import count
 
 import pytest
 
-from kbroker.log import LogConfig, Origin
 from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
+from kbroker.log.config import LogConfig
 from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
 from kbroker.log.facts import LogsLost
 from kbroker.log.manager import open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
+from kbroker.log.producers import Origin
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode, KafkaError

@@ -7,9 +7,9 @@ import errno
 import pytest
 
 from kbroker.config.limits import FOLDER_RETRY_MS
-from kbroker.log import LogConfig
 from kbroker.log.background import Delete, Flush, ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
+from kbroker.log.config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import PowerLoss, SimDisk

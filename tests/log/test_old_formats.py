@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config.formats import stored_format
-from kbroker.log import Log, LogConfig, Origin
 from kbroker.log.append import UnpreparedError
+from kbroker.log.config import LogConfig
+from kbroker.log.log import Log
 from kbroker.log.prepare import prepare
+from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch

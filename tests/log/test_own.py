@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log import Log, LogConfig, Marker, Origin
+from kbroker.log.config import LogConfig
+from kbroker.log.log import Log
+from kbroker.log.producers import Marker, Origin
 from protocol.errors import ErrorCode
 from protocol.records.batch import TRANSACTIONAL
 from protocol.records.content import build_plain, parse_set

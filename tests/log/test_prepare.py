@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log import LogConfig, Origin
 from kbroker.log.append import must_prepare
+from kbroker.log.config import LogConfig
 from kbroker.log.prepare import COPIED_BYTES, is_small, prepare
+from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, legacy
 from protocol.records.content import build_batch, parse_set

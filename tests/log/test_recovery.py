@@ -6,8 +6,11 @@ import zlib
 
 import pytest
 
-from kbroker.log import LogConfig, OpenFiles, Origin, RecoveryProgress, open_log
+from kbroker.log.config import LogConfig
 from kbroker.log.errors import NewerFormatError
+from kbroker.log.folder import OpenFiles
+from kbroker.log.producers import Origin
+from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.log.times import Found
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk

@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from kbroker.log import Log, LogConfig
+from kbroker.log.config import LogConfig
+from kbroker.log.log import Log
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.records import Record, legacy
 from tests.log.worlds import FOLDER, NOW, all_offsets, batch, fetch, marker, new_disk, open_at

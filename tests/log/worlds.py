@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kbroker.log import Log, LogConfig, OpenFiles, open_log
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import OpenFiles
+from kbroker.log.log import Log
+from kbroker.log.recovery import open_log
 from kbroker.log.times import Found, TimeSearch
 from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom

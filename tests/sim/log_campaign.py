@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.sim.disk import PowerLoss
 from tests.sim.log_world import Host
 from tests.sim.test_log_crashes import STORIES, crash_everywhere

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kbroker.log import DeleteJob, Log, LogConfig, OpenFiles, open_log
 from kbroker.log.checkpoints import format_offsets, parse_offsets, read_text, replace_file
-from kbroker.log.jobs import Truncated
+from kbroker.log.config import LogConfig
+from kbroker.log.folder import OpenFiles
+from kbroker.log.jobs import DeleteJob, Truncated
+from kbroker.log.log import Log
+from kbroker.log.recovery import open_log
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.worlds import NOW, batch

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.errors import KafkaError
 from tests.log.cleaning import COMPACTED, DAY, Compacted, check_against

@@ -6,10 +6,11 @@ import errno
 
 import pytest
 
-from kbroker.log import LogConfig, Origin
+from kbroker.log.config import LogConfig
 from kbroker.log.down_convert import DownConvertJob, Piece
 from kbroker.log.log import Log
 from kbroker.log.prepare import prepare
+from kbroker.log.producers import Origin
 from kbroker.sim.disk import PowerLoss, SimDisk
 from protocol.errors import KafkaError
 from protocol.records import Record, legacy

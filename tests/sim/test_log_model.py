@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.sim.disk import PowerLoss
 from tests.sim.log_world import Host
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log import LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.tools.dump import DumpOptions, Line, dump
 from tests.log.worlds import FOLDER, NOW, batch, new_disk, open_at
 
