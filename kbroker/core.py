@@ -63,6 +63,7 @@ PRODUCE, FETCH = 0, 1
 DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wait
 MOVE_NO_DEADLINE = (*DATA_PATH, 24, 25, 26)  # nor what is added to a transaction, nor its end: but by parts that say so
 
+LARGE_FIRST_STEPS = 2  # at once, of a large request: up to its first batch, which may be all there is
 MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, too
 
 
@@ -120,7 +121,7 @@ class Core:
             if version >= route.flexible_from:
                 start = skip_tags(frame, start)
             if len(frame) > LARGE_REQUEST_BYTES and self._is_long(request, frame, start):
-                self._in_slices(request, self._large(request, _owned(request, frame), start))
+                self._begin_large(request, _owned(request, frame), start)
                 self._follow(now_ms)
                 return
             body = route.read(frame, version, start)
@@ -309,7 +310,7 @@ class Core:
             if request.version >= route.flexible_from:
                 start = skip_tags(held.frame, start)
             if len(held.frame) > LARGE_REQUEST_BYTES:
-                self._in_slices(request, self._large(request, bytes(held.frame), start))
+                self._begin_large(request, bytes(held.frame), start)
                 return
             body = route.read(held.frame, request.version, start)
         except DecodeError as error:
@@ -337,12 +338,16 @@ class Core:
         if channel.held_by is None:
             channel.held_by = request
         self._deadline_moved = True
-        self._turns.begin((request.session.peer_host, request.is_large), _while_open(request, steps))
+        owner = request.session.peer_host, request.is_large
+        self._turns.begin(owner, _while_open(request, steps), LARGE_FIRST_STEPS if request.is_large else None)
+
+    def _begin_large(self, request: Request, frame: bytes | memoryview, start: int) -> None:
+        request.is_large = True
+        self._in_slices(request, self._large(request, frame, start))
 
     def _large(self, request: Request, frame: bytes | memoryview, start: int) -> Steps:
         """Decode a large request, then handle it."""
         channel, route, version = request.channel, request.route, request.version
-        request.is_large = True
         channel.held_bytes += len(frame)
         yield
         try:

@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.api import groups, topics
 from kbroker.api.routes import ROUTES
+from kbroker.channel import Request
 from kbroker.config.limits import (
     ELEMENTS_AT_ONCE,
     LARGE_PRODUCE_BYTES,
@@ -20,7 +21,6 @@ from kbroker.config.limits import (
 )
 from kbroker.controller import topics as deletions
 from kbroker.controller.epoch import STEP_PARTITIONS
-from kbroker.core import Request
 from kbroker.timing import turns
 from kbroker.timing.turns import FIRST_STEPS, SLICE_STEPS
 from protocol.errors import ErrorCode
@@ -526,6 +526,30 @@ def test_a_large_produce_is_not_copied(world: World, monkeypatch: pytest.MonkeyP
     world.core.receive(client.channel, memoryview(frame), world.clock.now_ms())
     world.advance(0)
     assert frame[at : at + 8] == (1).to_bytes(8, "big")  # the offset that it has in the log
+
+
+def test_a_large_produce_appends_one_batch_before_others_have_their_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take milliseconds: of a megabyte, on a disk that is busy."""
+    monkeypatch.setattr("kbroker.core.LONG_PRODUCE_BYTES", 1_000)
+    world.create("some", partitions=10)
+    data = [PartitionProduceData(index=index, records=batch(bytes(2_000))) for index in range(10)]
+    client = world.client()
+    topics = [TopicProduceData(name="some", partition_data=data)]
+    number = client.start(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 7)
+    appended = sum(bool(world.partition("some", index).log.log_end_offset) for index in range(10))  # type: ignore[union-attr]
+    world.advance(0)
+    assert (appended, len(client.look()[number].responses[0].partition_responses)) == (1, 10)
+
+
+def test_a_small_request_is_not_behind_large_ones_of_its_address(world: World) -> None:
+    large, small = world.client(), world.client()
+    first = large.send(keys(20_000), 4)
+    second = small.send(keys(40), 4)
+    while second not in small.look():
+        world.core.expire(world.clock.now_ms())
+    assert first not in large.look()
 
 
 def test_memory_that_a_frame_keeps_is_what_the_core_takes_over() -> None:

@@ -35,13 +35,13 @@ class Turns:
         """How many tasks are under way."""
         return sum(map(len, self._owners.values()))
 
-    def begin(self, owner: Hashable, steps: Steps) -> None:
+    def begin(self, owner: Hashable, steps: Steps, first_steps: int | None = None) -> None:
         """Do a task: at once, if nothing else waits and a few steps are enough; else in slices.
 
-        steps: they deal with their failures themselves.
+        steps: they deal with their failures themselves. first_steps: at once; FIRST_STEPS unless each may take long.
         """
         if not self._owners:
-            for _ in range(FIRST_STEPS):
+            for _ in range(FIRST_STEPS if first_steps is None else first_steps):
                 try:
                     next(steps)
                 except StopIteration:
