@@ -75,10 +75,10 @@ if TYPE_CHECKING:
 
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.coordinator import Effect
-    from kbroker.groups import Commit, TopicPartition
+    from kbroker.groups import TopicPartition
     from protocol.message import Message
 
-    Partition = TypeVar("Partition")
+    Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 BATCHED_SINCE = 4  # FindCoordinator: several keys a request
@@ -259,7 +259,9 @@ def _fetch_many(request: OffsetFetchRequest, call: Call) -> InSlices:
                     unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
                 else:
                     asked += [(name, index) for index in topic.partition_indexes]
-        found = yield from _found(call, group.group_id, asked, _with_epoch, require_stable=request.require_stable)
+        found = yield from _found(
+            call, group.group_id, asked, OffsetFetchResponsePartitions, require_stable=request.require_stable
+        )
         if isinstance(found, ErrorCode):
             answers.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=found))
             continue
@@ -278,7 +280,9 @@ def _fetch_one(request: OffsetFetchRequest, call: Call) -> InSlices:
         if request.topics is None
         else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     )
-    found = yield from _found(call, request.group_id, asked, _of_one_group, require_stable=request.require_stable)
+    found = yield from _found(
+        call, request.group_id, asked, OffsetFetchResponsePartition, require_stable=request.require_stable
+    )
     if isinstance(found, ErrorCode):
         return _refuse_offset_fetch(request, found, "", call.version)
     topics = [OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
@@ -289,11 +293,14 @@ def _found(
     call: Call,
     group_id: str,
     asked: list[TopicPartition] | None,
-    make: Callable[[int, Commit, ErrorCode], Partition],
+    kind: type[Partition],
     *,
     require_stable: bool,
 ) -> Generator[None, None, ErrorCode | dict[str, list[Partition]]]:
-    """The answers of a group's partitions by topic, some at a time; or the group's error. asked: None for all."""
+    """The answers of a group's partitions by topic, some at a time; or the group's error. asked: None for all.
+
+    kind: what the answer's version has for a partition.
+    """
     groups = call.broker.groups
     places = groups.committed_places(group_id) if asked is None else asked
     topics: dict[str, list[Partition]] = {}
@@ -303,29 +310,16 @@ def _found(
         if isinstance(found, ErrorCode):
             return found
         for (name, index), (commit, code) in found.items():
-            topics.setdefault(name, []).append(make(index, commit, code))
+            partition = kind(
+                partition_index=index,
+                committed_offset=commit.offset,
+                committed_leader_epoch=commit.leader_epoch,
+                metadata=commit.metadata,
+                error_code=code,
+            )
+            topics.setdefault(name, []).append(partition)
         yield
     return topics
-
-
-def _of_one_group(index: int, commit: Commit, code: ErrorCode) -> OffsetFetchResponsePartition:
-    return OffsetFetchResponsePartition(
-        partition_index=index,
-        committed_offset=commit.offset,
-        committed_leader_epoch=commit.leader_epoch,
-        metadata=commit.metadata,
-        error_code=code,
-    )
-
-
-def _with_epoch(index: int, commit: Commit, code: ErrorCode) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=commit.offset,
-        committed_leader_epoch=commit.leader_epoch,
-        metadata=commit.metadata,
-        error_code=code,
-    )
 
 
 def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
