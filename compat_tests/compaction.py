@@ -66,6 +66,7 @@ def clean_by_us(directory: Path, config: LogConfig, begin: BeginCompaction | Non
         begin_compaction=begin,
     )
     for (topic, index), log in manager.logs():
+        manager.reconfigure(topic, index, config)
         log.set_high_watermark(log.log_end_offset)
         manager.flush(topic, index)
     began = (0.0, 0.0)

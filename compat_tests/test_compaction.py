@@ -100,7 +100,9 @@ def written(directory: Path, seed: int, *, old: bool) -> None:
     log.close()
 
 
-@pytest.mark.parametrize(("seed", "old"), [(1, False), (2, False), (3, True), (4, True)])
+@pytest.mark.parametrize(
+    ("seed", "old"), [(1, False), (2, False), pytest.param(3, True, marks=pytest.mark.quick), (4, True)]
+)
 def test_both_cleaners_leave_the_same(tmp_path: Path, seed: int, old: bool) -> None:
     written(tmp_path / "ours", seed, old=old)
     shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
