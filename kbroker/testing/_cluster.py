@@ -11,7 +11,7 @@ zookeeper.session.timeout.ms in a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -44,24 +44,33 @@ def cluster(
     *,
     data: str | PathLike[str] | None = None,
     settings: Mapping[str, object] | None = None,
+    racks: Sequence[str] = (),
     **more: object,
 ) -> Cluster:
     """A cluster of so many brokers that is not started yet; `with` starts it and closes it.
 
-    Everything else is as for `broker`; the settings are every broker's. Raises: UsageError.
+    racks: of each broker, in the order of their ids (broker.rack). Everything else is as for `broker`; the settings are
+    every broker's. Raises: UsageError.
     """
-    return Cluster(count, data=data, settings={**(settings or {}), **more})
+    return Cluster(count, data=data, settings={**(settings or {}), **more}, racks=racks)
 
 
 class Cluster(Helpers):
     """brokers: in the order of their ids, which count from 1."""
 
     def __init__(
-        self, count: int, *, data: str | PathLike[str] | None = None, settings: Mapping[str, object] | None = None
+        self,
+        count: int,
+        *,
+        data: str | PathLike[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
         """As `cluster`."""
         if not 1 <= count <= MOST_BROKERS:
             raise UsageError(f"a cluster of {count} brokers: write cluster(3), or any number from 1 to {MOST_BROKERS}")
+        if len(racks) not in (0, count):
+            raise UsageError(f"{len(racks)} racks for {count} brokers: name one for each, or none")
         self._given_data = data
         self._was_closed = False
         self.cluster_id = format_uuid(SystemRandom().token(CLUSTER_ID_BYTES))
@@ -69,8 +78,10 @@ class Cluster(Helpers):
         self._at_once = False
         self._folder: Folder | None = None
         self._store: SharedStore | None = None
+        own: list[dict[str, object]] = [{"broker.rack": each} for each in racks] or [{}] * count
         self.brokers = [
-            Broker(settings={**(settings or {}), "broker.id": number}, home=self) for number in range(1, count + 1)
+            Broker(settings={**(settings or {}), **each, "broker.id": number}, home=self)
+            for number, each in enumerate(own, 1)
         ]
 
     def __repr__(self) -> str:

@@ -326,3 +326,8 @@ def test_partitions_are_reassigned_from_the_command_line(
         assert run(["reassign", "--list"]) == 0
         assert "No partition reassignments found." in capsys.readouterr().err
         assert len(c.records("orders")) == 2
+
+
+def test_each_broker_has_a_rack_or_none_has() -> None:
+    with pytest.raises(UsageError, match="2 racks for 3 brokers"):
+        cluster(3, racks=["a", "b"])
