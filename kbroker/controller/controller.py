@@ -54,6 +54,7 @@ from kbroker.metadata.store import (
     TOPICS,
     decode_controller,
     encode_controller,
+    kraft_fault,
     understood,
 )
 from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
@@ -324,6 +325,9 @@ class Controller:
             self._resign()
         active_id = understood(CONTROLLER, found.data, decode_controller)
         self.active_id = NOBODY if active_id is None else active_id
+        fault = kraft_fault(found.data)
+        if fault:
+            log.error("%s: a broker of ZooKeeper mode takes no part in it; move its partitions away, or end it", fault)
 
     def _resign(self) -> None:
         self.epoch = None

@@ -296,11 +296,13 @@ def decode_controller(data: bytes) -> int:
     return int(_load(data)["brokerid"])
 
 
-def decode_kraft_epoch(data: bytes) -> int:
-    """The epoch of a KRaft controller that has taken the cluster over; -1: none has, or it is unclear."""
+def kraft_fault(data: bytes) -> str:
+    """What is wrong if a KRaft controller has taken `/controller`, and with it the cluster; empty: none has."""
     content = understood(CONTROLLER, data, _load) or {}
     epoch = content.get("kraftControllerEpoch", -1)
-    return epoch if isinstance(epoch, int) else -1
+    if not isinstance(epoch, int) or epoch < 0:
+        return ""
+    return f"the cluster is on its way to KRaft (kraftControllerEpoch {epoch} in {CONTROLLER})"
 
 
 def encode_config(settings: Mapping[str, str]) -> bytes:

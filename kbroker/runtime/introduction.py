@@ -17,8 +17,8 @@ from kbroker.metadata.store import (
     CLUSTER_ID,
     CONTROLLER,
     decode_cluster_id,
-    decode_kraft_epoch,
     encode_cluster_id,
+    kraft_fault,
 )
 from kbroker.metadata.tree import ancestors
 from kbroker.ports import Create, Get, MetadataStore, SessionExpired, SessionStarted, SetData, StoreAnswer
@@ -78,9 +78,8 @@ class Introduction:
         if self._own is None:
             parents.append(Create(CLUSTER_ID, encode_cluster_id(self._fresh)))
         *_, found, controller = yield [*parents, Get(CLUSTER_ID), Get(CONTROLLER)]
-        quorum = decode_kraft_epoch(controller.data) if controller.fault is None else NOBODY
-        if quorum > NOBODY:
-            self.fault = f"the cluster is on its way to KRaft (kraftControllerEpoch {quorum} in {CONTROLLER})"
+        self.fault = kraft_fault(controller.data) if controller.fault is None else ""
+        if self.fault:
             return
         there = decode_cluster_id(found.data) if found.fault is None else None
         if self._own not in (None, there):

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from kbroker.metadata.store import FEATURES, config_path, encode_config, state_path, topic_path
-from kbroker.ports import Create, SetData
+from kbroker.metadata.store import CONTROLLER, FEATURES, config_path, encode_config, state_path, topic_path
+from kbroker.ports import Create, Delete, SetData
 from protocol.errors import ErrorCode
 from tests.controller.cluster import Cluster
 
@@ -91,3 +91,18 @@ def test_an_unclean_leader_is_elected_as_soon_as_that_is_allowed(entity: tuple[s
     notice = b'{"version":2,"entity_path":"%s"}' % "/".join(entity).encode()
     write(cluster, Create("/config/changes/config_change_", notice, sequential=True))
     assert cluster.state("t").leader == 3
+
+
+def test_a_kraft_controller_that_takes_the_cluster_over_is_told_of_and_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(1, 2)
+    taken = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":4}'
+    with caplog.at_level(logging.ERROR, "kbroker.controller"):
+        assert cluster.ensemble.tree.apply(Delete(CONTROLLER), 0).fault is None
+        write(cluster, Create(CONTROLLER, taken))  # for good, as the quorum does it
+    told = [each.getMessage() for each in caplog.records if "on its way to KRaft" in each.getMessage()]
+    assert len(told) == 2  # once by each broker
+    assert "kraftControllerEpoch 4 in /controller" in told[0]
+    assert cluster.data(CONTROLLER) == taken
+    assert not any(node.plane.controller.is_active for node in cluster.nodes.values())
