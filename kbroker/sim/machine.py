@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.broker.facts import JobDone
+from kbroker.broker.facts import JobDone, Leave
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
@@ -75,6 +75,8 @@ class Machine:
         self._conns: dict[Channel, Conn] = {}
         self._by_wire: dict[Wire, Conn] = {}
         self._jobs = 0  # on the disk right now
+        self._asked_to_stop = False
+        self._leaving = False  # hands its leaders over, or has done so
         self._stopping = False
         self._power_loss = False  # whether the next crash is one of the whole machine
         self._wake: Event | None = None
@@ -99,7 +101,7 @@ class Machine:
         """Start the broker on what the disk holds; whether it came up."""
         assert self.core is None, self
         self.boots += 1
-        self._stopping = False
+        self._asked_to_stop = self._leaving = self._stopping = False
         try:
             core = self._compose(self)
         except PowerLoss:
@@ -128,8 +130,19 @@ class Machine:
         self.disk.crash_at = self.disk.calls + calls
 
     def stop(self) -> None:
-        """Ask for a clean stop, as SIGTERM does: it ends once no job is on the disk."""
-        self._end("is asked to stop")
+        """Ask for a clean stop, as SIGTERM does: leaders are handed over, and it ends once no job is on the disk."""
+        if self.core is None or self._asked_to_stop:
+            return
+        self.world.note(f"{self} is asked to stop")
+        self._asked_to_stop = True
+        boot = self.boots
+
+        def leave() -> None:
+            if self.core is not None and self.boots == boot:
+                self._leaving = True
+                self._run(self.core.handle, Leave(), self.world.now_ms)
+
+        self.world.after(0, leave)  # never at once, as with `post`
 
     def _end(self, why: str) -> None:
         if self.core is not None and not self._stopping:
@@ -254,6 +267,9 @@ class Machine:
             self._follow()
             if self.broker.plane.fatal:
                 self._end(f"ends by itself: {self.broker.plane.fatal}")
+            elif self._leaving and self.broker.leaving.is_over:
+                self._stopping = True
+                self._maybe_stop()
         except PowerLoss:
             self._die()
 

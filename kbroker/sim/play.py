@@ -28,7 +28,6 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.broker.facts import Leave
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import Checks
 from kbroker.sim.client import Client, Lost, Script
@@ -218,12 +217,8 @@ class Stage:
     def _stop(self, machines: list[Machine]) -> None:
         """As SIGTERM does: leaders are handed over first, if there is anybody to take them."""
         for machine in machines:
-            machine.post(Leave())
-            self._settle(1)
-            self._wait_for(lambda leaving=machine.broker.leaving: leaving.is_over)  # type: ignore[misc]
-        for machine in machines:
             machine.stop()
-        self._wait_for(lambda: not any(machine.up for machine in machines))
+            self._wait_for(lambda it=machine: not it.up)  # type: ignore[misc]
 
     def _actor(self, name: str) -> Actor:
         if name not in self._actors:
