@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Hashable
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import Call
 from kbroker.api.handshake import API_VERSIONS
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
 from protocol.headers import NO_TAGS
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.api.call import Answer, Waiting

@@ -27,7 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from protocol.flat import Flat

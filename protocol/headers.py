@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from protocol.message import DecodeError
+from protocol.namedtuple import NamedTuple
 from protocol.primitives import read_uvarint, utf8
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import EMPTY, ERROR_CODE, RECORDS, Reader, failed_part
 from kbroker.broker.facts import Reply
 from kbroker.log.down_convert import DownConvertJob, Piece
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

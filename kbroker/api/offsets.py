@@ -20,7 +20,7 @@ uncommitted, at which Kafka fails. DeleteRecords answers a partition as often as
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
@@ -42,6 +42,7 @@ from protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -28,7 +28,7 @@ A batch sent again is told its append time only where the log gives such times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import FIRST, HANGUP, SILENCE
 from kbroker.api.routes import Route
@@ -43,6 +43,7 @@ from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL, unpack_header
 

@@ -12,7 +12,7 @@ first, since loading them may fail or take long, and the store may live beside t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
@@ -31,6 +31,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.manager import open_logs
 from kbroker.replica import ReplicaManager
 from kbroker.timing import Turns
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue

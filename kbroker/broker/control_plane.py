@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnRequest
@@ -50,6 +50,7 @@ from kbroker.ports import (
     StoreFault,
 )
 from kbroker.replica.facts import RoleChanged
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.broker.facts import PartitionsDeleted, Reply, TopicsUpdated
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
@@ -48,6 +48,7 @@ from protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import Tell, Ticket

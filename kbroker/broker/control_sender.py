@@ -9,7 +9,7 @@ here (`control_plane.py`).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.controller.events import ControlAnswer
 from kbroker.controller.outbox import (
@@ -22,6 +22,7 @@ from kbroker.controller.outbox import (
 )
 from kbroker.ports import CONTROL, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

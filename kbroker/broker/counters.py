@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from protocol.namedtuple import NamedTuple
 from protocol.schema import fields
 
 if TYPE_CHECKING:

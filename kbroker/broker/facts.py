@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kbroker.timing import Touched as Touched
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand

@@ -11,7 +11,7 @@ Source: AlterPartitionManager and Partition.handleAlterPartitionError of Apache 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.controller.events import AlterPartition
 from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
@@ -25,6 +25,7 @@ from protocol.messages.control import (
     AlterPartitionTopic,
     BrokerState,
 )
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,9 @@ job holds files and values of its own and touches no part's state.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from protocol.namedtuple import NamedTuple
 
 
 class Job(Protocol):

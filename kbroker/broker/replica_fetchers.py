@@ -11,7 +11,7 @@ Source: ReplicaFetcherManager of Apache Kafka 3.9, by behaviour.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import TopicsUpdated
 from kbroker.log.facts import LogFlushed, LogTruncated
@@ -19,6 +19,7 @@ from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFault
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.fetcher import Fetcher, fetcher_number
 from protocol.messages.offsets import ListOffsetsResponse
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

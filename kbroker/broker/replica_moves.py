@@ -12,7 +12,7 @@ Unlike Kafka, the last records of a copy, less than a step, are not held back by
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
 from kbroker.log.errors import lacks_descriptors
@@ -20,6 +20,7 @@ from kbroker.log.moves import CloseJob, EndJob, behind, skip_to, truncations_of
 from kbroker.log.names import TopicPartition
 from kbroker.replica.facts import RoleChanged
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.log.producers import Marker
@@ -33,6 +33,7 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.namedtuple import NamedTuple
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import TRANSACTION_STATE
@@ -26,6 +26,7 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,9 +11,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker import __version__
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.config import Given

@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kbroker.properties import parse_properties
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient

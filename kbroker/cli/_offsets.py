@@ -9,9 +9,11 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient

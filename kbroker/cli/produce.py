@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from kbroker.cli._cluster import Cluster, said_by_client, speaks_to_cluster
 from kbroker.cli._records import unescaped
 from kbroker.cli._tables import show_json
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
-from typing import NamedTuple
 
 from kbroker.config.broker import SECURITY_PROTOCOLS, BrokerConfig
 from kbroker.config.sources import ConfigError
+from protocol.namedtuple import NamedTuple
 
 SERVED_PROTOCOLS = ("PLAINTEXT",)  # grows with TLS and SASL
 

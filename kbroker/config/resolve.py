@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.config import broker, topic
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.settings import ConfigType, Dynamic, Setting, Value
 from kbroker.config.sources import ConfigError, Given
 from kbroker.config.topic import TopicConfig
+from protocol.namedtuple import NamedTuple
 
 
 class Source(Enum):

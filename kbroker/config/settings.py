@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
+
+from protocol.namedtuple import NamedTuple
 
 Value: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 

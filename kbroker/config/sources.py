@@ -8,9 +8,9 @@ keys exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from kbroker.properties import numbered_properties
+from protocol.namedtuple import NamedTuple
 
 
 class ConfigError(Exception):

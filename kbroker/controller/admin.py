@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from kbroker.config import check_topic
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
@@ -62,6 +62,7 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.admin")
 

@@ -9,7 +9,8 @@ Source: PartitionLeaderElectionAlgorithms of Apache Kafka 3.9, by behaviour; KIP
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+
+from protocol.namedtuple import NamedTuple
 
 
 class Elected(NamedTuple):

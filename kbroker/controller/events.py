@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.controller.context import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -18,6 +18,7 @@ from protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from protocol.namedtuple import NamedTuple
 
 
 class ElectionType(Enum):

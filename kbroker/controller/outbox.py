@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.metadata.cache import LEADER_DURING_DELETE
@@ -29,6 +29,7 @@ from protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.namedtuple import NamedTuple
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 

@@ -8,10 +8,11 @@ later step. What must survive is written through the turn, to the log first; see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from protocol.errors import ErrorCode
 from protocol.message import Message
+from protocol.namedtuple import NamedTuple
 
 Call: TypeAlias = object  # whatever the caller wants back with the answer; never looked into
 

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import LOG_END
 from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record
 from protocol.records.batch import TRANSACTIONAL
 from protocol.records.content import build_batch, build_plain

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.message import Message, Struct
+from protocol.namedtuple import NamedTuple
 from protocol.schema import fields, structs
 
 TopicName = Callable[[bytes], "str | None"]

@@ -23,10 +23,11 @@ from __future__ import annotations
 import errno
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kbroker.faults.script import Fault, Faults
 from kbroker.usage import UsageError, unknown
+from protocol.namedtuple import NamedTuple
 
 FILTERS: Mapping[str, type] = {
     "topic": str,

@@ -8,12 +8,13 @@ coordinator, not of the log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.coordinator.effects import Call
 from kbroker.groups.offsets import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.message import Message
+from protocol.namedtuple import NamedTuple
 
 
 class GroupStored(NamedTuple):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from protocol.namedtuple import NamedTuple
 
 TopicPartition: TypeAlias = tuple[str, int]
 

@@ -8,7 +8,7 @@ newer Kafka and is passed by. Written as Apache Kafka 3.9 writes them, so either
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.coordinator import KeyValue
 from kbroker.groups.group import Group, Member
@@ -24,6 +24,7 @@ from protocol.messages.stored import (
     encode_versioned,
     version_of,
 )
+from protocol.namedtuple import NamedTuple
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.ports import File

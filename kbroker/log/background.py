@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MOST_LOG_FILES
@@ -29,6 +29,7 @@ from kbroker.log.names import (
     TopicPartition,
 )
 from kbroker.ports import Disk
+from protocol.namedtuple import NamedTuple
 
 RETENTION = "retention"
 FLUSH = "flush"

@@ -21,11 +21,11 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, PARTITION_METADATA, TopicPartition
 from kbroker.ports import Disk
+from protocol.namedtuple import NamedTuple
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 """A checkpoint larger than this is no checkpoint: a million partitions with the longest names take 270 MB."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kbroker.log.scan import headers
+from protocol.namedtuple import NamedTuple
 from protocol.records.batch import HEADER_SIZE
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ whole when a setting changes, read by every file of this package. Checks nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from kbroker.config.formats import stored_format
+from protocol.namedtuple import NamedTuple
 from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:

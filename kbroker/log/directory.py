@@ -14,7 +14,6 @@ import errno
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from kbroker.log.checkpoints import (
     format_clean_shutdown,
@@ -48,6 +47,7 @@ from kbroker.log.names import (
 from kbroker.log.recovery import RecoveryProgress, open_log
 from kbroker.ports import Disk, Lock, Random
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
 
 CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from protocol.namedtuple import NamedTuple
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1

@@ -8,11 +8,12 @@ offline.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.log.checkpoints import replace_file
 from kbroker.log.names import LEADER_EPOCHS
 from kbroker.ports import Disk
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.log.folder import Folder

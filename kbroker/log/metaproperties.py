@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kbroker.log.checkpoints import format_uuid, parse_uuid
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.names import META_PROPERTIES
 from kbroker.properties import format_properties, parse_properties
+from protocol.namedtuple import NamedTuple
 
 RESERVED_DIRECTORY_IDS = frozenset(number.to_bytes(16, "big") for number in range(100))
 """Ids below 100 mean "unassigned", "lost", "migrating" and the like, and never a directory (KIP-858)."""

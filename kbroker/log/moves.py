@@ -17,7 +17,7 @@ The file, and what follows from it, are ours: Apache's broker refuses to start i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
@@ -34,6 +34,7 @@ from kbroker.log.names import (
     folder_name_in_state,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

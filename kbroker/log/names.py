@@ -18,9 +18,10 @@ Source: Kafka documentation, implementation, "Log"; KIP-113 (future), KIP-966 er
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 MAX_NAME_LENGTH = 255
 """Bytes in a file name that every file system of note takes (NAME_MAX)."""

@@ -30,10 +30,10 @@ from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import NamedTuple
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
 from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction
 from kbroker.log.segment import Segment
 from kbroker.ports import Region
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 _base_offset = attrgetter("base_offset")
 Place = tuple[Segment, int, int]

@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple
 
 from kbroker.log.checkpoints import parse_leader_epochs, read_text
 from kbroker.log.config import LogConfig
@@ -35,6 +34,7 @@ from kbroker.log.snapshots import Snapshots
 from kbroker.log.split import overflowing, split
 from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records.batch import LENGTH_OVERHEAD, HeaderTuple
 
 _base_offset = attrgetter("base_offset")

@@ -6,11 +6,12 @@ is read record by record. What is read is read by a job (`TimeScan`), since the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.log.cold import TouchJob, warm_times
 from kbroker.log.scan import headers
 from protocol.errors import KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
 from protocol.records.content import record_times

@@ -8,7 +8,7 @@ have worked out of it and forgets everything at each update, since any answer ma
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from protocol.message import ZERO_UUID
@@ -18,6 +18,7 @@ from protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.namedtuple import NamedTuple
 
 NO_CONTROLLER = -1
 LEADER_DURING_DELETE = -2

@@ -8,10 +8,10 @@ Kafka 0.8; KafkaZkClient of 3.9, by behaviour.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.metadata.steps import Procedure
 from kbroker.ports import Create, Get, SetData, StoreFault
+from protocol.namedtuple import NamedTuple
 
 ROOT = "/consumers"
 

@@ -30,10 +30,11 @@ import base64
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.ports import Stat
+from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.cluster")
 

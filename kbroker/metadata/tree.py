@@ -10,7 +10,7 @@ Source: ZooKeeper Programmer's Guide, "Data Model" and "Watches".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.ports import (
     Check,
@@ -27,6 +27,7 @@ from kbroker.ports import (
     Stat,
     StoreFault,
 )
+from protocol.namedtuple import NamedTuple
 
 NOBODY = 0  # the session of nodes that stay
 ANY_VERSION = -1

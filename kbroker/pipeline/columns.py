@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record
 from protocol.records.batch import (
     CODEC_MASK,

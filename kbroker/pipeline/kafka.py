@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings
+from protocol.namedtuple import NamedTuple
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 """What a record is in every job, in this order."""

@@ -11,12 +11,13 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from kbroker.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.namedtuple import NamedTuple
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISM = "PLAIN"

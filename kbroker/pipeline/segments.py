@@ -11,7 +11,6 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.names import parse_folder_name, parse_segment_file_name
 from kbroker.pipeline.columns import Span, decoded
 from kbroker.pipeline.errors import PipelineError
+from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 
 LAST_OFFSET = 2**63 - 1

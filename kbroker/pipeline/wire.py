@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from kbroker.pipeline.columns import Producer, last_offset
 from kbroker.pipeline.errors import PipelineError
@@ -39,6 +39,7 @@ from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, 
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import InitProducerIdRequest
+from protocol.namedtuple import NamedTuple
 
 EARLIEST, LATEST = -2, -1
 CONNECT_S, ANSWER_S = 10.0, 60.0

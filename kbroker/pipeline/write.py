@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from kbroker.pipeline.columns import ROWS, Producer, Span, batches_of, decoded, encoded, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import LATEST, Cluster, Place, Settings, chunks
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record
 from protocol.records.compression import codec_named
 

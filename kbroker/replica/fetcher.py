@@ -19,7 +19,7 @@ Source: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka 3.9, by b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kbroker.log.append import UnexpectedOffsetError
 from kbroker.ports import FlatRequest
@@ -27,6 +27,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

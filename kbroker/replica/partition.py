@@ -15,12 +15,13 @@ Source: Partition of Apache Kafka 3.9, by behaviour.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED, FetchIsolation
 from kbroker.replica.followers import Follower
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.log.append import AppendPlan, Opener

@@ -16,9 +16,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.log.cleaner.compaction import Compacting, LastOfProducer, Plan

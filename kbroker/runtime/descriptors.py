@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
-from typing import NamedTuple
 
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
+from protocol.namedtuple import NamedTuple
 
 
 class Shares(NamedTuple):

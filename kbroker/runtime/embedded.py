@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kbroker.ports import (
     Operation,
@@ -27,6 +27,7 @@ from kbroker.ports import (
     StoreFault,
 )
 from kbroker.runtime.tree_file import Change, TreeFile
+from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.store")
 

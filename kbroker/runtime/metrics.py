@@ -14,12 +14,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker import __version__
 from kbroker.api.routes import ROUTES
 from kbroker.runtime.memory import resident_bytes
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker

@@ -19,7 +19,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
@@ -47,6 +47,7 @@ from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.runtime.monitoring import Monitoring

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
 
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.config import ONE_BROKER, BrokerLayers, resolve_broker
@@ -45,6 +44,7 @@ from kbroker.metadata.tree import NOBODY, ancestors
 from kbroker.ports import Clock, Create, Disk, Random
 from kbroker.runtime.store_file import STORE_FILE
 from kbroker.runtime.tree_file import TreeFile, whole_nodes
+from protocol.namedtuple import NamedTuple
 
 FIRST_NODE_ID = 1
 COMPACTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)

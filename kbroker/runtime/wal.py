@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+
+from protocol.namedtuple import NamedTuple
 
 _HEADER = Struct(">IIII8sII")
 _FRAME = Struct(">II8sII")

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState
@@ -50,6 +50,7 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
+from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.store")
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.sim.checks import Checks

@@ -12,7 +12,7 @@ another machine takes over what its former leader has decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.metadata.cache import TRANSACTION_STATE
 from kbroker.sim.admins import Founder
@@ -31,6 +31,7 @@ from kbroker.sim.transactors import Mapper, Transactor
 from kbroker.sim.whole import check_whole
 from kbroker.sim.world import World
 from kbroker.txn.state import State
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     import random

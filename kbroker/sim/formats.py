@@ -6,9 +6,10 @@ Called by the checks of worlds whose topics keep old formats.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.sim.checks import whole_batches
+from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, check, unpack_header
 from protocol.records.content import parse_records

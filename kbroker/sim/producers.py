@@ -9,7 +9,7 @@ repeat what it is in doubt of.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.sim.client import Lost, Script
 from kbroker.sim.leaders import Router
@@ -23,6 +23,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record, legacy
 from protocol.records.content import build_batch
 

@@ -9,7 +9,7 @@ what was promised, also after a last clean stop and start.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.sim.admins import Founder
 from kbroker.sim.checks import FOREVER, Checks
@@ -25,6 +25,7 @@ from kbroker.sim.store import Ensemble
 from kbroker.sim.topics import Topic
 from kbroker.sim.whole import check_whole
 from kbroker.sim.world import World
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     import random

@@ -13,9 +13,10 @@ once: no sweep, no memory kept by what is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from kbroker.timing.wheel import Timer, TimingWheel
+from protocol.namedtuple import NamedTuple
 
 Key = TypeVar("Key", bound=Hashable)
 Operation = TypeVar("Operation")

@@ -7,8 +7,6 @@ key of a newer version is passed by.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kbroker.coordinator import KeyValue
 from kbroker.txn.state import EMPTY, NO_EPOCH, NO_ID, RAISES, STATUS, STATUS_OF, Transaction
 from protocol.flat import Flat
@@ -20,6 +18,7 @@ from protocol.messages.stored import (
     encode_flat,
     version_of,
 )
+from protocol.namedtuple import NamedTuple
 
 KEY_VERSION = 0
 VALUE_VERSION, RAISING_VALUE_VERSION = 0, 1

@@ -9,7 +9,6 @@ epoch for every transaction).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kbroker.txn.state import (
     AT_REST,
@@ -30,6 +29,7 @@ from kbroker.txn.state import (
     Transaction,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 
 NOTHING: frozenset[TopicPartition] = frozenset()
 

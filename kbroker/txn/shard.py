@@ -9,7 +9,6 @@ their marker. While something of an id is not committed, others are told CONCURR
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MARKER_RETRY_MS
@@ -21,6 +20,7 @@ from kbroker.txn.rules import Producer
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
+from protocol.namedtuple import NamedTuple
 
 TOMBSTONES_PER_BATCH = 1_000
 """Those of all ids that are old in one look; more would make a batch larger than a topic takes."""

@@ -9,7 +9,9 @@ written) -> CompleteCommit or CompleteAbort (all partitions have their marker) -
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from protocol.namedtuple import NamedTuple
 
 TopicPartition: TypeAlias = tuple[str, int]
 

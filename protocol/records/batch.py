@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.records._checksum import crc32c
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import HeaderTuple as HeaderTuple

@@ -15,9 +15,9 @@ Source: Kafka documentation, "Log Compaction"; KIP-534 (delete horizon).
 from __future__ import annotations
 
 from io import BytesIO
-from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
 from protocol.records._built import use_or_refuse
 from protocol.records._converter import walk_messages

@@ -9,9 +9,9 @@ those of `record_times` and of a batch in the wrong order, which run for one bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record, Run

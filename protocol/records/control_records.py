@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.records._errors import RecordError
 from protocol.records._record import Readable, Record
 from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, NO_LEADER_EPOCH, TRANSACTIONAL, assign

@@ -12,9 +12,9 @@ in old formats).
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
 from protocol.records._converter import measure, renumbered, to_messages, to_records, walk_messages
 from protocol.records._errors import RecordError, TornBatchError

@@ -26,9 +26,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.namedtuple import NamedTuple
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable, Record, Writable
 from protocol.records.batch import CODEC_MASK, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, SMALLEST_LEGACY_LENGTH

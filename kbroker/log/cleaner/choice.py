@@ -10,12 +10,12 @@ compaction has made is ever taken for lost records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.log.config import NEVER
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.log import Log
 from kbroker.log.segment import Segment
+from protocol.namedtuple import NamedTuple
 
 
 class Dirt(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.log.cleaner.choice import Dirt, dirt_of, groups_of
 from kbroker.log.cleaner.config import CleanerConfig
@@ -32,6 +32,7 @@ from kbroker.log.jobs import DeleteJob, remove_if_there
 from kbroker.log.names import CLEANER_OFFSETS, RECOVERY_POINTS, TopicPartition
 from kbroker.log.segment import Segment
 from kbroker.ports import Disk, Random
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.log.cleaner.compaction import Compacting, LastOfProducer, Plan

@@ -8,7 +8,7 @@ the cleaner sees before it puts anything in place. Raises UncleanableError, Gone
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.log.aborted import AbortedTransaction, parse_aborted
 from kbroker.log.append import marker_of
@@ -21,6 +21,7 @@ from kbroker.log.names import segment_file_name
 from kbroker.log.scan import header_at
 from kbroker.ports import Disk, File
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 from protocol.records.batch import CONTROL, DELETE_HORIZON, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
 from protocol.records.cleaning import (

@@ -6,7 +6,6 @@ Owned by one compaction. The names change where the log's owner puts the segment
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
 from kbroker.log.aborted import AbortedTransaction, format_aborted
 from kbroker.log.cleaner.errors import UncleanableError
@@ -15,6 +14,7 @@ from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import SEGMENT_PARTS, SegmentPart, segment_file_name
 from kbroker.ports import Buffer, Disk, File
+from protocol.namedtuple import NamedTuple
 
 _OFFSET_ENTRY, _TIME_ENTRY = Struct(">II"), Struct(">qI")
 _MOST_BYTES = 2**31 - 1  # positions in an index are signed

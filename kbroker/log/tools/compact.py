@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from kbroker.log.checkpoints import parse_offsets, read_text
 from kbroker.log.cleaner.compaction import Compaction, LastOfProducer, Plan, Source
@@ -21,6 +20,7 @@ from kbroker.log.names import CLEANER_OFFSETS, parse_folder_name, parse_segment_
 from kbroker.log.tools.verify_partition import Progress
 from kbroker.log.tools.walk import batches
 from kbroker.ports import Buffer, Disk, Entry, File, Lock, OpenMode, Volume
+from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 from protocol.records.batch import CONTROL, MAGIC, TRANSACTIONAL, BatchHeader
 

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
 
 from kbroker.log.aborted import parse_aborted
 from kbroker.log.checkpoints import (
@@ -31,6 +30,7 @@ from kbroker.log.producers import NONE, parse_snapshot
 from kbroker.log.scan import headers
 from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, legacy
 from protocol.records.batch import LARGEST_SEQUENCE, LENGTH_OVERHEAD, MAGIC, NO_SEQUENCE, HeaderTuple
 from protocol.records.compression import codec_of

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from kbroker.log.aborted import AbortedTransaction, parse_aborted
 from kbroker.log.checkpoints import EpochStart, parse_leader_epochs, parse_partition_metadata, read_text
@@ -36,6 +36,7 @@ from kbroker.log.producers import ProducerEntry, parse_snapshot
 from kbroker.log.tools.verify_index import OffsetIndexCheck, TimeIndexCheck, parse_offset_index, parse_time_index
 from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, Entry, File
+from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 from protocol.records.batch import MAGIC, NO_LEADER_EPOCH
 from protocol.records.control_records import ControlType, parse_key

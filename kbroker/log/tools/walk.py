@@ -7,10 +7,10 @@ only, in bounded pieces.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import File
+from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, legacy
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, LOG_APPEND_TIME, MAGIC, BatchHeader, unpack_header
 from protocol.records.content import parse_records

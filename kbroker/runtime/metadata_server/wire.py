@@ -21,9 +21,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kbroker.ports import Check, Children, Create, Delete, Exists, Get, Multi, SetData
+from protocol.namedtuple import NamedTuple
 
 INT, LONG = struct.Struct(">i"), struct.Struct(">q")
 STAT = struct.Struct(">qqqqiiiqiiq")
