@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kbroker.api.call import FIRST, HANGUP, LATER, SILENCE, Signal
 from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
-from kbroker.api.routes import ROUTES, load
+from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
 from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
 from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, encode, encode_slices
@@ -71,7 +71,6 @@ class Core:
     """One broker's every decision, on one thread."""
 
     def __init__(self, broker: Broker, now_ms: int) -> None:
-        load()
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
@@ -98,10 +97,14 @@ class Core:
         self._now_ms = now_ms
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
+            route = ROUTES[api_key] if api_key in SERVED else None
         except DecodeError as error:
             self._hang_up(channel, f"not a request: {error}")
             return
-        route = ROUTES.get(api_key)
+        except NotLoadedError as error:
+            log.error("%s", error)  # whoever replaces the files of a running broker has to start it again
+            self._hang_up(channel, str(error))
+            return
         if route is None or not route.first <= version <= route.last:
             self._refuse_unknown(channel, api_key, version, correlation_id)
             return

@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kbroker.api.routes import ROUTES as SERVED
-from kbroker.api.routes import Route
+from kbroker.api.routes import SERVED, Route
 from protocol.errors import ErrorCode
 from protocol.messages.handshake import (
     ApiVersion,
@@ -54,14 +53,13 @@ def unsupported_version() -> ApiVersionsResponse:
     own = SERVED[API_VERSIONS]
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[ApiVersion(api_key=own.api, min_version=own.first, max_version=own.last)],
+        api_keys=[ApiVersion(api_key=API_VERSIONS, min_version=own.first, max_version=own.last)],
     )
 
 
 def _served() -> list[ApiVersion]:
     return [
-        ApiVersion(api_key=route.api, min_version=route.first, max_version=route.last)
-        for _, route in sorted(SERVED.items())
+        ApiVersion(api_key=api, min_version=served.first, max_version=served.last) for api, served in SERVED.items()
     ]
 
 

@@ -1,42 +1,94 @@
-"""What is served: one `Route` per API, from the modules that handle them.
+"""What is served: the table of APIs and versions, and one `Route` per API, from the modules that handle them.
 
-`core.py` looks requests up here, and `handshake.py` advertises what it finds here: a version that is not in this
-table is neither served nor promised. Each API module ends with its own `ROUTES`.
+`handshake.py` advertises the table: a version that is not in it is neither served nor promised. `core.py` looks
+requests up in `ROUTES`, which imports a module, and with it its messages, when one of its APIs is asked for the first
+time: most brokers never need most of them, and all would be a tenth of a start and of the memory at rest. Each module
+ends with its own `ROUTES`; what the table repeats of them a test holds equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.permitted import permitted
 from kbroker.config.limits import ELEMENTS_AT_ONCE
 from protocol.message import LAST_VERSION, Message
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.api.call import Result
     from kbroker.broker.permission import Operation
     from protocol.errors import ErrorCode
 
-MODULES = (
-    "configs",
-    "control",
-    "features",
-    "fetch",
-    "groups",
-    "handshake",
-    "logdirs",
-    "metadata",
-    "offsets",
-    "produce",
-    "producer_ids",
-    "producers",
-    "reassignments",
-    "security",
-    "topics",
-    "transactions",
-)
+
+class Served(NamedTuple):
+    """What is promised of an API. module: what handles it, under `kbroker/api/`; first, last: versions."""
+
+    name: str
+    module: str
+    first: int
+    last: int
+
+
+SERVED: dict[int, Served] = {
+    0: Served("Produce", "produce", 0, 13),
+    1: Served("Fetch", "fetch", 0, 18),
+    2: Served("ListOffsets", "offsets", 0, 11),
+    3: Served("Metadata", "metadata", 0, 13),
+    4: Served("LeaderAndIsr", "control", 0, 7),
+    5: Served("StopReplica", "control", 0, 4),
+    6: Served("UpdateMetadata", "control", 0, 8),
+    7: Served("ControlledShutdown", "control", 0, 3),
+    8: Served("OffsetCommit", "groups", 0, 10),
+    9: Served("OffsetFetch", "groups", 0, 10),
+    10: Served("FindCoordinator", "groups", 0, 6),
+    11: Served("JoinGroup", "groups", 0, 9),
+    12: Served("Heartbeat", "groups", 0, 4),
+    13: Served("LeaveGroup", "groups", 0, 5),
+    14: Served("SyncGroup", "groups", 0, 5),
+    15: Served("DescribeGroups", "groups", 0, 6),
+    16: Served("ListGroups", "groups", 0, 5),
+    18: Served("ApiVersions", "handshake", 0, 4),
+    19: Served("CreateTopics", "topics", 0, 7),
+    20: Served("DeleteTopics", "topics", 0, 6),
+    21: Served("DeleteRecords", "offsets", 0, 2),
+    22: Served("InitProducerId", "producer_ids", 0, 5),
+    23: Served("OffsetForLeaderEpoch", "offsets", 2, 4),
+    24: Served("AddPartitionsToTxn", "transactions", 0, 5),
+    25: Served("AddOffsetsToTxn", "transactions", 0, 4),
+    26: Served("EndTxn", "transactions", 0, 5),
+    27: Served("WriteTxnMarkers", "transactions", 0, 1),
+    28: Served("TxnOffsetCommit", "transactions", 0, 5),
+    29: Served("DescribeAcls", "security", 0, 3),
+    30: Served("CreateAcls", "security", 0, 3),
+    31: Served("DeleteAcls", "security", 0, 3),
+    32: Served("DescribeConfigs", "configs", 0, 4),
+    33: Served("AlterConfigs", "configs", 0, 2),
+    34: Served("AlterReplicaLogDirs", "logdirs", 0, 2),
+    35: Served("DescribeLogDirs", "logdirs", 0, 4),
+    37: Served("CreatePartitions", "topics", 0, 3),
+    42: Served("DeleteGroups", "groups", 0, 2),
+    43: Served("ElectLeaders", "topics", 0, 2),
+    44: Served("IncrementalAlterConfigs", "configs", 0, 1),
+    45: Served("AlterPartitionReassignments", "reassignments", 0, 0),
+    46: Served("ListPartitionReassignments", "reassignments", 0, 0),
+    47: Served("OffsetDelete", "groups", 0, 0),
+    56: Served("AlterPartition", "control", 0, 3),
+    57: Served("UpdateFeatures", "features", 0, 1),
+    60: Served("DescribeCluster", "metadata", 0, 2),
+    61: Served("DescribeProducers", "producers", 0, 0),
+    65: Served("DescribeTransactions", "transactions", 0, 0),
+    66: Served("ListTransactions", "transactions", 0, 1),
+    67: Served("AllocateProducerIds", "control", 0, 0),
+    75: Served("DescribeTopicPartitions", "metadata", 0, 0),
+}
+"""By API key."""
+
+
+class NotLoadedError(Exception):
+    """A module that handles an API cannot be imported: its file is gone, or another version's."""
 
 
 class Route:
@@ -104,16 +156,26 @@ class Route:
         return self.request.__name__.removesuffix("Request")
 
 
-def _collect() -> dict[int, Route]:
-    modules = [import_module(f"kbroker.api.{name}") for name in MODULES]
-    return {route.api: route for module in modules for route in module.ROUTES}
+class Routes(dict[int, Route]):
+    """Routes by API key; one that is not there yet comes with its module."""
+
+    def __missing__(self, api: int) -> Route:
+        """Raises: KeyError if the API is not served, NotLoadedError."""
+        module = f"kbroker.api.{SERVED[api].module}"
+        try:
+            routes: Sequence[Route] = import_module(module).ROUTES
+        except Exception as error:
+            raise NotLoadedError(f"{module} cannot be imported: {error}") from error
+        for route in routes:
+            self.setdefault(route.api, route)
+        return dict.__getitem__(self, api)
 
 
-ROUTES: dict[int, Route] = {}
-"""By API key; filled by `load`, once, when a broker is put together."""
+ROUTES = Routes()
+"""Those that have been asked for."""
 
 
 def load() -> None:
-    """Import every handler and fill the table."""
-    if not ROUTES:
-        ROUTES.update(_collect())
+    """Import every handler, for whoever wants to look at all routes."""
+    for api in SERVED:
+        ROUTES[api]

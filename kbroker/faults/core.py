@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.api.routes import ROUTES
+from kbroker.api.routes import SERVED
 from kbroker.channel import Channel, Request, emit
 from kbroker.core import IS_ANSWER, Core, throttle
 from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
@@ -92,7 +92,7 @@ class ScriptedCore(Core):
         super()._handle(request, body if request.route.flat is None else flattened(body))
 
     def _look(self, request: Request, body: Message) -> None:
-        if request.version > self.faults.last_version(ROUTES[request.route.api]):
+        if request.version > self.faults.last_version(SERVED[request.route.api]):
             self._refuse_unknown(request.channel, request.route.api, request.version, request.correlation_id)
             return
         asked = self._asked_of(request, body)
@@ -268,8 +268,8 @@ class ScriptedCore(Core):
     def _as_release(self, response: Any) -> Message:
         kept = []
         for each in response.api_keys:
-            route = ROUTES.get(each.api_key)
-            last = self.faults.last_version(route) if route is not None else each.max_version
+            served = SERVED.get(each.api_key)
+            last = self.faults.last_version(served) if served is not None else each.max_version
             if last >= each.min_version:
                 each.max_version = min(each.max_version, last)
                 kept.append(each)

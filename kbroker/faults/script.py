@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from kbroker.api.routes import ROUTES, load
+from kbroker.api.routes import ROUTES, SERVED
 from kbroker.faults.contents import filters_of
 from kbroker.faults.history import History
 from kbroker.faults.releases import RELEASES
@@ -25,7 +25,7 @@ from kbroker.usage import UsageError, unknown
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.api.routes import Route
+    from kbroker.api.routes import Route, Served
     from kbroker.faults.history import Seen
 
 CORRUPTIBLE = "Fetch"
@@ -258,7 +258,6 @@ class Faults:
     """The faults of a broker, and the history of what was asked of it."""
 
     def __init__(self) -> None:
-        load()
         self.history = History()
         self._faults: tuple[Fault, ...] = ()
         self._release = ""
@@ -313,11 +312,11 @@ class Faults:
         if release not in RELEASES:
             raise UsageError(f"there are no tables of Kafka {release}: choose {', '.join(RELEASES)}")
         for api, last in RELEASES[release].items():
-            route = next((each for each in ROUTES.values() if each.name == api), None)
-            if api in ("Produce", "Fetch") and route is not None and route.first > last:
-                others = ", ".join(each for each in RELEASES if RELEASES[each][api] >= route.first)
+            served = next((each for each in SERVED.values() if each.name == api), None)
+            if api in ("Produce", "Fetch") and served is not None and served.first > last:
+                others = ", ".join(each for each in RELEASES if RELEASES[each][api] >= served.first)
                 raise UsageError(
-                    f"{api} is served from version {route.first}, Kafka {release} ends at {last}: try {others}"
+                    f"{api} is served from version {served.first}, Kafka {release} ends at {last}: try {others}"
                 )
         self._release = release
 
@@ -335,9 +334,9 @@ class Faults:
                 return fault
         return None
 
-    def last_version(self, route: Route) -> int:
+    def last_version(self, api: Served) -> int:
         """The last version of an API that is served; -1: none."""
-        return min(route.last, RELEASES[self._release].get(route.name, -1)) if self._release else route.last
+        return min(api.last, RELEASES[self._release].get(api.name, -1)) if self._release else api.last
 
     def requests(self, api: str | None = None, *, topic: str | None = None, group: str | None = None) -> list[Seen]:
         """What was asked, in order: of this API, and about this topic or group."""
@@ -353,12 +352,10 @@ class Faults:
 
 def route_of(api: str) -> Route:
     """The API of this name, whatever its case. Raises: UsageError."""
-    load()
-    routes = {route.name.casefold(): route for route in ROUTES.values()}
-    found = routes.get(api.casefold())
+    found = {served.name.casefold(): key for key, served in SERVED.items()}.get(api.casefold())
     if found is None:
-        raise unknown("API", api, (route.name for route in ROUTES.values()))
-    return found
+        raise unknown("API", api, (served.name for served in SERVED.values()))
+    return ROUTES[found]
 
 
 def error_of(error: str | ErrorCode) -> ErrorCode:

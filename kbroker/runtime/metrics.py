@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker import __version__
-from kbroker.api.routes import ROUTES
+from kbroker.api.routes import SERVED
 from kbroker.runtime.memory import resident_bytes
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -125,7 +125,7 @@ def _process(broker: Broker) -> Iterator[Family]:
 
 def _requests(core: Core) -> Iterator[Family]:
     counters = core.broker.counters
-    names = {api: route.name for api, route in sorted(ROUTES.items())}
+    names = {api: served.name for api, served in SERVED.items()}
     yield Family(
         "kafka_network_requestmetrics_requests_total",
         "counter",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import termios
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
     assert lines[0]["message"].startswith("no.such.key: unknown key")
 
 
+HANDLERS_AT_A_START = {"call", "handshake", "permitted", "produce_bounds", "routes"}
+MODULES_AT_A_START = {"kbroker": 169, "protocol": 31}
+
+
 def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> None:
     """What is loaded is a third of a quiet broker's memory, and half of the time until it answers."""
     settings = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path}/data"]
@@ -61,6 +66,11 @@ def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> N
     assert "kbroker.core" in loaded
     needless = {"bz2", "difflib", "ipaddress", "kbroker.faults", "kbroker.runtime.monitoring", "platform", "shutil"}
     assert loaded & needless == set()
+    assert {name.removeprefix("kbroker.api.") for name in loaded if "kbroker.api." in name} == HANDLERS_AT_A_START
+    counted = Counter(name.partition(".")[0] for name in loaded)
+    assert {name: counted[name] for name in MODULES_AT_A_START} == MODULES_AT_A_START, (
+        "fewer: lower the number; more: is it needed before anybody asks for it?"
+    )
 
 
 @pytest.mark.parametrize(
