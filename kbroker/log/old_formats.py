@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import RecordError, legacy
+from protocol.records import RecordError
 from protocol.records.batch import MAGIC, MAGIC_AT, NO_TIMESTAMP, TRANSACTIONAL, unpack_header
 from protocol.records.content import parse_records
-from protocol.records.convert import down_convert, in_place
 
 if TYPE_CHECKING:
     from kbroker.log.config import LogConfig
@@ -32,6 +31,8 @@ def as_old_set(batch: memoryview, config: LogConfig) -> memoryview:
         kind = "transactional" if header[5] & TRANSACTIONAL else "idempotent"
         raise _not_in(config, f"{kind} records")
     _refuse_headers(batch, header, config)
+    from protocol.records.convert import down_convert  # few topics have such a format
+
     parts, _ = down_convert(batch, config.message_format, from_offset=0)
     content = memoryview(parts[0])
     if len(content) > config.max_message_bytes:
@@ -47,6 +48,8 @@ def refuse_in_old_format(config: LogConfig) -> None:
 
 def stamped(records: memoryview, next_offset: int, config: LogConfig, now_ms: int) -> tuple[bytearray, int, int]:
     """A set of `as_old_set` with its offsets, and its time if the log gives that; how many; the largest timestamp."""
+    from protocol.records.convert import in_place
+
     append_time = now_ms if config.log_append_time and records[MAGIC_AT] else NO_TIMESTAMP
     return in_place(records, next_offset, append_time, config.compression_level)
 
@@ -65,7 +68,9 @@ def _refuse_headers(batch: memoryview, header: HeaderTuple, config: LogConfig) -
 
 def _refuse_large(content: memoryview, config: LogConfig) -> None:
     """One of the messages, each of which is a batch of its own, is over max.message.bytes."""
-    largest = max(message.size_bytes for message in legacy.scan(content))
+    from protocol.records.legacy import scan
+
+    largest = max(message.size_bytes for message in scan(content))
     if largest > config.max_message_bytes:
         reason = f"a message of {largest} bytes, max.message.bytes is {config.max_message_bytes}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)

@@ -27,8 +27,8 @@ from kbroker.log.append import (
 )
 from kbroker.log.old_formats import as_old_set
 from protocol.errors import ErrorCode
-from protocol.records import RecordError, legacy
-from protocol.records._converter import COMPILED
+from protocol.records import RecordError
+from protocol.records._walker import COMPILED
 from protocol.records.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
@@ -38,10 +38,13 @@ from protocol.records.batch import (
     set_max_timestamp,
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
-from protocol.records.convert import Messages, batch_of, open_set
 
 if TYPE_CHECKING:
     from kbroker.log.config import LogConfig
+    from protocol.records.convert import Messages
+    from protocol.records.legacy import Message
+
+LEGACY_ATTRIBUTES_AT = MAGIC_AT + 1  # in a message of v0 or v1
 
 SMALL_BYTES = 4096
 """Up to this size, records that are to be compressed are prepared where they are: a thread would cost more."""
@@ -58,7 +61,7 @@ def is_small(records: memoryview, config: LogConfig) -> bool:
     is_copied = config.compression_type in ("producer", "uncompressed")
     if len(records) > (COPIED_BYTES if is_copied else SMALL_BYTES):
         return False
-    at = legacy.ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else LOW_ATTRIBUTES_AT
+    at = LEGACY_ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else LOW_ATTRIBUTES_AT
     return not records[at] & CODEC_MASK
 
 
@@ -103,6 +106,8 @@ def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, opened: Open
     limit = opened.next(len(records))
     if records[MAGIC_AT] == MAGIC:
         return _recompressed(records, config, wall_ms, opened)
+    from protocol.records.convert import batch_of, open_set  # for clients before 0.11: most brokers have none
+
     try:
         messages = open_set(records, limit)
     except RecordError as error:
@@ -196,6 +201,8 @@ def _untimely(messages: Messages, earliest: int, latest: int) -> RecordError:
     return RecordError(ErrorCode.INVALID_TIMESTAMP, 0, reason, index)
 
 
-def _each(messages: Messages) -> list[legacy.Message]:
+def _each(messages: Messages) -> list[Message]:
     """The messages one by one, to name the one that is wrong."""
-    return list(legacy.scan(messages.body, messages.start, messages.end))
+    from protocol.records.legacy import scan
+
+    return list(scan(messages.body, messages.start, messages.end))

@@ -19,7 +19,7 @@ from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.scan import WALK_BYTES, headers
 from kbroker.log.segment import SEGMENT_FILES, Segment
-from protocol.records import RecordError, legacy
+from protocol.records import RecordError
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, HeaderTuple
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def _first_offset(content: bytes, header: HeaderTuple) -> int:
     """The first offset in a batch; that of a wrapper stands inside it, for its own is the last one's."""
     if header[3] == MAGIC:
         return header[0]
+    from protocol.records.legacy import parse_message, scan  # most logs have none
+
     try:
-        return min(record.offset for record in legacy.parse_message(content, next(legacy.scan(content))))
+        return min(record.offset for record in parse_message(content, next(scan(content))))
     except RecordError:
         return header[0]  # nobody reads what is in it

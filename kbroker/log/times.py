@@ -12,7 +12,6 @@ from kbroker.log.cold import TouchJob, warm_times
 from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
-from protocol.records import legacy
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
 from protocol.records.content import record_times
 
@@ -135,4 +134,6 @@ def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
 
 def _legacy_times(data: memoryview) -> Iterator[tuple[int, int]]:
     """Of a message of v0 or v1, or of those in a wrapper."""
-    return ((record.offset, record.timestamp) for record in legacy.parse_set(data))
+    from protocol.records.legacy import parse_set  # most logs have none
+
+    return ((record.offset, record.timestamp) for record in parse_set(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 DISTRIBUTORS = "/usr"
@@ -22,6 +23,14 @@ def describe_interpreter(flags: str | None = None, prefix: str = sys.base_prefix
 
 
 def _flags() -> str:
-    import sysconfig  # half a megabyte with all that a build has noted; not asked where the place says enough
+    """The text of what a build has noted, `configure`'s arguments among it; empty if nothing is there.
 
-    return str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    It is not imported, as `sysconfig` does: a thousand settings of the build would stay, half a megabyte.
+    """
+    folder = os.path.dirname(os.__file__)
+    name = f"_sysconfigdata_{sys.abiflags}_{sys.platform}_{getattr(sys.implementation, '_multiarch', '')}.py"
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""

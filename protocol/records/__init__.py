@@ -16,7 +16,6 @@ from protocol.records._record import Readable, Record, Writable
 __all__ = ["Readable", "Record", "RecordError", "TornBatchError", "Writable", "crc32c", "walker_kind"]
 
 use_or_refuse(__name__, "_walker")
-use_or_refuse(__name__, "_converter")
 
 
 def walker_kind() -> str:

@@ -20,7 +20,6 @@ from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
 from protocol.records._built import use_or_refuse
-from protocol.records._converter import walk_messages
 from protocol.records._errors import RecordError
 from protocol.records._record import HeaderTuple, Readable
 from protocol.records._walker import walk
@@ -42,9 +41,11 @@ from protocol.records.batch import (
 from protocol.records.compression import LIMIT_BYTES, codec_of
 from protocol.records.content import batch_body
 
-use_or_refuse("protocol.records", "_cleaner")  # here, not in the package: a broker that compacts nothing loads none
+for _name in ("_cleaner", "_converter"):  # here, not in the package: a broker that compacts nothing loads none
+    use_or_refuse("protocol.records", _name)
 
 from protocol.records._cleaner import keep_records, put_keys, shifted  # noqa: E402
+from protocol.records._converter import walk_messages  # noqa: E402
 
 SLOT_BYTES = 24
 """Memory that a key takes in an OffsetMap, as in Apache's."""

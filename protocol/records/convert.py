@@ -16,7 +16,7 @@ from struct import Struct
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.records import legacy
-from protocol.records._converter import measure, renumbered, to_messages, to_records, walk_messages
+from protocol.records._built import use_or_refuse
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable
 from protocol.records._walker import walk
@@ -39,6 +39,10 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
 from protocol.records.content import batch_body
+
+use_or_refuse("protocol.records", "_converter")  # here, not in the package: most brokers convert nothing
+
+from protocol.records._converter import measure, renumbered, to_messages, to_records, walk_messages  # noqa: E402
 
 OVERHEAD = tuple(LENGTH_OVERHEAD + overhead for overhead in legacy.OVERHEAD)
 """Bytes of a message beside its key and value, by magic."""

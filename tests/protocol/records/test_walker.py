@@ -61,7 +61,7 @@ def test_an_extension_of_another_source_is_refused(tmp_path: Path) -> None:
         source.write("\nCHANGED = True\n")
     with (copy / "records" / "_folding.pxd").open("a") as source:  # a part of the converter
         source.write("# changed\n")
-    ask = "from protocol.records import _walker, walker_kind; print(walker_kind(), _walker.CHANGED)"
+    ask = "from protocol.records import _walker, convert, walker_kind; print(walker_kind(), _walker.CHANGED)"
     told = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert told.stdout == "interpreted True\n"
     for changed in ("_walker.py", "_converter.py"):
