@@ -6,6 +6,7 @@ did. Imports neither click nor anything else that a running broker does not need
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -68,6 +69,7 @@ def plain_start(words: Sequence[str]) -> Start | None:
 def run_broker(start: Start) -> int:
     """Run a broker until Ctrl-C or SIGTERM; the exit code. Raises: OSError if the properties cannot be read."""
     began = time.monotonic()
+    gc.disable()  # until it is up: what a start makes stays, and to look for garbage in it is a twentieth of the time
     from kbroker.config import ConfigError  # here and below: the tools read this file, too, and need none of it
     from kbroker.runtime.logs import set_up_logging
 
@@ -82,6 +84,8 @@ def run_broker(start: Start) -> int:
             raise
         _cannot([f"{error.filename}: {error.strerror}" if error.filename else str(error)], as_json=True)
         return 2
+    finally:
+        gc.enable()
 
 
 def _cannot(why: Sequence[str], *, as_json: bool) -> int:

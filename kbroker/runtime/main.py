@@ -1,7 +1,7 @@
 """A broker that has a process to itself: signals, limits of the process, the collector, and a node on its loop.
 
-Called by `kbroker start`. It chooses what the node runs on (real disk, real clock, SQLite) and says when it ends; what
-a broker is put together from is `node.py`'s business.
+Called by `kbroker start`, with the collector off until the node is open. It chooses what the node runs on (real disk,
+real clock, SQLite) and says when it ends; what a broker is put together from is `node.py`'s business.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def run_process(
             loop.on_signal(number, lambda number=number: signals.append(number))  # type: ignore[misc]
         if not node.open(given_up=lambda: signals):
             return 0
+        gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
+        gc.enable()  # few hundred objects, would cost a twentieth of the start
         try:
             _serve(loop, node, started, signals)
         finally:
@@ -79,8 +81,7 @@ def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: lis
     if node.ready:
         node.serve()
         _keep_house(loop, node)
-        gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
-        # few hundred objects, would cost a twentieth of the start
+        gc.freeze()
         started(node)
         loop.run_until(lambda: signals or node.fatal)
         node.leave()
