@@ -19,7 +19,7 @@ from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.memory import Housekeeping, collect_and_trim, resident_bytes
+from kbroker.runtime.memory import Housekeeping, OutsideArenas, resident_bytes, trim
 from kbroker.runtime.node import Host, MakeCore, Node
 
 log = logging.getLogger("kbroker")
@@ -73,7 +73,12 @@ def run_process(
 
 def _keep_house(loop: Loop, node: Node) -> None:
     broker = node.core.broker
-    Housekeeping(loop, lambda: bool(broker.turns) or len(broker.openings) > 0, resident_bytes, collect_and_trim).start()
+    broker.turns.context = OutsideArenas()
+
+    def is_busy() -> bool:
+        return bool(broker.turns) or len(broker.openings) > 0
+
+    Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim).start()
 
 
 def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: list[int]) -> None:

@@ -4,12 +4,14 @@ Used by `main.py`, for both concern the process. A large request becomes a milli
 through all of them takes the collector 150 ms, several times while they come to be. They go as they came, without it:
 what is left to it are rare cycles. So it looks at young objects only, and at all of them when the process has grown and
 nothing is under way. What it and others have freed is full of holes, which the C library keeps until it is told.
+Python's own allocator cannot be told, so what comes to be in slices is not made there.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 LOOK_S = 10.0
 GROWN_BYTES = 8 << 20
 MOST_LOOKS_BUSY = 60  # ten minutes: then even what is under way has to wait for once
+LAST_PAUSE = 32  # looks from one giving back to the last one
 NEVER = 1 << 30
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -26,17 +29,28 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Housekeeping:
     """Looks now and then whether the process has grown, and tidies up once nothing is under way.
 
-    is_busy: whether something is. resident: the process's memory in bytes. tidy: collects, and gives back.
+    What held the memory may go only later, and the process does not grow by that: it gives back after 1, 2, 4... looks
+    more, as long as it is larger than it was.
+
+    is_busy: whether something is. resident: the process's memory in bytes. collect: finds cycles. trim: gives back.
     """
 
     def __init__(
-        self, loop: Loop, is_busy: Callable[[], bool], resident: Callable[[], int], tidy: Callable[[], None]
+        self,
+        loop: Loop,
+        is_busy: Callable[[], bool],
+        resident: Callable[[], int],
+        collect: Callable[[], object],
+        trim: Callable[[], None],
     ) -> None:
         self._is_busy = is_busy
         self._resident = resident
-        self._tidy = tidy
-        self._least_bytes = resident()
-        self._busy = 0  # looks in a row at which it had grown, and something was under way
+        self._collect = collect
+        self._trim = trim
+        self._at_rest_bytes = self._least_bytes = resident()  # ever, and since it tidied up
+        self._busy = 0  # looks in a row at which there was something to do, and something was under way
+        self._pause = LAST_PAUSE + 1  # looks between two givings back; none after the last
+        self._looks = 0  # since memory was given back
         self._timer = loop.timer(self.look)
 
     def start(self) -> None:
@@ -46,18 +60,30 @@ class Housekeeping:
         self._timer.set(LOOK_S)
 
     def look(self) -> None:
-        """Tidy up if the process has grown since the last time."""
+        """Tidy up if the process has grown since the last time; give back what has become free since."""
         self._timer.set(LOOK_S)
         resident = self._resident()
         self._least_bytes = min(self._least_bytes, resident)
-        if resident <= self._least_bytes + GROWN_BYTES:
+        self._at_rest_bytes = min(self._at_rest_bytes, resident)
+        self._looks += 1
+        has_grown = resident > self._least_bytes + GROWN_BYTES
+        if not has_grown and not self._is_due(resident):
             self._busy = 0
         elif self._is_busy() and self._busy < MOST_LOOKS_BUSY:
             self._busy += 1
         else:
-            self._busy = 0
-            self._tidy()
-            self._least_bytes = self._resident()
+            self._tidy(has_grown)
+
+    def _is_due(self, resident: int) -> bool:
+        return self._pause <= LAST_PAUSE and self._looks >= self._pause and resident > self._at_rest_bytes + GROWN_BYTES
+
+    def _tidy(self, has_grown: bool) -> None:
+        if has_grown:
+            self._collect()
+        self._trim()
+        self._least_bytes = self._resident()
+        self._pause = 1 if has_grown else 2 * self._pause
+        self._busy = self._looks = 0
 
 
 def resident_bytes() -> int:
@@ -66,11 +92,59 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 
-def collect_and_trim() -> None:
-    """Find cycles, and give back what is free; without glibc only as much as the C library does by itself."""
+def trim() -> None:
+    """Give back what is free; without glibc only as much as the C library does by itself."""
     import ctypes  # only a broker that has grown pays for loading it
 
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
+
+
+class OutsideArenas:
+    """A context in which Python's objects are made by the C library's malloc.
+
+    CPython's allocator keeps small objects in arenas of a megabyte, and gives one back when nothing is left in it: 350
+    objects that outlived a burst kept 42. Its `free` and `realloc` take what is the C library's, too, and so an object
+    may go at any time, in the context or out of it. Nothing happens where it is not CPython's allocator that is used,
+    or where somebody watches it (PYTHONMALLOC, tracemalloc): then memory and objects are not served by the same
+    functions, or by functions with a context. It concerns all threads; the interpreter's lock is held at each change.
+    """
+
+    def __init__(self) -> None:
+        self._set: Callable[[bool], None] | None = None
+
+    def __enter__(self) -> None:
+        if self._set is None:
+            self._set = _allocators()
+        self._set(True)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._set is not None
+        self._set(False)
+
+
+def _allocators() -> Callable[[bool], None]:
+    """What has objects made outside of arenas (True), or as ever."""
+    if sys.implementation.name != "cpython":
+        return lambda _: None
+    import ctypes
+
+    class Allocator(ctypes.Structure):  # PyMemAllocatorEx
+        _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
+
+    raw, memory, objects = Allocator(), Allocator(), Allocator()
+    for domain, allocator in enumerate((raw, memory, objects)):
+        ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(allocator))
+    is_pymalloc = bytes(memory) == bytes(objects) != bytes(raw) and not objects.ctx and not raw.ctx
+    if not is_pymalloc:
+        return lambda _: None
+    outside = Allocator(None, raw.malloc, raw.calloc, objects.realloc, objects.free)
+    put, ours, usual = ctypes.pythonapi.PyMem_SetAllocator, ctypes.byref(outside), ctypes.byref(objects)
+
+    def put_both(is_outside: bool) -> None:
+        which = ours if is_outside else usual
+        put(1, which)
+        put(2, which)
+
+    return put_both

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 SLICE_MS = 3  # of real time, from the first millisecond that a slice sees pass
@@ -20,11 +21,12 @@ Steps: TypeAlias = Generator[None, None, None]
 
 
 class Turns:
-    """Tasks under way, by owner."""
+    """Tasks under way, by owner. context: what a slice is run in; None for nothing."""
 
-    __slots__ = ("_owners",)
+    __slots__ = ("_owners", "context")
 
     def __init__(self) -> None:
+        self.context: AbstractContextManager[None] | None = None
         self._owners: dict[Hashable, deque[Steps]] = {}  # the first one is next
 
     def __bool__(self) -> bool:
@@ -50,6 +52,13 @@ class Turns:
 
     def run(self, now_ms: Callable[[], int]) -> None:
         """One slice: of the next owner's next task, and of others' if there is time left."""
+        if self.context is None:
+            self._slice(now_ms)
+        else:
+            with self.context:
+                self._slice(now_ms)
+
+    def _slice(self, now_ms: Callable[[], int]) -> None:
         owners = self._owners
         end_ms = now_ms() + SLICE_MS
         left = SLICE_STEPS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +12,11 @@ import pytest
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.memory import (
     GROWN_BYTES,
+    LAST_PAUSE,
     MOST_LOOKS_BUSY,
     Housekeeping,
-    collect_and_trim,
     resident_bytes,
+    trim,
 )
 
 
@@ -23,12 +26,17 @@ class House:
     def __init__(self, loop: Loop) -> None:
         self.bytes = 30 << 20
         self.busy = False
-        self.tidied = 0
-        self.keeping = Housekeeping(loop, lambda: self.busy, lambda: self.bytes, self.tidy)
+        self.free = GROWN_BYTES // 2  # of them
+        self.tidied = self.trimmed = 0
+        self.keeping = Housekeeping(loop, lambda: self.busy, lambda: self.bytes, self.collect, self.trim)
 
-    def tidy(self) -> None:
+    def collect(self) -> None:
         self.tidied += 1
-        self.bytes -= GROWN_BYTES // 2
+
+    def trim(self) -> None:
+        self.trimmed += 1
+        self.bytes -= self.free
+        self.free = 0
 
     def looks(self, times: int = 1) -> int:
         """Returns: how often it has tidied up by then."""
@@ -81,11 +89,80 @@ def test_the_collector_leaves_old_objects_alone(house: House) -> None:
     assert gc.get_threshold()[2] > 1_000_000
 
 
+def test_what_becomes_free_after_it_has_tidied_up_is_given_back_as_well(house: House) -> None:
+    house.bytes += 10 * GROWN_BYTES
+    house.looks()
+    house.free = 10 * GROWN_BYTES
+    house.looks(2)
+    assert (house.tidied, house.free) == (1, 0)
+
+
+def test_memory_that_stays_is_looked_at_less_and_less_often(house: House) -> None:
+    house.bytes += 10 * GROWN_BYTES
+    house.looks(4 * LAST_PAUSE)
+    assert (house.tidied, house.trimmed) == (1, 1 + LAST_PAUSE.bit_length())
+
+
+def test_one_that_is_back_where_it_was_gives_back_nothing_more(house: House) -> None:
+    house.bytes += GROWN_BYTES + 1
+    house.looks(LAST_PAUSE)
+    assert house.trimmed == 1
+
+
 def test_memory_goes_back_to_the_system() -> None:
     blocks: list[bytes | None] = [bytes(2_000) for _ in range(50_000)]
     grown = resident_bytes()
     for at in range(len(blocks)):
         if at % 500:  # what stays is everywhere
             blocks[at] = None
-    collect_and_trim()
+    trim()
     assert grown - resident_bytes() > 60 << 20
+
+
+# ---- objects outside of arenas; in a process of its own, whose heap is empty, and which may break
+
+MAKE = """
+from kbroker.runtime.memory import OutsideArenas, resident_bytes, trim
+outside = OutsideArenas()
+with outside:
+    pass
+before = resident_bytes()
+"""
+
+
+def _said(script: str, *options: str) -> list[int]:
+    command = [sys.executable, *options, "-c", MAKE + script]
+    return [int(word) for word in subprocess.check_output(command, text=True).split()]
+
+
+def test_objects_that_outlive_a_burst_keep_nothing_but_their_pages() -> None:
+    grown, kept = _said("""
+with outside:
+    burst = [(at, str(at)) for at in range(200_000)]
+grown = resident_bytes()
+stay = burst[::2_000]
+del burst
+trim()
+print(grown - before, resident_bytes() - before)
+""")
+    assert (grown > 20 << 20, kept < 4 << 20) == (True, True), (grown, kept)
+
+
+@pytest.mark.parametrize("options", [(), ("-X", "dev"), ("-X", "tracemalloc")])
+def test_objects_go_and_grow_on_either_side(options: tuple[str, ...]) -> None:
+    assert _said(
+        """
+lists, names = [[0] for _ in range(100)], {"usual": 1}
+with outside:
+    for each in lists:
+        each.extend(range(each[0], 200))
+    names |= {str(at): [at] for at in range(1_000)}
+    more = [[0] for _ in range(100)]
+    lists.pop(), names.pop("usual")
+for each in (*lists, *more):
+    each.extend(range(200))
+del lists[::2], more[::3]
+print(sum(map(len, lists)), sum(map(len, more)), sum(at[0] for at in names.values()))
+""",
+        *options,
+    ) == [19_649, 13_266, 499_500]

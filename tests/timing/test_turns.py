@@ -95,3 +95,25 @@ def test_what_a_slice_has_left_goes_to_the_next_task() -> None:
     turns.begin("b", work(done, "b", 1))
     turns.run(still)
     assert (done, bool(turns)) == (["b"], False)
+
+
+class Bracket:
+    """A context that is told of."""
+
+    def __init__(self, done: list[str]) -> None:
+        self._done = done
+
+    def __enter__(self) -> None:
+        self._done.append("(")
+
+    def __exit__(self, *_: object) -> None:
+        self._done.append(")")
+
+
+def test_a_slice_is_run_in_the_context_and_first_steps_are_not() -> None:
+    done: list[str] = []
+    turns = Turns()
+    turns.context = Bracket(done)
+    turns.begin("a", work(done, "a", FIRST_STEPS + 2))
+    turns.run(still)
+    assert done[FIRST_STEPS:] == ["(", "a", "a", ")"]
