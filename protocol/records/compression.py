@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from mmap import mmap
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "kbroker.codecs"
 LARGEST_ID = 7  # three bits of a batch's attributes
+MAPPED_BYTES = 4 << 20  # from here on room is of pages that nobody has touched yet
+PIECE_BYTES = 1 << 20  # decompressed, or put together, before other threads have their turn
 LIMIT_BYTES = 128 << 20  # default of what a batch may decompress to; unpacked, socket.request.max.bytes lets in less
 
 
@@ -153,6 +156,7 @@ class _None:
 class _Gzip:
     name = "gzip"
     codec_id = 1
+    MAGIC = b"\x1f\x8b"
     levels = range(-1, 10)  # -1: what zlib thinks best, 6
     default_level = -1
 
@@ -160,24 +164,33 @@ class _Gzip:
         compressor = zlib.compressobj(self.default_level if level is None else level, zlib.DEFLATED, 31)
         return compressor.compress(data) + compressor.flush()
 
-    def decompress(self, data: Readable, limit: int) -> bytes:
-        parts = []
-        left = limit
-        while True:
-            inflater = zlib.decompressobj(31)
+    def decompress(self, data: Readable, limit: int) -> Readable:
+        view = memoryview(data)
+        parts: list[bytes] = []
+        at, left = self._member(view, 0, parts, limit, limit)
+        while view[at : at + 2] == self.MAGIC:  # what follows the last member is ignored, as Java does
+            at, left = self._member(view, at, parts, left, limit)
+        return _joined(parts)
+
+    def _member(self, view: memoryview, at: int, parts: list[bytes], left: int, limit: int) -> tuple[int, int]:
+        """Inflate the member that begins at `at`; where it ends, and what may come behind it."""
+        inflater = zlib.decompressobj(31)
+        while not inflater.eof:
+            piece: Readable = inflater.unconsumed_tail
+            if not piece:
+                piece = view[at : at + PIECE_BYTES]
+                at += len(piece)
             try:
-                part = inflater.decompress(data, left + 1)
+                part = inflater.decompress(piece, min(left + 1, PIECE_BYTES))
             except zlib.error as error:
                 raise _corrupt(str(error)) from None
+            if not (part or len(piece) or inflater.eof):
+                raise _corrupt("gzip data ends early")
             parts.append(part)
             left -= len(part)
             if left < 0:
                 raise _too_large(limit)
-            if not inflater.eof:
-                raise _corrupt("gzip data ends early")
-            data = inflater.unused_data
-            if not data.startswith(b"\x1f\x8b"):  # what follows the last member is ignored, as Java does
-                return b"".join(parts)
+        return at - len(inflater.unused_data), left
 
 
 class _Snappy:
@@ -203,7 +216,7 @@ class _Snappy:
             out += self.SIZE.pack(len(block)), block
         return b"".join(out)
 
-    def decompress(self, data: Readable, limit: int) -> bytes:
+    def decompress(self, data: Readable, limit: int) -> Readable:
         view = memoryview(data)
         blocks = self._blocks(view) if view[:8] == self.MAGIC else iter([view])
         parts = []
@@ -212,7 +225,7 @@ class _Snappy:
             part = self._raw(block, left, limit)
             left -= len(part)
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return _joined(parts)
 
     def _blocks(self, view: memoryview) -> Iterator[memoryview]:
         """The raw blocks of xerial's framing; a header in mid-stream is where two streams were joined."""
@@ -268,25 +281,32 @@ class _Lz4:
         )
         return compressed
 
-    def decompress(self, data: Readable, limit: int) -> bytes:
+    def decompress(self, data: Readable, limit: int) -> Readable:
         return self._inflate([data], limit)
 
-    def _inflate(self, pieces: list[Readable], limit: int) -> bytes:
+    def _inflate(self, pieces: list[Readable], limit: int) -> Readable:
         from lz4.frame import LZ4FrameDecompressor
 
         if len(pieces[0]) > 4 and pieces[0][4] & self.FLAGS_MASK != self.FLAGS:
             raise _corrupt(f"lz4 frame flags {pieces[0][4]:#04x}: blocks depend on one another, or need a dictionary")
         inflater = LZ4FrameDecompressor()
-        most = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO) + 1  # it allocates what it may return
-        try:
-            parts: list[bytes] = [inflater.decompress(piece, most) for piece in pieces]
-        except (RuntimeError, EOFError) as error:
-            raise _corrupt(str(error)) from None
-        if sum(map(len, parts)) > limit:
-            raise _too_large(limit)
+        left = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO)
+        parts: list[bytes] = []
+        for piece in pieces:
+            while not inflater.eof:
+                try:  # it allocates what it may return
+                    parts.append(inflater.decompress(piece, min(left + 1, PIECE_BYTES)))
+                except (RuntimeError, EOFError) as error:
+                    raise _corrupt(str(error)) from None
+                left -= len(parts[-1])
+                if left < 0:
+                    raise _too_large(limit)
+                if inflater.needs_input:
+                    break
+                piece = b""  # it has kept the rest
         if not inflater.eof:  # what follows the frame is ignored, as Kafka does
             raise _corrupt("lz4 data ends early")
-        return parts[-1]
+        return _joined(parts)
 
 
 class _Lz4OfV0(_Lz4):
@@ -299,7 +319,7 @@ class _Lz4OfV0(_Lz4):
         right = super().compress(data, level)
         return right[:6] + bytes([_xxh32_short(right[:6]) >> 8 & 0xFF]) + right[7:]
 
-    def decompress(self, data: Readable, limit: int) -> bytes:
+    def decompress(self, data: Readable, limit: int) -> Readable:
         if len(data) < 7:
             raise _corrupt("lz4 data ends inside its header")
         flags = data[4]
@@ -364,15 +384,38 @@ class _Zstd:
         from cramjam import DecompressionError, zstd  # for zstandard's reader a cut frame is a finished one
 
         while True:
-            room = bytearray(size)
+            room = _room(size)
             try:
-                return memoryview(room)[: zstd.decompress_into(data, room)]
+                return room[: zstd.decompress_into(data, room)]
             except DecompressionError as error:
                 if str(error) != self.FULL:
                     raise _corrupt(str(error)) from None
             if size == limit:
                 raise _too_large(limit)
             size = min(limit, 8 * size)
+
+
+def _joined(parts: list[bytes]) -> Readable:
+    """All in one; each goes once it is there."""
+    if len(parts) == 1:
+        return parts[0]
+    size = sum(map(len, parts))
+    if size < MAPPED_BYTES:
+        return b"".join(parts)
+    room = _room(size)
+    while parts:
+        part = parts.pop()
+        room[size - len(part) : size] = part
+        size -= len(part)
+    return room
+
+
+def _room(size: int) -> memoryview:
+    """So many bytes to write to. Large ones are pages that the system clears when they are written to.
+
+    To clear 128 MB here takes 100 ms, in which no other thread can run.
+    """
+    return memoryview(bytearray(size) if size < MAPPED_BYTES else mmap(-1, size))
 
 
 def _xxh32_short(data: bytes) -> int:

@@ -327,3 +327,39 @@ def test_a_package_that_fails_is_named_and_does_not_hide_the_others(monkeypatch:
 def test_no_codec_library_is_loaded_before_it_is_used() -> None:
     script = "import sys, protocol.records.compression; print({'lz4', 'cramjam', 'zstandard'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"
+
+
+LARGE = random.Random(7).randbytes(300_000) + bytes(6 << 20) + TEXT * 20
+
+
+@compressing
+def test_large_data_comes_out_whole(codec: Codec) -> None:
+    packed = codec.compress(LARGE)
+    assert bytes(codec.decompress(packed, len(LARGE))) == LARGE
+
+
+@compressing
+def test_large_data_that_is_cut_or_beyond_the_limit_by_a_byte_is_refused(codec: Codec) -> None:
+    packed = codec.compress(LARGE)
+    with pytest.raises(RecordError):
+        codec.decompress(packed, len(LARGE) - 1)
+    with pytest.raises(RecordError):
+        codec.decompress(memoryview(packed)[:-9], len(LARGE))
+
+
+def test_large_members_of_gzip_are_one() -> None:
+    gzip = codec_named("gzip")
+    packed = bytes(gzip.compress(LARGE)) + bytes(gzip.compress(b"")) + bytes(gzip.compress(LARGE)) + b"\x1fno member"
+    assert bytes(gzip.decompress(packed, 2 * len(LARGE))) == LARGE * 2
+
+
+@pytest.mark.parametrize(("name", "times"), [("gzip", 1.2), ("snappy", 1.2), ("lz4", 1.2), ("zstd", 0.2)])
+def test_what_becomes_large_is_neither_cleared_nor_copied_in_one_go(name: str, times: float) -> None:
+    codec, size = codec_named(name), 16 << 20
+    packed = codec.compress(bytes(size))
+    tracemalloc.start()
+    try:
+        codec.decompress(packed, size)
+        assert tracemalloc.get_traced_memory()[1] < times * size  # each of these holds the interpreter's lock
+    finally:
+        tracemalloc.stop()
