@@ -14,7 +14,9 @@ are decoded so, handlers that are generators run so, and their answers are encod
 connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
 
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
-partitions that moved, and the facts that parts have told (`broker/facts.py`).
+partitions that moved, and the facts that parts have told (`broker/facts.py`). Whoever drives the core may have it
+gather the partitions instead, and say when to look at what waits for them (`look_around`): what comes in together is
+then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md).
 """
 
 from __future__ import annotations
@@ -68,13 +70,19 @@ MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, t
 
 
 class Core:
-    """One broker's every decision, on one thread."""
+    """One broker's every decision, on one thread.
+
+    gathers: what moves is kept in `moved`, and looked at when `look_around` is called, which has to be soon.
+    """
+
+    gathers = False
 
     def __init__(self, broker: Broker, now_ms: int) -> None:
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
         self._parked_by: Counter[str] = Counter()  # of each address, how many
+        self.moved: dict[Hashable, None] = {}  # keys of the purgatory, gathered
         self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
         self._is_waking = False
         self._requests, self._facts = broker.counters.requests, broker.facts
@@ -141,6 +149,8 @@ class Core:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
         self._now_ms = now_ms
         self._deadline_moved = True
+        if self.moved:
+            self.look_around(now_ms)  # who waited for what has come about is not told that it has not
         expired = self._purgatory.expire(now_ms)
         if len(expired) > WOKEN_AT_ONCE:
             self._turns.begin(self, self._over(expired))
@@ -157,6 +167,13 @@ class Core:
         """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
         self._now_ms = now_ms
         self.broker.handle(event, now_ms)
+        self._follow(now_ms)
+
+    def look_around(self, now_ms: int) -> None:
+        """Look again at what waits for what has moved since the last time."""
+        self._now_ms = now_ms
+        moved, self.moved = self.moved, {}
+        self._look_again(tuple(moved), now_ms)
         self._follow(now_ms)
 
     def closed(self, channel: Channel, now_ms: int) -> None:
@@ -435,7 +452,11 @@ class Core:
         while True:
             if broker.replicas.touched:
                 touched = broker.take_touched()
-                if self._purgatory.watched_keys():
+                if not self._purgatory.watched_keys():
+                    continue
+                if self.gathers:
+                    self.moved.update(dict.fromkeys(touched))
+                else:
                     self._look_again(touched, now_ms)
             elif facts:
                 fact = facts.popleft()

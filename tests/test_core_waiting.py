@@ -61,6 +61,11 @@ class Parts:
         self.deadline_moved = False
         self.deadline_ms = NOW_MS + 9_000
 
+    def take_touched(self) -> Sequence[object]:
+        """All of them."""
+        touched, self.replicas.touched = self.replicas.touched, []
+        return touched
+
     def next_deadline_ms(self, now_ms: int) -> int:
         """As a test has it."""
         return self.deadline_ms
@@ -164,3 +169,40 @@ def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -
     ask(core, channel)
     core.closed(channel, NOW_MS)
     assert len(core._purgatory) == 0
+
+
+# ---- looking later
+
+
+@pytest.fixture
+def gathering(core: Core) -> Core:
+    core.gathers = True
+    return core
+
+
+def move(core: Core, key: str) -> None:
+    """As a request does that moves a partition."""
+    core.broker.replicas.touched.append(cast(Any, key))
+    core._follow(NOW_MS)
+
+
+def test_what_moved_is_looked_at_when_somebody_says_so(gathering: Core) -> None:
+    channel = gathering.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(gathering, channel)
+    move(gathering, "moved")
+    before = codes(channel)
+    gathering.look_around(NOW_MS)
+    assert (before, codes(channel), gathering.moved) == ([], [READY], {})
+
+
+def test_what_moved_before_a_deadline_is_looked_at_before_time_is_up(gathering: Core) -> None:
+    channel = gathering.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(gathering, channel)
+    move(gathering, "moved")
+    gathering.expire(NOW_MS + 600)
+    assert codes(channel) == [READY]
+
+
+def test_what_nobody_waits_for_is_not_gathered(gathering: Core) -> None:
+    move(gathering, "moved")
+    assert gathering.moved == {}

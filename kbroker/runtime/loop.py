@@ -31,6 +31,7 @@ log = logging.getLogger("kbroker.loop")
 
 READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
 SOON_PER_TURN = 8  # calls, each of them a step of the broker: answers of the metadata store come by the thousand
+RESTLESS_TURNS = 4  # that do not end with nothing ready: what waits for rest is called then all the same
 LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
 MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
@@ -78,6 +79,8 @@ class Loop:
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
+        self._at_rest: list[Callback] = []
+        self._restless_turns = 0  # in a row, with such calls waiting
         self._timers: list[Timer] = []  # that are set: a handful
         self._earliest_s = math.inf  # none is due before this, on time.monotonic's clock
         self._misses = 0  # looks in vain, in a row; halved by one that was not
@@ -96,9 +99,10 @@ class Loop:
 
         wait: for something to come up. False: only what is there.
         """
-        timeout_s = self._patience_s() if wait else 0
+        timeout_s = self._patience_s() if wait and not self._at_rest else 0
         readers, writers = self._readers, self._writers
-        for fd, event in self._wait(timeout_s):
+        ready = self._wait(timeout_s)
+        for fd, event in ready:
             try:
                 if event & ~_WRITABLE and (callback := readers.get(fd)) is not None:
                     callback()
@@ -111,6 +115,10 @@ class Loop:
         # What these add is for the next turn, and so is what would take long: sockets are asked in between.
         for _ in range(min(len(self._soon), SOON_PER_TURN)):
             self._call(self._soon.popleft())
+        if self._at_rest:
+            self._restless_turns = self._restless_turns + 1 if ready else RESTLESS_TURNS
+            if self._restless_turns >= RESTLESS_TURNS:
+                self._rest()
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         """The descriptors that are ready: after a moment's look, if looking has paid of late, else after a sleep."""
@@ -130,6 +138,13 @@ class Loop:
                 return poll(timeout_s, READY_PER_TURN)
         self._misses >>= 1
         return ready
+
+    def _rest(self) -> None:
+        """What was to wait until now."""
+        self._restless_turns = 0
+        callbacks, self._at_rest = self._at_rest, []
+        for callback in callbacks:
+            self._call(callback)
 
     def _patience_s(self) -> float | None:
         """How long to wait for descriptors at most."""
@@ -218,6 +233,10 @@ class Loop:
     def call_soon(self, callback: Callback) -> None:
         """Call in the next turn at the latest."""
         self._soon.append(callback)
+
+    def at_rest(self, callback: Callback) -> None:
+        """Call once no descriptor is ready, before the loop sleeps; in a busy one after RESTLESS_TURNS turns."""
+        self._at_rest.append(callback)
 
     def call_from_thread(self, callback: Callback) -> None:
         """The same, from any thread or from a signal's handler: the loop is woken."""

@@ -90,6 +90,8 @@ class Server:
     def __init__(self, loop: Loop, core: Core, clock: Clock, pool: DiskPool, limits: Limits) -> None:
         self.loop = loop
         self.core = core
+        core.gathers = True
+        self._is_to_look = False  # around, once the loop is at rest
         self.clock = clock
         self.max_frame_bytes = limits.max_frame_bytes
         self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
@@ -149,11 +151,21 @@ class Server:
             self._settling = False
         if self._closed:
             return
+        if core.moved and not self._is_to_look:
+            self._is_to_look = True
+            self.loop.at_rest(self._look_around)
         for job in core.broker.take_jobs():
             self._run(job)
         deadline_ms = core.next_deadline_ms()
         if deadline_ms != self._wake_at_ms:
             self._set_timer(deadline_ms)
+
+    def _look_around(self) -> None:
+        """Answer what waited for what has moved while there was something to receive."""
+        self._is_to_look = False
+        if not self._closed:
+            self.core.look_around(self.clock.now_ms())
+            self.settle()
 
     def _set_timer(self, deadline_ms: int | None) -> None:
         self._wake_at_ms = deadline_ms

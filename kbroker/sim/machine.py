@@ -48,8 +48,9 @@ class Conn:
 class Machine:
     """A machine on the network.
 
-    core: the broker while it runs, else None. on_parked: told of each request whose answer did not leave at once.
-    on_down: told when the process ends, however it does, while its state can still be looked at.
+    core: the broker while it runs, else None. gathers: whether what waits for partitions that move is looked at after
+    everything that comes within the same millisecond, or at once. on_parked: told of each request whose answer did not
+    leave at once. on_down: told when the process ends, however it does, while its state can still be looked at.
     """
 
     def __init__(self, world: World, net: Net, broker_id: int, compose: Compose) -> None:
@@ -64,6 +65,7 @@ class Machine:
         self.peers: SimPeers | None = None  # the other brokers as this one does
         self.boots = 0
         self.moved = False  # the core or a job has run since the checks last looked
+        self.gathers = world.chance(f"{self.name} gathers").random() < 0.5
         self.job_ms = (0, 10)  # least and most a job for the disk takes
         self.slow_answers = 0.0  # share of answers that the peer takes its time to read
         self.on_parked: Callable[[Request], None] = lambda _: None
@@ -78,6 +80,7 @@ class Machine:
         self._asked_to_stop = False
         self._leaving = False  # hands its leaders over, or has done so
         self._stopping = False
+        self._is_to_look = False  # around, at what has moved
         self._power_loss = False  # whether the next crash is one of the whole machine
         self._wake: Event | None = None
 
@@ -114,6 +117,7 @@ class Machine:
             self._settle_disk()
             return False
         self.core = core
+        core.gathers, self._is_to_look = self.gathers, False
         self.world.note(f"{self} is up")
         self.on_up(self)
         self._run(lambda: None)
@@ -281,6 +285,9 @@ class Machine:
                 conn = self._conns.get(channel)
                 if conn is not None:
                     self._flush(conn)
+        if core.moved and not self._is_to_look:
+            self._is_to_look = True
+            self.world.after(0, self._look_around, core)
         for job in self.broker.take_jobs():
             self._jobs += 1
             self.world.after(self._job_delay(), self._run_job, job, core)
@@ -289,6 +296,11 @@ class Machine:
             if self._wake is not None:
                 self._wake.cancel()
             self._wake = self.world.after(max(0, deadline_ms - self.world.now_ms), self._on_timer)
+
+    def _look_around(self, core: Core) -> None:
+        if self.core is core:
+            self._is_to_look = False
+            self._run(core.look_around, self.world.now_ms)
 
     def _on_timer(self) -> None:
         self._wake = None

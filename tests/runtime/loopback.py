@@ -79,6 +79,9 @@ class StubCore:
 
     def __init__(self) -> None:
         self.dirty: dict[Channel, None] = {}
+        self.gathers = False
+        self.moved: dict[object, None] = {}
+        self.looked: list[tuple[object, ...]] = []  # at what, each time
         self.broker = SimpleNamespace(take_jobs=list, held_bytes=0)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
@@ -129,6 +132,11 @@ class StubCore:
         channel.closing = channel.closing or "gone"
         channel.pending.clear()
         self.gone.append(channel)
+
+    def look_around(self, now_ms: int) -> None:
+        """Remembered."""
+        self.looked.append(tuple(self.moved))
+        self.moved.clear()
 
     def take_dirty(self) -> Sequence[Channel]:
         """As the real one."""

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import pytest
 
-from kbroker.runtime.loop import MOST_MISSES, SOON_PER_TURN, Loop
+from kbroker.runtime.loop import MOST_MISSES, RESTLESS_TURNS, SOON_PER_TURN, Loop
 
 
 @pytest.fixture
@@ -276,6 +276,35 @@ def test_one_processor_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nobody_looks_while_a_socket_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _turns(monkeypatch, [20] * 10, full_sockets=1).looks == 0
+
+
+def test_what_waits_for_rest_comes_when_nothing_is_ready(loop: Loop, pair: Pair) -> None:
+    here, there = pair
+    order: list[str] = []
+    there.send(b"12")
+    loop.add_reader(here.fileno(), lambda: order.append(here.recv(1).decode()))
+    loop.at_rest(lambda: order.append("rest"))
+    for _ in range(5):
+        loop.turn(wait=False)
+    assert order == ["1", "2", "rest"]
+
+
+def test_a_loop_that_waits_for_rest_does_not_sleep(loop: Loop) -> None:
+    rested: list[int] = []
+    loop.at_rest(lambda: rested.append(1))
+    loop.turn()
+    assert rested == [1]
+
+
+def test_a_loop_that_never_rests_calls_all_the_same(loop: Loop, pair: Pair) -> None:
+    here, there = pair
+    there.send(b"always")
+    order: list[str] = []
+    loop.add_reader(here.fileno(), lambda: order.append("ready"))
+    loop.at_rest(lambda: order.append("rest"))
+    for _ in range(RESTLESS_TURNS + 1):
+        loop.turn(wait=False)
+    assert order == ["ready"] * RESTLESS_TURNS + ["rest", "ready"]
 
 
 def test_sockets_are_asked_between_many_calls(loop: Loop) -> None:

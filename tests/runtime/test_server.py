@@ -200,6 +200,21 @@ def test_all_that_a_controller_has_sent_goes_first(here: Loopback) -> None:
     assert here.core.seen[:60] == [b"econtrol"] * 60
 
 
+def test_what_moved_is_looked_at_once_for_all_that_came_together(here: Loopback) -> None:
+    clients = [here.connect() for _ in range(3)]
+    receive = here.core.receive
+
+    def moving(channel: Any, frame: memoryview, now_ms: int) -> None:
+        receive(channel, frame, now_ms)
+        here.core.moved[bytes(frame)] = None
+
+    here.core.receive = moving  # type: ignore[method-assign]
+    for number, client in enumerate(clients):
+        here.send(client, b"e%d" % number)
+    here.until(lambda: here.core.looked != [])
+    assert [sorted(moved) for moved in here.core.looked] == [[b"e0", b"e1", b"e2"]]  # type: ignore[type-var]
+
+
 def test_the_lane_is_emptied_before_each_request_not_each_turn(here: Loopback) -> None:
     here.listen("CONTROL", control=True)
     data, control = here.connect(), here.connect("CONTROL")
