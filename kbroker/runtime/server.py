@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Channel
     from kbroker.core import Core
-    from kbroker.ports import Clock, Region
+    from kbroker.ports import Buffer, Clock, Region
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop
@@ -383,6 +383,15 @@ class Server:
         except OSError as error:
             return error.errno not in NOTHING_TO_READ  # a file system without RWF_NOWAIT: nothing to be known
         return True
+
+    def read_small(self, region: Region) -> Buffer | None:
+        """A region's bytes, if all of them are in the page cache, as far as one can tell."""
+        data = bytearray(region.size)
+        try:
+            size = os.preadv(cast("SystemFile", region.file).fileno(), [data], region.position, os.RWF_NOWAIT)
+        except OSError:  # nothing to read without waiting, a file system that cannot say so, or an error: shown later
+            return None
+        return data if size == region.size else None
 
     def read_ahead(self, region: Region, size: int, ready: Callable[[], None]) -> None:
         """Read the region's first `size` bytes into the page cache on the disk pool; then `ready` on the loop."""

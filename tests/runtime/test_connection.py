@@ -17,7 +17,7 @@ from kbroker.config.limits import (
     REQUESTS_PER_LOOP_TURN,
 )
 from kbroker.ports import Region
-from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN
+from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN, SMALL_REGION_BYTES, SMALL_REGIONS_BYTES
 from kbroker.runtime.files import SystemDisk
 from tests.runtime.loopback import LIMITS, Loopback, framed, running
 
@@ -237,6 +237,36 @@ def test_regions_are_sent_between_the_buffers_around_them(here: Loopback, tmp_pa
     client = here.connect(receive_buffer_bytes=4096)
     here.send(client, b"e1", b"r", b"e2", b"r")
     assert here.answers(client, 4) == [b"e1", content, b"e2", content]
+
+
+def test_a_small_region_leaves_in_one_call_with_what_is_around_it(
+    here: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    monkeypatch.delattr(os, "sendfile")
+    client = here.connect()
+    here.send(client, b"e1", b"r", b"e2")
+    assert here.answers(client, 3) == [b"e1", content, b"e2"]
+
+
+def test_of_many_small_regions_few_are_held_in_memory(here: Loopback, tmp_path: Path) -> None:
+    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    client = here.connect(receive_buffer_bytes=4096)
+    here.send(client, *[b"r"] * 100)
+    here.until(lambda: len(here.core.seen) == 100)
+    assert here.connection().held_bytes <= SMALL_REGIONS_BYTES + 100 * len(framed(b""))
+    assert here.answers(client, 100) == [content] * 100
+
+
+def test_a_small_region_that_is_cold_is_read_on_the_pool(here: Loopback, tmp_path: Path) -> None:
+    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    client = here.connect()
+    here.server.read_small = lambda region: None  # type: ignore[method-assign]
+    here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
+    here.send(client, b"e1", b"r")
+    here.until(lambda: bool(here.pool.jobs))
+    here.pool.work()
+    assert here.answers(client, 2) == [b"e1", content]
 
 
 def test_a_fast_reader_of_much_leaves_the_others_their_turn(here: Loopback, tmp_path: Path) -> None:
