@@ -70,11 +70,13 @@ class Timer:
 class Loop:
     """Readiness, time, signals and other threads, as calls on one thread.
 
-    failed: what becomes of an exception that a callback let out; it is logged unless this is set.
+    failed: what becomes of an exception that a callback let out; it is logged unless this is set. is_only_one: no other
+    descriptor was ready than the one whose callback runs; whoever takes its time clears it.
     """
 
     def __init__(self) -> None:
         self.failed: Callable[[Exception], object] = _log_failure
+        self.is_only_one = False
         self._epoll = select.epoll()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
@@ -102,6 +104,7 @@ class Loop:
         timeout_s = self._patience_s() if wait and not self._at_rest else 0
         readers, writers = self._readers, self._writers
         ready = self._wait(timeout_s)
+        self.is_only_one = len(ready) == 1
         for fd, event in ready:
             try:
                 if event & ~_WRITABLE and (callback := readers.get(fd)) is not None:
@@ -110,6 +113,7 @@ class Loop:
                     callback()
             except Exception as error:
                 self.failed(error)
+        self.is_only_one = False
         if time.monotonic() >= self._earliest_s:
             self._fire_timers()
         # What these add is for the next turn, and so is what would take long: sockets are asked in between.

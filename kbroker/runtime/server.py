@@ -285,6 +285,9 @@ class Server:
 
     def empty_lane(self) -> None:
         """Handle what controllers have sent, before somebody else's request is."""
+        if self.loop.is_only_one:  # nobody else has sent anything a moment ago: it need not be tried
+            self.loop.is_only_one = False
+            return
         for connection in tuple(self.lane):
             connection.receive()
 

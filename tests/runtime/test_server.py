@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -229,6 +230,17 @@ def test_the_lane_is_emptied_before_each_request_not_each_turn(here: Loopback) -
     here.send(data, *[b"e"] * 10)
     here.until(lambda: len(here.core.seen) == 11)
     assert here.core.seen[3] == b"econtrol"
+
+
+def test_the_lane_is_not_tried_for_who_comes_alone(here: Loopback) -> None:
+    data = here.connect()
+    tried: list[bytes] = []
+    here.server.lane.append(cast(Any, SimpleNamespace(receive=lambda: tried.append(here.core.seen[-1]))))
+    here.send(data, b"e1", b"e2", b"e3")
+    here.until(lambda: len(here.core.seen) == 3)
+    here.send(data, b"e4")
+    here.until(lambda: len(here.core.seen) == 4)
+    assert tried == [b"e1", b"e2"]
 
 
 def test_a_connection_that_turns_out_to_be_a_controllers_goes_first_from_then_on(here: Loopback) -> None:
