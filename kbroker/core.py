@@ -303,11 +303,15 @@ class Core:
         if not pending:
             emit(channel, buffers)
             return
-        request.answer = buffers
-        channel.held_bytes += bytes_in(buffers)
-        if not request.late:
-            pending.append(request)
-            return
+        if request.late and pending[0] is request:
+            pending.popleft()
+            emit(channel, buffers)
+        else:
+            request.answer = buffers
+            channel.held_bytes += bytes_in(buffers)
+            if not request.late:
+                pending.append(request)
+                return
         while pending and (answer := pending[0].answer) is not None:
             pending.popleft()
             channel.held_bytes -= bytes_in(answer)

@@ -81,7 +81,7 @@ def _fetch(request: Flat, call: Call) -> Result:
     if max_wait_ms <= 0 or not wanted:
         now: Result = reader.response()
         return now
-    return reader.response_if_enough() or DelayedFetch(reader, _deadline_ms(call.now_ms, max_wait_ms))
+    return reader.first_response() or DelayedFetch(reader, _deadline_ms(call.now_ms, max_wait_ms))
 
 
 def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:

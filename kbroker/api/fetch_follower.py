@@ -36,7 +36,7 @@ class FollowerReader(Reader):
     replica_id: a broker's. broker_epoch: of its life, -1 unknown.
     """
 
-    __slots__ = ("_broker_epoch", "_holds_back", "_replica_id")
+    __slots__ = ("_broker_epoch", "_comes_with_all", "_holds_back", "_replica_id")
 
     def __init__(
         self,
@@ -57,19 +57,27 @@ class FollowerReader(Reader):
     def arrive(self) -> None:
         """Note how far the follower has come."""
         fetched = self._replicas.follower_fetched
+        self._comes_with_all = True
         replica_id, broker_epoch, now_ms = self._replica_id, self._broker_epoch, self._call.now_ms
         for wanted in self._wanted:
             try:
                 partition = self._find(wanted)
-                log, offset = partition.log, wanted.fetch_offset
+                log, offset, last_epoch = partition.log, wanted.fetch_offset, wanted.last_fetched_epoch
                 assert log is not None, partition  # it leads
-                if not log.log_start_offset <= offset <= log.log_end_offset:
-                    continue
-                if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
-                    continue
+                if offset != log.log_end_offset or last_epoch != log.epochs.latest or wanted.current_leader_epoch < 0:
+                    self._comes_with_all = False
+                    if not log.log_start_offset <= offset <= log.log_end_offset:
+                        continue
+                    if last_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
+                        continue
             except KafkaError:
+                self._comes_with_all = False
                 continue  # the answer says so
             fetched(partition, replica_id, offset, wanted.log_start_offset, broker_epoch, now_ms)
+
+    def first_response(self) -> Flat | Signal | None:
+        """As for a consumer, right after `arrive`."""
+        return None if self._comes_with_all and self._min_bytes > 0 else super().response_if_enough()
 
     def response_if_enough(self) -> Flat | Signal | None:
         """As for a consumer; who has all there is needs no look at what there is to read.

@@ -106,6 +106,10 @@ class Reader:
                     return True
         return available >= self._min_bytes
 
+    def first_response(self) -> Flat | Signal | None:
+        """`response_if_enough`, in the step in which the fetch has come."""
+        return self.response_if_enough()
+
     def response_if_enough(self) -> Flat | Signal | None:
         """The response, if it has min_bytes of records or something else to say, and need not wait for the disk."""
         if self._min_bytes > 1 and not self.may_answer():

@@ -184,6 +184,8 @@ class Broker:
 
     def take_jobs(self) -> list[Errand]:
         """What is to be run, in any order; each comes back as a JobDone."""
+        if not self._errands and not self.logs.has_jobs:  # asked after every event
+            return []
         errands, self._errands = self._errands, []
         return errands + self._log_care.take_jobs()
 

@@ -70,6 +70,8 @@ class BrokersOnly:
         self.control_listener = control_listener
         self._plane = plane
         self._registered: frozenset[str] = frozenset()  # hosts that the store named when it was asked last
+        self._brokers: object = None  # of which `_hosts` are: each fetch of a follower asks
+        self._hosts: frozenset[str] = frozenset()
         self._asked = 0  # how often the store was asked
         self._asking = False
         self._ask_again = False  # somebody has come meanwhile, who may have registered since
@@ -88,10 +90,12 @@ class BrokersOnly:
         return not self._alone and self._is_broker(session.peer_host)
 
     def _is_broker(self, address: str) -> bool:
-        hosts = {each.host for broker in self._plane.cache.brokers.values() for each in broker.endpoints}
-        if address in hosts or address in self._registered:
+        if self._brokers is not self._plane.cache.brokers:
+            self._brokers = self._plane.cache.brokers
+            self._hosts = frozenset(each.host for broker in self._brokers.values() for each in broker.endpoints)
+        if address in self._hosts or address in self._registered:
             return True
-        hosts |= self._registered
+        hosts = self._hosts | self._registered
         names = [host for host in hosts if not _is_address(host)]
         for name in names:
             if name not in self._addresses:

@@ -424,6 +424,11 @@ class LogManager:
         if log.want_flush():
             self._flush(partition, log)
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether `take_jobs` has any."""
+        return bool(self._jobs or self._outdated)
+
     def take_jobs(self) -> list[Job]:
         """What is to be run on the pool, in any order; each comes back through `finished`."""
         outdated, self._outdated = self._outdated, {}

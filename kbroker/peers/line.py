@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
@@ -50,6 +51,13 @@ class Link(Protocol):
     def close(self) -> None:
         """Hang up; the line hears nothing of this connection any more."""
         ...
+
+
+@cache
+def _response_of(api: int) -> type[Message]:
+    from protocol.apis import BY_KEY  # a broker alone has no use for it
+
+    return BY_KEY[api].response
 
 
 class _Pending:
@@ -235,8 +243,6 @@ class Line:
 
     def _decode(self, frame: memoryview) -> Message | Flat:
         """The answer to what was asked. Raises: DecodeError."""
-        from protocol.apis import BY_KEY  # a broker alone has no use for it
-
         assert self._asked is not None, self
         kind, version = self._asked
         assert kind.api is not None, kind
@@ -245,7 +251,7 @@ class Line:
         correlation_id, start = parse_response_header(kind, version, frame)
         if correlation_id != self._correlation_id:
             raise DecodeError("header", f"answer {correlation_id}, the one that is due is {self._correlation_id}")
-        response = BY_KEY[kind.api].response
+        response = _response_of(kind.api)
         if self._is_ready and self._queue[0].is_flat:
             return response.read_flat(frame, version, start)
         return response.decode(frame, version, start)

@@ -107,6 +107,7 @@ class Fetcher:
         self._broker_id = broker_id
         self._replicas = replicas
         self._following: dict[Partition, Following] = {}
+        self._without_ids: dict[Partition, None] = {}
         self._changed: dict[Following, None] = {}  # to be named by the next request, or forgotten
         self._resting: dict[Following, None] = {}  # with a due_ms that has not come
         self._looking: dict[Following, None] = {}
@@ -127,6 +128,8 @@ class Fetcher:
         """Begin with a partition, or begin anew: its leader has begun another epoch."""
         self.leave(partition)
         following = self._following[partition] = Following(partition)
+        if partition.topic_id == ZERO_UUID:
+            self._without_ids[partition] = None
         self._changed[following] = None
         own = partition.log
         if own is not None and own.epochs.latest == UNDEFINED and own.log_end_offset > own.high_watermark:
@@ -135,6 +138,7 @@ class Fetcher:
     def leave(self, partition: Partition) -> None:
         """Follow a partition no more."""
         following = self._following.pop(partition, None)
+        self._without_ids.pop(partition, None)
         if following is not None:
             self._resting.pop(following, None)
             self._looking.pop(following, None)
@@ -169,7 +173,7 @@ class Fetcher:
             del self._resting[following]
             self._changed[following] = None
         self._hold_back(now_ms)
-        uses_ids = all(each.topic_id != ZERO_UUID for each in self._following)
+        uses_ids = not self._without_ids
         if uses_ids is not self._uses_ids:
             self._uses_ids = uses_ids
             self.begin_session()
