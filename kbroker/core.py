@@ -483,8 +483,11 @@ class Core:
         responses: list[tuple[Request, Answer | Signal | InSlices]] = []
 
         def ready(request: Request) -> bool:
-            waiting = cast("Waiting", request.waiting)
-            response = self._asked(request, waiting.answer, now_ms)
+            waiting: Waiting = request.waiting  # type: ignore[assignment]  # it is parked
+            try:
+                response = waiting.answer(now_ms)
+            except Exception as error:
+                response = self._failed(request, error)
             if response is None:
                 return False
             responses.append((request, response))
@@ -556,10 +559,14 @@ class Core:
         try:
             return ask(now_ms)
         except Exception as error:
-            if self.broker.strict:
-                raise
-            log.error("%r failed while it waited", request, exc_info=error)
-            return HANGUP
+            return self._failed(request, error)
+
+    def _failed(self, request: Request, error: Exception) -> Signal:
+        """Of a request that waited, by a bug."""
+        if self.broker.strict:
+            raise error
+        log.error("%r failed while it waited", request, exc_info=error)
+        return HANGUP
 
     def _finish(self, request: Request, response: Answer | Signal | InSlices) -> None:
         if request.parked is not None:

@@ -49,10 +49,10 @@ WARM_UP = 3
 
 LINES = {
     "produce one record": 254,
-    "produce 100 records in a batch": 293,
+    "produce 100 records in a batch": 280,
     "produce one record to each of 100 partitions": 8674,
-    "produce one record, acks=all": 280,
-    "fetch a log": 324,
+    "produce one record, acks=all": 275,
+    "fetch a log": 321,
     "fetch at the end, nothing to wait for": 256,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4

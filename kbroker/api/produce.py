@@ -460,6 +460,8 @@ class DelayedProduce:
 
     def answer(self, now_ms: int) -> Flat | None:
         """The response once no partition waits any more: its batch is safe, or we stopped being its leader."""
+        if len(self._appended) == 1:  # as most have
+            return self._response if self._is_certain(*self._appended[0]) else None
         self._appended = [
             (partition, end_offset, answers, at)
             for partition, end_offset, answers, at in self._appended

@@ -39,7 +39,7 @@ NO_TIMESTAMP = -1
 class _Index:
     """What both indices share: entries of fixed size in a file, the newest of them in memory."""
 
-    __slots__ = ("_tail", "_view", "_written", "base_offset", "count", "folder", "max_bytes", "touched")
+    __slots__ = ("_tail", "_view", "_written", "base_offset", "count", "folder", "max_bytes", "most_entries", "touched")
 
     part: SegmentPart
     entry_size: int
@@ -175,11 +175,12 @@ class OffsetIndex(_Index):
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, file_bytes: int) -> None:
         super().__init__(folder, base_offset, max_bytes, file_bytes)
         self.last_offset = self.entry(self.count - 1)[0] if self.count else base_offset
+        self.most_entries = max_bytes // 8
 
     @property
     def is_full(self) -> bool:
         """Whether another entry has no room."""
-        return self.count >= self.max_bytes // 8
+        return self.count >= self.most_entries
 
     def entry(self, slot: int) -> tuple[int, int]:
         """Offset and position of an entry. slot: in [0, count)."""
@@ -260,11 +261,12 @@ class TimeIndex(_Index):
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, file_bytes: int) -> None:
         super().__init__(folder, base_offset, max_bytes, file_bytes)
         self._read_last()
+        self.most_entries = max_bytes // 12 - 1
 
     @property
     def is_full(self) -> bool:
         """Whether another entry has no room but for the one that a roll adds."""
-        return self.count >= self.max_bytes // 12 - 1
+        return self.count >= self.most_entries
 
     def entry(self, slot: int) -> tuple[int, int]:
         """Timestamp and offset of an entry. slot: in [0, count)."""

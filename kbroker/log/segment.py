@@ -230,7 +230,7 @@ class Segment:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""
         for header, base_offset, max_timestamp in batches:
             last_offset, size = base_offset + header[6], header[1] + LENGTH_OVERHEAD
-            if max_timestamp > self.max_timestamp:
+            if max_timestamp > self._max_timestamp:
                 self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
             if self._bytes_since_entry > self.config.index_interval_bytes:
                 self._add_entries(last_offset, position)
@@ -239,12 +239,12 @@ class Segment:
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         """Index the batch at `position`: the last entry is index.interval.bytes back."""
-        offsets, times = self.offsets, self.times
-        if not offsets.is_full:
+        offsets, times = self._offsets or self.offsets, self._times or self.times  # as in `append`: no more calls
+        if offsets.count < offsets.most_entries:
             offsets.append(last_offset, position)
-        if not times.is_full:
-            times.append_if_later(self.max_timestamp, self._max_timestamp_offset)
-        if offsets.is_full or times.is_full:
+        if times.count < times.most_entries and self._max_timestamp > times.last_timestamp:
+            times.append_if_later(self._max_timestamp, self._max_timestamp_offset)
+        if offsets.count >= offsets.most_entries or times.count >= times.most_entries:
             self.roll_bytes = _ASK
         self._bytes_since_entry = 0
 
