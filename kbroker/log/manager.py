@@ -41,7 +41,7 @@ from kbroker.log.background import (
 )
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
 from kbroker.log.cleaner.cleaner import BeginCompaction, Cleaner, CleanPiece, Keeper
-from kbroker.log.config import LogConfig
+from kbroker.log.config import NEVER, LogConfig
 from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
     OFFSETS_OF,
@@ -70,6 +70,7 @@ from kbroker.log.recovery import open_log
 from kbroker.ports import Disk, Random
 from protocol.errors import ErrorCode, KafkaError
 
+PARTITIONS_A_MS = 10  # of a directory: by how much its checkpoints wait, if they are outdated while they are written
 _SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
 
 
@@ -139,6 +140,7 @@ class LogManager:
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
         self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
+        self._paused: list[tuple[int, LogDirectory, str]] = []  # checkpoints to be written again, and when
         self._timers = Timers(config, 0)
         ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
         keeper = Keeper(self._logs, self.directory_of, *ways)
@@ -479,7 +481,7 @@ class LogManager:
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:
-                self._checkpoint(directory, job.name)
+                self._write_again(directory, job.name, now_ms)
                 return
             job.put_in_place()
             if job.log is None:
@@ -513,6 +515,30 @@ class LogManager:
             directory.writing[name] = False
             self._jobs.append(Write(directory, None, name, text))
 
+    def _write_again(self, directory: LogDirectory, name: str, now_ms: int) -> None:
+        """Write a checkpoint that was outdated before it was in place; the more partitions it tells of, the later.
+
+        It tells of all of them: while thousands are made, nothing else would be done.
+        """
+        pause_ms = directory.partitions // PARTITIONS_A_MS
+        if not pause_ms:
+            self._checkpoint(directory, name)
+            return
+        directory.writing[name] = True  # until then
+        self._paused.append((now_ms + pause_ms, directory, name))
+        self.due_ms = min(self.due_ms, now_ms + pause_ms)
+
+    def _end_pauses(self, now_ms: int) -> int:
+        """Write what has waited long enough. Returns: when the next has."""
+        paused, self._paused = self._paused, []
+        for due_ms, directory, name in paused:
+            if due_ms > now_ms:
+                self._paused.append((due_ms, directory, name))
+            elif directory.online:
+                del directory.writing[name]
+                self._checkpoint(directory, name)
+        return min((due_ms for due_ms, _, _ in self._paused), default=NEVER)
+
     # ---- by and by
 
     def due(self, now_ms: int, wall_ms: int) -> int:
@@ -533,7 +559,10 @@ class LogManager:
             if self._logs.get(partition) is log:
                 self._flush(partition, log)
         self.cuts.go_on(now_ms)
-        self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), self._later.next_ms)
+        paused_ms = self._end_pauses(now_ms)
+        self.due_ms = min(
+            self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), self._later.next_ms, paused_ms
+        )
         if self._unbegun or self.cuts.put_off:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms

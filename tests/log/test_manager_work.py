@@ -10,7 +10,7 @@ from kbroker.config.limits import FOLDER_RETRY_MS
 from kbroker.log.background import Delete, Flush, ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.config import LogConfig
-from kbroker.log.manager import LogManager
+from kbroker.log.manager import PARTITIONS_A_MS, LogManager
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text
@@ -48,6 +48,24 @@ def test_a_checkpoint_is_written_by_one_job_at_a_time() -> None:
         manager.finished(job, None, 0)
     run_jobs(manager)
     assert parse_offsets(text(disk, "/a/replication-offset-checkpoint")) == {("t", 0): 2}
+
+
+def test_checkpoints_of_many_partitions_are_not_written_over_and_over() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    for index in range(3 * PARTITIONS_A_MS):
+        create(manager, "t", index)
+    jobs = manager.take_jobs()
+    create(manager, "late")
+    jobs += manager.take_jobs()
+    for job in jobs:
+        job.run()
+        manager.finished(job, None, now_ms=100)
+    manager.due(102, NOW)
+    assert (manager.due_ms, manager.take_jobs()) == (103, [])
+    manager.due(103, NOW)
+    run_jobs(manager)
+    assert ("late", 0) in parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint"))
 
 
 def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
