@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.loop import Loop
 
-RECEIVE_BYTES = 64 << 10  # of the buffer that all lines share; larger answers are received into one of their own
+RECEIVE_BYTES = 256 << 10  # of the buffer that all lines share; larger answers are received into one of their own
 PLAINTEXT = 0
 
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
