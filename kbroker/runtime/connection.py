@@ -13,7 +13,7 @@ more is received until all of it is handled.
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
 ahead on the disk pool: a cold read stalls its own connection and no other. A few small regions are read and leave
-between their heads in one call: up to some 32 KB a copy costs less than the three calls that a region takes.
+between their heads in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
 
 Ending. A client that sends no more is still given what is under way to it, for it may only have shut that side down; if
 it is gone, sending says so. What it waits for (a long poll, a rebalance) is given up.
@@ -50,8 +50,7 @@ MOST_BUFFERS = 512  # in one sendmsg; the kernel takes 1,024
 REGION_BYTES = 1 << 20  # sent, and looked up in the page cache, at a time
 REGIONS_PER_TURN = 8  # then the other connections get their turn, however fast this one is read
 
-SMALL_REGION_BYTES = 32 << 10  # at most, of a region that is read
-SMALL_REGIONS_BYTES = 64 << 10  # of all that one write reads: a slow reader holds no more memory than that for them
+SMALL_REGIONS_BYTES = 96 << 10  # of regions that one write reads: a slow reader holds no more memory than that for them
 
 NOTICED_BYTES = 64 << 10  # held in a channel: from here on the server is told of more
 
@@ -373,7 +372,7 @@ class Connection:
         queue = self._queue
         left = 0 if queue else SMALL_REGIONS_BYTES
         for piece in channel.out:
-            if piece.__class__ is Region and piece.size <= SMALL_REGION_BYTES and piece.size <= left:
+            if piece.__class__ is Region and piece.size <= left:
                 data = self._server.read_small(piece)
                 if data is None:
                     left = 0

@@ -17,7 +17,7 @@ from kbroker.config.limits import (
     REQUESTS_PER_LOOP_TURN,
 )
 from kbroker.ports import Region
-from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN, SMALL_REGION_BYTES, SMALL_REGIONS_BYTES
+from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN, SMALL_REGIONS_BYTES
 from kbroker.runtime.files import SystemDisk
 from tests.runtime.loopback import LIMITS, Loopback, framed, running
 
@@ -242,7 +242,7 @@ def test_regions_are_sent_between_the_buffers_around_them(here: Loopback, tmp_pa
 def test_a_small_region_leaves_in_one_call_with_what_is_around_it(
     here: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    content = region(here, tmp_path, SMALL_REGIONS_BYTES)
     monkeypatch.delattr(os, "sendfile")
     client = here.connect()
     here.send(client, b"e1", b"r", b"e2")
@@ -250,7 +250,7 @@ def test_a_small_region_leaves_in_one_call_with_what_is_around_it(
 
 
 def test_of_many_small_regions_few_are_held_in_memory(here: Loopback, tmp_path: Path) -> None:
-    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    content = region(here, tmp_path, SMALL_REGIONS_BYTES // 2)
     client = here.connect(receive_buffer_bytes=4096)
     here.send(client, *[b"r"] * 100)
     here.until(lambda: len(here.core.seen) == 100)
@@ -259,7 +259,7 @@ def test_of_many_small_regions_few_are_held_in_memory(here: Loopback, tmp_path: 
 
 
 def test_a_small_region_that_is_cold_is_read_on_the_pool(here: Loopback, tmp_path: Path) -> None:
-    content = region(here, tmp_path, SMALL_REGION_BYTES)
+    content = region(here, tmp_path, SMALL_REGIONS_BYTES)
     client = here.connect()
     here.server.read_small = lambda region: None  # type: ignore[method-assign]
     here.server.is_resident = lambda region, size: False  # type: ignore[method-assign]
