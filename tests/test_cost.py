@@ -58,7 +58,7 @@ LINES = {
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405
 IN_A_SESSION = 20  # partitions, of which a fetch names one
-SESSION_LINES = {"a consumer": 1414, "a follower": 2550}
+SESSION_LINES = {"a consumer": 1414, "a follower": 1186}
 SESSION_VERSION = 12
 FOLLOWER = 2
 
@@ -183,7 +183,13 @@ def session_frames(world: World, reader: str, count: int) -> list[bytes]:
 
     def asked(session_id: int, epoch: int, indices: range) -> FetchRequest:
         partitions = [
-            FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20, log_start_offset=0)
+            FetchPartition(
+                partition=index,
+                fetch_offset=0,
+                partition_max_bytes=1 << 20,
+                log_start_offset=0,
+                current_leader_epoch=5 if reader == "a follower" else -1,
+            )
             for index in indices
         ]
         return FetchRequest(

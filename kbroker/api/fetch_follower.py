@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.fetch_reader import NO_DIVERGENCE, Reader, divergence
 from kbroker.broker.permission import Operation
 from kbroker.log.isolation import LOG_END
+from kbroker.replica.partition import NO_EPOCH
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -60,19 +61,25 @@ class FollowerReader(Reader):
         self._comes_with_all = True
         replica_id, broker_epoch, now_ms = self._replica_id, self._broker_epoch, self._call.now_ms
         for wanted in self._wanted:
-            try:
-                partition = self._find(wanted)
-                log, offset, last_epoch = partition.log, wanted.fetch_offset, wanted.last_fetched_epoch
-                assert log is not None, partition  # it leads
-                if offset != log.log_end_offset or last_epoch != log.epochs.latest or wanted.current_leader_epoch < 0:
-                    self._comes_with_all = False
+            offset = wanted.fetch_offset
+            partition = self._read_to_its_end(wanted)
+            if partition is not None:
+                follower = partition.followers[replica_id]
+                if follower.log_end_offset == offset and replica_id in partition.isr:  # as it was: nothing moves
+                    follower.fetched(offset, wanted.log_start_offset, broker_epoch, now_ms, offset)
+                    continue
+            else:
+                self._comes_with_all = False
+                try:
+                    partition = self._find(wanted)
+                    log = partition.log
+                    assert log is not None, partition  # it leads
                     if not log.log_start_offset <= offset <= log.log_end_offset:
                         continue
-                    if last_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
+                    if wanted.last_fetched_epoch >= 0 and divergence(partition, wanted) is not NO_DIVERGENCE:
                         continue
-            except KafkaError:
-                self._comes_with_all = False
-                continue  # the answer says so
+                except KafkaError:
+                    continue  # the answer says so
             fetched(partition, replica_id, offset, wanted.log_start_offset, broker_epoch, now_ms)
 
     def first_response(self) -> Flat | Signal | None:
@@ -87,26 +94,31 @@ class FollowerReader(Reader):
         return None if self._has_all() and self._min_bytes > 0 else super().response_if_enough()
 
     def _has_all(self) -> bool:
-        """Whether every partition is led here, in the epoch that the follower knows, and ends where it reads on."""
-        here, replica_id = self._replicas.partitions, self._replica_id
-        for wanted in self._wanted:
-            partition = here.get((wanted.topic, wanted.index))  # type: ignore[arg-type]  # of no name there is none
-            if partition is None or not partition.is_leader or partition.leader_epoch != wanted.current_leader_epoch:
-                return False
-            log = partition.log
-            if log is None or log.log_end_offset != wanted.fetch_offset or replica_id not in partition.followers:
-                return False
-            if log.epochs.latest != wanted.last_fetched_epoch or partition.is_of_another(wanted.topic_id):
-                return False
-        return True
+        """Whether every partition ends where the follower reads on."""
+        return all(self._read_to_its_end(wanted) is not None for wanted in self._wanted)
+
+    def _read_to_its_end(self, wanted: Wanted) -> Partition | None:
+        """The partition, if it is led here, in the epoch that the follower knows, and ends where it reads on."""
+        here: dict[tuple[str | None, int], Partition] = self._replicas.partitions  # type: ignore[assignment]  # of no name there is none
+        partition = here.get((wanted.topic, wanted.index))
+        if partition is None or not partition.is_leader or partition.leader_epoch != wanted.current_leader_epoch:
+            return None
+        log = partition.log
+        if log is None or log.log_end_offset != wanted.fetch_offset or self._replica_id not in partition.followers:
+            return None
+        if wanted.last_fetched_epoch not in (log.epochs.latest, NO_EPOCH) or partition.is_of_another(wanted.topic_id):
+            return None
+        return partition
 
     # -- throttled
 
     def may_answer(self) -> bool:
         """As for a consumer; records that are held back are not counted."""
         wanted = self._wanted
+        left = [each for each in wanted if self._read_to_its_end(each) is None]  # the others have nothing to say
         if self._is_held_up:
-            self._wanted = [each for each in wanted if not self._is_held_back(each)]
+            left = [each for each in left if not self._is_held_back(each)]
+        self._wanted = left
         try:
             return super().may_answer()
         finally:
@@ -117,6 +129,13 @@ class FollowerReader(Reader):
         return super()._begin()
 
     def _read(self, wanted: Wanted, answers: list[Part]) -> None:
+        """As for a consumer; what the follower knows already is passed over: of most partitions there is no news."""
+        partition = self._read_to_its_end(wanted)
+        if partition is not None and self._session is not None and not self._session.is_full:
+            log = partition.log
+            assert log is not None, partition
+            if log.high_watermark == wanted.told_high_watermark and log.log_start_offset == wanted.told_log_start:
+                return
         if not self._holds_back or not self._is_held_back(wanted):
             super()._read(wanted, answers)
             return

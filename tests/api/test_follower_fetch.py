@@ -132,3 +132,56 @@ def test_a_follower_is_told_of_the_end_of_the_log(world: World, client: Client, 
     asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     answer = client.ask(ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=[asked]), 7)
     assert answer.topics[0].partitions[0].offset == expected
+
+
+# ---- in a session
+
+
+class Session:
+    """A follower's session, begun with a fetch of t-0 from an offset."""
+
+    def __init__(self, world: World, offset: int) -> None:
+        self._world, self._client = world, world.client()
+        self._id = self._epoch = 0
+        self.fetch(offset)
+
+    def fetch(self, offset: int | None = None) -> list[PartitionData]:
+        """The next fetch, which names the partition if there is an offset; what it is told."""
+        known: dict[str, int] = {"current_leader_epoch": 5, "last_fetched_epoch": 5}
+        request = of_follower(self._world, offset or 0, NEWEST, max_wait_ms=0, **known)
+        request.session_id, request.session_epoch = self._id, self._epoch
+        if offset is None:
+            request.topics = []
+        response = self._client.ask(request, NEWEST)
+        self._id, self._epoch = response.session_id, self._epoch + 1
+        return [part for topic in response.responses for part in topic.partitions]
+
+
+def test_who_has_all_is_told_news_only(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    session = Session(world, 0)
+    moved = [part.high_watermark for part in session.fetch(1)]
+    nothing = session.fetch()
+    world.partition("t").delete_records(1)
+    cut = [part.log_start_offset for part in session.fetch()]
+    assert (moved, nothing, cut) == ([1], [], [1])
+
+
+def test_who_has_all_stays_caught_up_by_fetches_that_do_not_name_it(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    session = Session(world, 1)
+    world.clock.advance(60_000)
+    session.fetch()
+    client.ask(produce(b"b"), 9)
+    assert world.partition("t").propose_without_laggards(world.clock.now_ms()) is False
+
+
+def test_who_has_all_and_is_not_in_sync_is_proposed(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    session = Session(world, 1)
+    lead(world, (ME,))
+    world.replicas.rules.is_alive = lambda broker_id: True
+    session.fetch()
+    proposal = world.partition("t").proposal
+    assert proposal is not None
+    assert proposal.isr == (ME, FOLLOWER)
