@@ -46,7 +46,7 @@ from kbroker.config.limits import (
     REQUEST_BYTES_EXCEPT_PRODUCE,
     WOKEN_AT_ONCE,
 )
-from kbroker.timing import Purgatory, Steps
+from kbroker.timing import Purgatory, Steps, begun
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
@@ -62,11 +62,14 @@ IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
 log = logging.getLogger("kbroker.requests")
 
 PRODUCE, FETCH = 0, 1
+LIST_OFFSETS = 2
 DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wait
-MOVE_NO_DEADLINE = (*DATA_PATH, 24, 25, 26)  # nor what is added to a transaction, nor its end: but by parts that say so
+SAY_ERRORS = (*DATA_PATH, LIST_OFFSETS)  # their handlers do; in other answers they are looked for
+# Nor what is added to a transaction, nor its end: but by parts that say so.
+MOVE_NO_DEADLINE = (*DATA_PATH, LIST_OFFSETS, 24, 25, 26)
 
 LARGE_FIRST_STEPS = 2  # at once, of a large request: up to its first batch, which may be all there is
-MANY_STEPS = 32  # of a handler: from here on its answer is encoded in slices, too
+MANY_STEPS = 16  # of a handler, behind its first ones: from here on its answer is encoded in slices, too
 
 
 class Core:
@@ -218,6 +221,8 @@ class Core:
     def _handle(self, request: Request, body: Answer) -> None:
         try:
             result = request.route.handle(body, request)
+            if result.__class__ is GeneratorType and not self._turns:
+                result = begun(cast("InSlices", result))
         except Exception as error:  # here and in `_handled` a failure becomes a code
             result = self._refusal(request, body, error)
         if result is LATER and self._facts:
@@ -234,7 +239,7 @@ class Core:
         elif result is HANGUP:
             self._hang_up(request.channel, f"{request!r} failed, and there is no answer to say so")
         elif result.__class__ is GeneratorType:
-            self._in_slices(request, self._handled(request, body, cast("InSlices", result)))
+            self._in_slices(request, self._handled(request, body, cast("InSlices", result)), first_steps=0)
         else:
             self._park(request, cast("Waiting", result))
 
@@ -282,7 +287,7 @@ class Core:
 
     def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""
-        if request.has_errors or request.route.api > FETCH:
+        if request.has_errors or request.route.api not in SAY_ERRORS:
             self.broker.counters.note_errors(request.route.api, response, request.route.flat)
         try:
             buffers = encode(request, response)
@@ -353,8 +358,11 @@ class Core:
             size > LARGE_PRODUCE_BYTES and names_over(MANY_PARTITIONS, frame, version, start)
         )
 
-    def _in_slices(self, request: Request, steps: Steps) -> None:
-        """Do what a request wants in slices; its connection waits, other requests of it are not begun."""
+    def _in_slices(self, request: Request, steps: Steps, first_steps: int | None = None) -> None:
+        """Do what a request wants in slices; its connection waits, other requests of it are not begun.
+
+        first_steps: at once, if nothing else waits; None for as many as usual.
+        """
         channel = request.channel
         if not request.late:
             request.late = True
@@ -363,11 +371,11 @@ class Core:
             channel.held_by = request
         self._deadline_moved = True
         owner = request.session.peer_host, request.is_large
-        self._turns.begin(owner, _while_open(request, steps), LARGE_FIRST_STEPS if request.is_large else None)
+        self._turns.begin(owner, _while_open(request, steps), first_steps)
 
     def _begin_large(self, request: Request, frame: bytes | memoryview, start: int) -> None:
         request.is_large = True
-        self._in_slices(request, self._large(request, frame, start))
+        self._in_slices(request, self._large(request, frame, start), LARGE_FIRST_STEPS)
 
     def _large(self, request: Request, frame: bytes | memoryview, start: int) -> Steps:
         """Decode a large request, then handle it."""
@@ -406,7 +414,7 @@ class Core:
             result = self._refusal(request, body, error)
         if (request.is_large or count > MANY_STEPS) and isinstance(result, IS_ANSWER):
             route = request.route
-            if request.has_errors or route.api > FETCH:
+            if request.has_errors or route.api not in SAY_ERRORS:
                 yield from self.broker.counters.note_errors_in_slices(route.api, result, route.flat)
                 yield
             try:
@@ -540,7 +548,7 @@ class Core:
         if isinstance(result, IS_ANSWER):
             self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
             if request.is_large:
-                self._in_slices(request, self._handled(request, None, result))
+                self._in_slices(request, self._handled(request, None, result), LARGE_FIRST_STEPS)
             else:
                 self._answer(request, result)
         elif result.__class__ is GeneratorType:

@@ -24,6 +24,7 @@ from kbroker.config.limits import LONG_POLL_STEP_MS
 from kbroker.replica.partition import LeaderState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -54,6 +55,7 @@ LINES = {
     "produce one record, acks=all": 275,
     "fetch a log": 321,
     "fetch at the end, nothing to wait for": 256,
+    "list where a log ends": 195,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405
@@ -69,6 +71,7 @@ def frames() -> dict[str, bytes]:
     struct.pack_into(">q", log, at, 0)
     end, at = fetch_frame("empty", max_wait_ms=0, partition_bytes=1 << 20)
     struct.pack_into(">q", end, at, 0)
+    asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     requests = (
         produce_frame("t", [one]),
         produce_frame("t", [many]),
@@ -76,6 +79,7 @@ def frames() -> dict[str, bytes]:
         produce_frame("t", [one], acks=-1),
         bytes(log),
         bytes(end),
+        frame_of(ListOffsetsRequest(replica_id=-1, topics=[asked]), 9),
     )
     return dict(zip(LINES, requests, strict=True))
 

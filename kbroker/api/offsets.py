@@ -34,10 +34,8 @@ from protocol.messages.offsets import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
     EpochEndOffset,
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
@@ -52,7 +50,8 @@ if TYPE_CHECKING:
     from kbroker.log.log import Log
     from kbroker.log.times import Found
     from kbroker.replica import Partition
-    from protocol.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
+    from protocol.flat import Flat
+    from protocol.messages.offsets import OffsetForLeaderPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 SINCE = {
@@ -65,86 +64,96 @@ SINCE = {
 }  # the version in which each got its meaning
 NEVER = 1 << 15  # no version is as high
 UNKNOWN = -1
+NO_STARTS: list[int] = []  # of segments: version 0 asks for them
 CONSUMER = -1  # as replica_id
 SEARCH_PATIENCE_MS = 30_000  # how long records may take to be read: a disk that needs longer is as good as gone
 EPOCHS_SINCE = 4  # of ListOffsets; before, the answer has no place for one
 OFFSET_NOT_AVAILABLE_SINCE = 5  # KIP-207
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> InSlices:
-    """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read."""
-    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    isolation = FetchIsolation.of(request.isolation_level) if request.replica_id == CONSUMER else LOG_END
+def list_offsets(request: Flat, call: Call) -> InSlices:
+    """One offset, with its timestamp, for each partition asked about; those asked for by time once they are read.
+
+    request: the fields of ListOffsetsRequest.
+    """
+    replica_id, isolation_level, named_topics, _ = request
+    named = Counter((name, asked[0]) for name, partitions in named_topics for asked in partitions)
+    isolation = FetchIsolation.of(isolation_level) if replica_id == CONSUMER else LOG_END
     topics = []
     searches: list[_Search] = []
-    for topic in request.topics:
-        answers = []
-        for asked in topic.partitions:
+    for name, partitions in named_topics:
+        answers: list[Flat] = []
+        for asked in partitions:
             yield
-            key = (topic.name, asked.partition_index)
+            index, _, timestamp, _ = asked
             try:
-                if named[key] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{asked.partition_index} is named twice")
-                if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
-                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing here")
-                partition = call.broker.replicas.find(*key)
+                if named[name, index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is named twice")
+                if timestamp < 0 and call.version < SINCE.get(timestamp, NEVER):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
+                partition = call.broker.replicas.find(name, index)
                 if call.version == 0:
                     answers.append(_segment_starts(partition, asked, call))
                 else:
-                    answers.append(_offset(partition, asked, isolation, call, searches))
+                    answers.append(_offset(partition, asked, isolation, call, searches, answers))
             except KafkaError as error:
-                answers.append(
-                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
-                )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    response = ListOffsetsResponse(topics=topics)
+                call.has_errors = True
+                answers.append(_failed(index, error.code))
+        topics.append((name, answers))
     if not searches:
-        return response
-    delayed = DelayedListOffsets(response, searches, call)
+        return 0, topics
+    delayed = DelayedListOffsets((0, topics), searches, call)
     return delayed.answer(call.now_ms) or delayed
 
 
-def _segment_starts(partition: Partition, asked: ListOffsetsPartition, call: Call) -> ListOffsetsPartitionResponse:
+def _failed(index: int, code: ErrorCode) -> Flat:
+    """The part of the answer about a partition of which nothing can be said."""
+    return index, code, NO_STARTS, UNKNOWN, UNKNOWN, UNKNOWN
+
+
+def _segment_starts(partition: Partition, asked: Flat, call: Call) -> Flat:
     """What version 0 wants to know; what consumers may not see yet is not there."""
-    partition.check_epoch(asked.current_leader_epoch)
+    index, epoch, timestamp, most = asked
+    partition.check_epoch(epoch)
     log = partition.led()
     end_offset = log.readable_end(HIGH_WATERMARK)
     try:
-        starts = segment_starts(log, asked.timestamp if asked.timestamp >= 0 else None, call.broker.clock.wall_ms())
+        starts = segment_starts(log, timestamp if timestamp >= 0 else None, call.broker.clock.wall_ms())
     except OSError as error:
         raise call.broker.replicas.storage_error(partition, error) from error
-    if asked.timestamp == EARLIEST:
+    if timestamp == EARLIEST:
         starts = starts[-1:]
     if starts and starts[0] > end_offset:
         starts = [end_offset, *(start for start in starts if start <= end_offset)]
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, error_code=0, old_style_offsets=starts[: max(asked.max_num_offsets, 0)]
-    )
+    return index, 0, starts[: max(most, 0)], UNKNOWN, UNKNOWN, UNKNOWN
 
 
 def _offset(
-    partition: Partition, asked: ListOffsetsPartition, isolation: FetchIsolation, call: Call, searches: list[_Search]
-) -> ListOffsetsPartitionResponse:
-    """The answer, or one that the search that is added to `searches` will complete."""
-    partition.check_epoch(asked.current_leader_epoch)
+    partition: Partition,
+    asked: Flat,
+    isolation: FetchIsolation,
+    call: Call,
+    searches: list[_Search],
+    answers: list[Flat],
+) -> Flat:
+    """The next of `answers`, or what stands there until the search that is added to `searches` has ended."""
+    index, epoch, timestamp, _ = asked
+    partition.check_epoch(epoch)
     log = partition.led()
     end_offset = log.readable_end(isolation)
-    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0)
-    if asked.timestamp == LATEST:
+    offset = leader_epoch = UNKNOWN
+    if timestamp == LATEST:
         _check_end_is_known(partition, isolation, call.version)
-        answer.offset = end_offset
-        if call.version >= EPOCHS_SINCE:
-            answer.leader_epoch = partition.leader_epoch  # of the leader that says so, not of a record
-    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset = log.log_start_offset
-        if call.version >= EPOCHS_SINCE:
-            answer.leader_epoch = _epoch_at(partition, log, answer.offset)
-    elif asked.timestamp == MAX_TIMESTAMP or asked.timestamp >= 0:
+        offset, leader_epoch = end_offset, partition.leader_epoch  # of the leader that says so, not of a record
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        offset = log.log_start_offset
+        leader_epoch = _epoch_at(partition, log, offset)
+    elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
         if not log.config.message_format:
             raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{partition} has messages without timestamps")
-        search = TimeSearch(log, asked.timestamp if asked.timestamp >= 0 else None)
-        searches.append(_Search(partition, search, isolation, answer, call.version))
-    return answer
+        search = TimeSearch(log, timestamp if timestamp >= 0 else None)
+        searches.append(_Search(partition, search, isolation, answers, len(answers), call))
+    return index, 0, NO_STARTS, UNKNOWN, offset, leader_epoch if call.version >= EPOCHS_SINCE else UNKNOWN
 
 
 def _check_end_is_known(partition: Partition, isolation: FetchIsolation, version: int) -> None:
@@ -163,28 +172,30 @@ def _epoch_at(partition: Partition, log: Log, offset: int) -> int:
 
 
 class _Search(NamedTuple):
-    """A partition whose answer depends on records that have to be read."""
+    """A partition whose answer, at a place of `answers`, depends on records that have to be read."""
 
     partition: Partition
     search: TimeSearch
     isolation: FetchIsolation
-    answer: ListOffsetsPartitionResponse
-    version: int  # of the request
+    answers: list[Flat]
+    place: int
+    call: Call
 
     def conclude(self, found: Found | None) -> None:
         """What was read is the answer, if a consumer may see it. Raises: KafkaError."""
         log = self.partition.led()
         end_offset = log.readable_end(self.isolation)
         if found is not None and found.offset < end_offset:
-            self.answer.offset, self.answer.timestamp = found
-            if self.version >= EPOCHS_SINCE:
-                self.answer.leader_epoch = _epoch_at(self.partition, log, found.offset)
+            knows_epochs = self.call.version >= EPOCHS_SINCE
+            epoch = _epoch_at(self.partition, log, found.offset) if knows_epochs else UNKNOWN
+            self.answers[self.place] = (self.partition.index, 0, NO_STARTS, found.timestamp, found.offset, epoch)
         else:
-            _check_end_is_known(self.partition, self.isolation, self.version)
+            _check_end_is_known(self.partition, self.isolation, self.call.version)
 
     def refuse(self, code: ErrorCode) -> None:
         """It cannot be known."""
-        self.answer.error_code = code
+        self.call.has_errors = True
+        self.answers[self.place] = _failed(self.partition.index, code)
 
 
 class DelayedListOffsets:
@@ -192,7 +203,7 @@ class DelayedListOffsets:
 
     __slots__ = ("_address", "_broker", "_open", "_response", "deadline_ms")
 
-    def __init__(self, response: ListOffsetsResponse, searches: Sequence[_Search], call: Call) -> None:
+    def __init__(self, response: Flat, searches: Sequence[_Search], call: Call) -> None:
         self.deadline_ms = call.now_ms + SEARCH_PATIENCE_MS
         self._broker = call.broker
         self._address = call.session.peer_host
@@ -210,11 +221,11 @@ class DelayedListOffsets:
         """Itself: touched when the last job has ended."""
         return [self]
 
-    def answer(self, now_ms: int) -> ListOffsetsResponse | None:
+    def answer(self, now_ms: int) -> Flat | None:
         """Once everything is read."""
         return None if self._open else self._response
 
-    def expired(self, now_ms: int) -> ListOffsetsResponse:
+    def expired(self, now_ms: int) -> Flat:
         """With REQUEST_TIMED_OUT for what is not read yet."""
         for search in self._open.values():
             search.refuse(ErrorCode.REQUEST_TIMED_OUT)
@@ -319,19 +330,9 @@ def _delete_before(call: Call, topic: str, index: int, offset: int) -> int:
     return low
 
 
-def _refuse_list(request: ListOffsetsRequest, code: ErrorCode, text: str, version: int) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _refuse_list(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:
+    _, _, topics, _ = request
+    return 0, [(name, [_failed(asked[0], code) for asked in partitions]) for name, partitions in topics]
 
 
 def _refuse_epochs(
@@ -366,7 +367,16 @@ def _refuse_delete(request: DeleteRecordsRequest, code: ErrorCode, text: str, ve
 
 
 ROUTES = (
-    Route(2, ListOffsetsRequest, 0, 11, list_offsets, _refuse_list, elements=ELEMENTS_PER_REQUEST),
+    Route(
+        2,
+        ListOffsetsRequest,
+        0,
+        11,
+        list_offsets,
+        _refuse_list,
+        flat=ListOffsetsResponse,
+        elements=ELEMENTS_PER_REQUEST,
+    ),
     Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete, elements=ELEMENTS_PER_REQUEST),
     Route(
         23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs, elements=ELEMENTS_PER_REQUEST

@@ -2,7 +2,7 @@
 
 from kbroker.timing.keyed import KeyedTimers
 from kbroker.timing.purgatory import Parked, Purgatory, Touched
-from kbroker.timing.turns import Steps, Turns
+from kbroker.timing.turns import Steps, Turns, begun
 from kbroker.timing.wheel import Timer, TimingWheel
 
-__all__ = ["KeyedTimers", "Parked", "Purgatory", "Steps", "Timer", "TimingWheel", "Touched", "Turns"]
+__all__ = ["KeyedTimers", "Parked", "Purgatory", "Steps", "Timer", "TimingWheel", "Touched", "Turns", "begun"]

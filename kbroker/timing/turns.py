@@ -11,13 +11,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 SLICE_MS = 3  # of real time, from the first millisecond that a slice sees pass
 SLICE_STEPS = 256  # where time does not move (a simulation), and where steps cost next to nothing
 FIRST_STEPS = 16  # at once, when a task comes in and no other waits: most are over by then
 
 Steps: TypeAlias = Generator[None, None, None]
+Outcome = TypeVar("Outcome")
+
+
+def begun(steps: Generator[None, None, Outcome]) -> Outcome | Generator[None, None, Outcome]:
+    """What a task comes to, if its first steps are all that it has; else the others, for `Turns`."""
+    try:
+        for _ in range(FIRST_STEPS):
+            next(steps)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+    return steps
 
 
 class Turns:

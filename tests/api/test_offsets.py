@@ -61,6 +61,15 @@ def test_each_kind_of_question(client: Client, timestamp: int, offset: int, its_
     assert found(client.ask(list_offsets(timestamp), 11)) == (0, offset, its_timestamp)
 
 
+@pytest.mark.parametrize("timestamp", [LATEST, 0])
+def test_refused_partitions_are_counted(world: World, client: Client, timestamp: int) -> None:
+    client.ask(list_offsets(timestamp), 9)
+    request = list_offsets(timestamp)
+    request.topics[0].name = "nowhere"
+    code = found(client.ask(request, 9))[0]
+    assert world.broker.counters.errors == {(2, code): 1}
+
+
 def test_the_answer_carries_the_leader_epoch_of_the_record(world: World, client: Client) -> None:
     state = LeaderState(1, 1, 5, (1,), 1, (1,))
     world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)

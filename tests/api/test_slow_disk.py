@@ -57,6 +57,7 @@ def test_a_disk_that_never_answers_is_a_timeout(world: World, client: Client) ->
     before = dict(client.look())
     world.advance(1)
     assert (before, found(client, number)) == ({}, (ErrorCode.REQUEST_TIMED_OUT, -1, -1))
+    assert world.broker.counters.errors == {(2, ErrorCode.REQUEST_TIMED_OUT): 1}
 
 
 def test_what_is_read_after_the_timeout_is_nobody_s(world: World, client: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from kbroker.timing.turns import FIRST_STEPS, SLICE_MS, SLICE_STEPS, Turns
+from kbroker.timing.turns import FIRST_STEPS, SLICE_MS, SLICE_STEPS, Turns, begun
 
 
 def work(done: list[str], name: str, steps: int) -> Generator[None, None, None]:
@@ -41,6 +41,22 @@ def test_of_a_long_task_some_is_done_at_once() -> None:
     turns = Turns()
     turns.begin("a", work(done, "a", 1000))
     assert (len(done), len(turns)) == (FIRST_STEPS, 1)
+
+
+def worth(done: list[str], steps: int) -> Generator[None, None, int]:
+    yield from work(done, "a", steps)
+    return steps
+
+
+def test_a_task_that_is_short_comes_to_something_without_turns() -> None:
+    done: list[str] = []
+    assert (begun(worth(done, FIRST_STEPS - 1)), len(done)) == (FIRST_STEPS - 1, FIRST_STEPS - 1)
+
+
+def test_of_a_task_that_is_long_the_other_steps_come_back() -> None:
+    done: list[str] = []
+    others = begun(worth(done, FIRST_STEPS + 5))
+    assert (len(done), isinstance(others, int) or len(list(others))) == (FIRST_STEPS, 5)
 
 
 def test_behind_other_work_nothing_is_done_at_once() -> None:
