@@ -16,9 +16,7 @@ import compileall
 import os
 import platform
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +24,7 @@ from pathlib import Path
 from benchmarks.harness.brokers import APACHES, OURS, RELEASE, ROOT
 from benchmarks.harness.catalogue import ALL
 from benchmarks.harness.crowds import raise_file_limit
+from benchmarks.harness.ending import run
 from benchmarks.harness.report import Outcome, as_json, as_markdown, as_svg, as_text
 from benchmarks.harness.rows import FULL, QUICK
 from benchmarks.harness.runner import Runner
@@ -135,10 +134,4 @@ def _lines(path: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as Ctrl-C: nobody else ends brokers and removes gigabytes
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("broken off: rows that had ended are in --out")
+    run(main, kept="rows that had ended are in --out")

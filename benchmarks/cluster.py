@@ -8,8 +8,6 @@ its own. Printed as every round ends, and as a Markdown table at the end. See do
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -23,6 +21,7 @@ from benchmarks.harness.brokers import APACHES, OURS
 from benchmarks.harness.cluster_rows import FRESH, FULL, QUICK, STEADY, ClusterRow, FreshRow, SteadyRow
 from benchmarks.harness.clusters import Cluster, cluster
 from benchmarks.harness.crowds import raise_file_limit
+from benchmarks.harness.ending import run
 from benchmarks.harness.report import Finding, Outcome, as_markdown
 from benchmarks.harness.rows import Measured
 from benchmarks.harness.runner import has_settled
@@ -164,8 +163,4 @@ def _show(kind: str, measured: Measured, remark: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nobody else ends brokers
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("broken off")
+    run(main)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from pathlib import Path
 from benchmarks.broker import describe_machine
 from benchmarks.harness.brokers import APACHES, OURS, ROOT
 from benchmarks.harness.crowds import raise_file_limit
+from benchmarks.harness.ending import run
 from benchmarks.harness.growth import CURVES, Curve, Grower
 from benchmarks.harness.growth_pages import FOLDER, MARK, Kept, picture, section
 from benchmarks.harness.runs import put_table
@@ -121,10 +120,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as Ctrl-C: nobody else ends brokers and removes gigabytes
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("broken off: curves that had ended are in --out")
+    run(main, kept="curves that had ended are in --out")

@@ -1,10 +1,14 @@
-"""How the bench runs rows: when a warm-up is over, and what a row that fails costs."""
+"""How the bench runs rows: when a warm-up is over, what a row that fails costs, and how it is broken off."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks.harness import ending
 from benchmarks.harness.report import Outcome
 from benchmarks.harness.rows import QUICK, Fresh, Measured, Metric, Row
 from benchmarks.harness.runner import Runner, has_settled
@@ -74,3 +78,26 @@ def test_results_are_told_as_rows_end() -> None:
 def test_a_row_may_give_the_peer_fewer_rounds() -> None:
     finding = run(OncePeer)[0].findings[0]
     assert (len(finding.ours), len(finding.theirs)) == (QUICK.rounds, 1)
+
+
+# ---- the process
+
+
+@pytest.mark.parametrize(("kept", "said"), [("", "broken off"), ("rows are in --out", "broken off: rows are in --out")])
+def test_a_bench_that_is_told_to_end_does_so_as_by_ctrl_c(kept: str, said: str) -> None:
+    done = []
+
+    def main() -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            done.append("brokers ended")
+        return 0
+
+    was = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match=f"^{said}$"):
+            ending.run(main, kept)
+    finally:
+        signal.signal(signal.SIGTERM, was)
+    assert done == ["brokers ended"]
