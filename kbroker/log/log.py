@@ -337,16 +337,17 @@ class Log(LogReads):
         self.forget_places()  # the end of the log is elsewhere now
         return segment
 
-    def reconfigure(self, config: LogConfig) -> None:
-        """Go by other settings from now on: the topic's."""
-        self.is_configured = True
+    def reconfigure(self, config: LogConfig) -> bool:
+        """Go by other settings from now on: the topic's. Whether they were not known before, or others."""
+        was_configured, self.is_configured = self.is_configured, True
         if config == self.config:
-            return
+            return not was_configured
         self.config = config
         for segment in self.segments:
             segment.reconfigure(config)
         if not config.has_epochs:
             self.epochs.clear()  # a leader that has none knows nothing of ours
+        return True
 
     # ---- epochs
 

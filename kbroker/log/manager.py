@@ -301,8 +301,7 @@ class LogManager:
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
         """A topic's settings are known, or changed: its log takes them from now on."""
         log = self._logs.get(TopicPartition(topic, index))
-        if log is not None:
-            log.reconfigure(config)
+        if log is not None and log.reconfigure(config):
             self._flush_if_wanted(TopicPartition(topic, index), log)
 
     def truncate(

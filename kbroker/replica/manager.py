@@ -277,8 +277,7 @@ class ReplicaManager:
                 is_new=is_new,
                 wall_ms=self._clock.wall_ms(),
             )
-        if not partition.log.is_configured or partition.log.config != log_config:  # opened before they were known
-            self._logs.reconfigure(partition.topic, partition.index, log_config)
+        self._logs.reconfigure(partition.topic, partition.index, log_config)  # it may be older than what is known now
 
     def _set_stranger_aside(self, partition: Partition, *, is_new: bool) -> None:
         """After a power cut, the folder of a deleted topic can stand where another of its name is to be.
