@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from kbroker.log.cleaner import in_this_process
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
 from protocol.namedtuple import NamedTuple
 
@@ -62,11 +63,9 @@ class Beside:
 
     def __call__(self, disk: Disk, plan: Plan) -> Compacting:
         """disk: of this machine, and no other: the process opens the same paths."""
-        from kbroker.log.cleaner.compaction import Compaction  # its loops are loaded when first needed
-
         if self._is_possible and sum(source.size for source in plan.sources) >= self._least_bytes:
             return CompactionBeside(self, plan)
-        return Compaction(disk, plan)
+        return in_this_process(disk, plan)
 
     def start(self) -> Child:
         """A process that is ready. Raises GoneError: it is none; from now on logs are compacted in the broker."""

@@ -6,3 +6,18 @@
 
 Source: Kafka documentation, "Log Compaction"; KIP-58 (min lag), KIP-354 (max lag), KIP-534 (tombstones and markers).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.log.cleaner.compaction import Compaction, Plan
+    from kbroker.ports import Disk
+
+
+def in_this_process(disk: Disk, plan: Plan) -> Compaction:
+    """The compaction of one log, whose pieces run where they are called; its loops are loaded when first needed."""
+    from kbroker.log.cleaner.compaction import Compaction
+
+    return Compaction(disk, plan)

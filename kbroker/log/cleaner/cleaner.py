@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kbroker.log.cleaner import in_this_process
 from kbroker.log.cleaner.choice import Dirt, dirt_of, groups_of
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
@@ -44,12 +45,6 @@ _SWEEP = 256  # logs looked at in one turn of the loop
 
 BeginCompaction = Callable[[Disk, "Plan"], "Compacting"]
 """Makes the compaction of one log; nothing is read yet."""
-
-
-def _in_this_process(disk: Disk, plan: Plan) -> Compacting:
-    from kbroker.log.cleaner.compaction import Compaction
-
-    return Compaction(disk, plan)
 
 
 class Keeper(NamedTuple):
@@ -170,7 +165,7 @@ class Cleaner:
         self._random = random
         self._config = config
         self._tell = tell
-        self._begin = begin or _in_this_process
+        self._begin = begin or in_this_process
         self._running: dict[TopicPartition, _Cleaning] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._sweep: Iterator[TopicPartition] | None = None
