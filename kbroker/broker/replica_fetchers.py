@@ -18,6 +18,7 @@ from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.fetcher import Fetcher, fetcher_number
+from kbroker.timing import nobody_asks
 from protocol.messages.offsets import ListOffsetsResponse
 from protocol.namedtuple import NamedTuple
 
@@ -47,7 +48,7 @@ class ReplicaFetchers:
         plane: ControlPlane,
         peers: Peers,
         clock: Clock,
-        deadline_moved: Callable[[], None] = lambda: None,
+        deadline_moved: Callable[[], None] = nobody_asks,
     ) -> None:
         self._replicas = replicas
         self._plane = plane

@@ -23,6 +23,7 @@ from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKER
 from kbroker.log.producers import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
+from kbroker.timing import nobody_asks
 from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -99,10 +100,6 @@ def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
     raise AssertionError(f"{markers.transaction.name} has all its markers, and there is no coordinator yet")
 
 
-def _nobody_asks() -> None:
-    """Until there is a broker."""
-
-
 class TransactionMarkers:
     """Markers on their way. A part of the broker: it hears what becomes of requests, and of time.
 
@@ -130,7 +127,7 @@ class TransactionMarkers:
         self._listener = listener
         self._turns = turns
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
-        self.deadline_moved: Callable[[], None] = _nobody_asks  # is put in by who wakes it
+        self.deadline_moved: Callable[[], None] = nobody_asks  # is put in by who wakes it
         self._asked: set[int] = set()  # brokers that have a request under way
         self._wanted: defaultdict[int, dict[_Sending, list[TopicPartition]]] = defaultdict(dict)  # by leader
         self._retrying: dict[_Sending, None] = {}  # in this order

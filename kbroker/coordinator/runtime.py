@@ -20,7 +20,7 @@ from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
 from kbroker.coordinator.shard import Shard
 from kbroker.coordinator.store import Slice, Store
-from kbroker.timing import KeyedTimers
+from kbroker.timing import KeyedTimers, nobody_asks
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
 
@@ -35,10 +35,6 @@ log = logging.getLogger("kbroker.coordinator")
 
 Give: TypeAlias = "Callable[[Slice, Runtime[Any]], None]"
 """Takes a job for the disk, and who is to hear of its end (`finished`)."""
-
-
-def _nobody_asks() -> None:
-    """Who drives a runtime by itself asks for its deadline whenever it wants."""
 
 
 class _Loading(Generic[S]):
@@ -83,7 +79,7 @@ class Runtime(Generic[S]):
         self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
         self._loading: deque[_Loading[S]] = deque()
         self.give: Give  # is put in by who runs jobs
-        self.deadline_moved: Callable[[], None] = _nobody_asks  # by who wakes it
+        self.deadline_moved: Callable[[], None] = nobody_asks  # by who wakes it
 
     # --- whose is it
 
