@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from kbroker import core as core_module
-from kbroker.api.call import SILENCE
+from kbroker.api.call import LATER, SILENCE
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
-from kbroker.broker.facts import Touched
+from kbroker.broker.facts import Reply, Touched
 from kbroker.channel import Channel
 from kbroker.core import Core
 from kbroker.timing import Turns
@@ -22,17 +22,17 @@ from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 NOW_MS = 1_000
-READY, LATE = 1, 2  # error codes that tell by which way an answer came
+READY, LATE, TOLD = 1, 2, 3  # error codes that tell by which way an answer came
 
 
 class Patient:
-    """Waits for the key "moved", or "gone"."""
+    """Waits for one of its keys."""
 
     deadline_ms = NOW_MS + 500
-    keys: Sequence[str] = ("moved", "gone")
 
-    def __init__(self, fails: bool) -> None:
+    def __init__(self, fails: bool, keys: Sequence[str] = ("moved", "gone")) -> None:
         self._fails = fails
+        self.keys = keys
 
     def answer(self, now_ms: int) -> HeartbeatResponse:
         """At once."""
@@ -60,6 +60,7 @@ class Parts:
         self.counters = Counters()
         self.deadline_moved = False
         self.deadline_ms = NOW_MS + 9_000
+        self.begun: list[Any] = []  # tickets of requests that are answered later
 
     def take_touched(self) -> Sequence[object]:
         """All of them."""
@@ -89,16 +90,25 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     def heartbeat(request: HeartbeatRequest, call: Any) -> Any:
         if request.member_id == "silent":
             return SILENCE
+        if request.member_id == "later":
+            call.broker.begun.append(call.ticket)
+            return LATER
+        if request.member_id == "other":
+            return Patient(fails=False, keys=["other"])
         return Patient(fails=request.member_id == "fails")
 
-    monkeypatch.setitem(ROUTES, 12, Route(12, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0)))
+    for api in (12, 1):  # one of the data path behaves like the others here, but for when it is begun
+        route = Route(api, HeartbeatRequest, 0, 4, heartbeat, lambda *given: HeartbeatResponse(0))
+        monkeypatch.setitem(ROUTES, api, route)
     return Core(cast(Any, Parts()), NOW_MS)
 
 
-def ask(core: Core, channel: Channel, member: str = "waits") -> None:
+def ask(core: Core, channel: Channel, member: str = "waits", api: int = 12) -> None:
     """A request that waits."""
     body = HeartbeatRequest(group_id="", generation_id=0, member_id=member).encode(0)
-    core.receive(channel, memoryview(encode_request_header(HeartbeatRequest, 0, 1, None) + body), NOW_MS)
+    frame = bytearray(encode_request_header(HeartbeatRequest, 0, 1, None) + body)
+    struct.pack_into(">h", frame, 0, api)
+    core.receive(channel, memoryview(frame), NOW_MS)
 
 
 def codes(channel: Channel) -> list[int]:
@@ -169,6 +179,35 @@ def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -
     ask(core, channel)
     core.closed(channel, NOW_MS)
     assert len(core._purgatory) == 0
+
+
+def tell(core: Core) -> None:
+    """The answer that was to come later."""
+    core.broker.tell(Reply(core.broker.begun[-1], HeartbeatResponse(error_code=TOLD)))  # type: ignore[attr-defined]
+    core.handle("nothing", NOW_MS)
+
+
+def test_a_request_that_was_held_and_is_answered_later_holds_up_nobody_then(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    for member in ("waits", "later", "waits too"):
+        ask(core, channel, member)
+    core.handle("moved", NOW_MS)
+    tell(core)
+    core.handle("moved", NOW_MS)
+    assert codes(channel) == [READY, TOLD, READY]
+
+
+def test_a_request_that_was_held_is_begun_once_whatever_comes_behind_it(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(core, channel)
+    ask(core, channel, "later")
+    ask(core, channel, "other", api=1)  # is begun at once, and answered before the one that it is behind
+    core.handle("moved", NOW_MS)
+    core.handle("other", NOW_MS)
+    before = codes(channel)
+    tell(core)
+    assert (before, codes(channel)) == ([READY], [READY, TOLD, READY])
+    assert len(core.broker.begun) == 1  # type: ignore[attr-defined]
 
 
 # ---- looking later
