@@ -32,6 +32,17 @@ print(walker_kind())
 """
 
 
+MODULES = """
+from importlib import import_module
+from pkgutil import walk_packages
+from kbroker import api, broker, log, protocol, runtime
+
+for package in (api, broker, log, protocol, runtime):
+    for each in walk_packages(package.__path__, package.__name__ + "."):
+        import_module(each.name)
+"""
+
+
 def requirements() -> list[str]:
     """Of a user, as pyproject.toml has them."""
     declared: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -83,6 +94,11 @@ def test_nothing_called_protocol_is_put_at_the_top(wheel: Path) -> None:
 def test_every_codec_works(place: Path) -> None:
     """All codecs write what they read, at both ends of the ranges of what it depends on"""
     assert run(place, "python", "-c", CODECS) in ("compiled\n", "interpreted\n")
+
+
+def test_every_module_can_be_loaded(place: Path) -> None:
+    """What a broker loads when it is first needed is there, too"""
+    assert run(place, "python", "-c", MODULES) == ""
 
 
 def test_the_tools_work(place: Path) -> None:

@@ -124,6 +124,18 @@ def test_the_classes_of_a_broker_are_made_cheaply() -> None:
     assert dear == ["protocol/namedtuple.py"]
 
 
+def test_no_text_names_a_module_that_has_another_name_in_a_wheel() -> None:
+    """In a wheel, protocol is kbroker.protocol, and only imports are rewritten: docs/decisions/0021."""
+    named = [
+        f"{name}:{node.lineno}: {node.value!r}"
+        for name, path in modules(*PACKAGES)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch(r"protocol(\.\w+)+", node.value)
+    ]
+    assert named == []
+
+
 def imports(path: Path, module: str, known: set[str], *, for_types: bool = False) -> Iterator[str]:
     """Modules of ours that importing this one imports; not those inside functions.
 

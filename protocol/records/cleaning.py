@@ -42,7 +42,7 @@ from protocol.records.compression import LIMIT_BYTES, codec_of
 from protocol.records.content import batch_body
 
 for _name in ("_cleaner", "_converter"):  # here, not in the package: a broker that compacts nothing loads none
-    use_or_refuse("protocol.records", _name)
+    use_or_refuse(__package__, _name)
 
 from protocol.records._cleaner import keep_records, put_keys, shifted  # noqa: E402
 from protocol.records._converter import walk_messages  # noqa: E402

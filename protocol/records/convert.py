@@ -40,7 +40,7 @@ from protocol.records.batch import (
 from protocol.records.compression import LIMIT_BYTES, codec_of
 from protocol.records.content import batch_body
 
-use_or_refuse("protocol.records", "_converter")  # here, not in the package: most brokers convert nothing
+use_or_refuse(__package__, "_converter")  # here, not in the package: most brokers convert nothing
 
 from protocol.records._converter import measure, renumbered, to_messages, to_records, walk_messages  # noqa: E402
 
