@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kbroker import core as core_module
-from kbroker.api.call import LATER, SILENCE
+from kbroker.api.call import FIRST, LATER, SILENCE
 from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Reply, Touched
@@ -90,9 +90,12 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     def heartbeat(request: HeartbeatRequest, call: Any) -> Any:
         if request.member_id == "silent":
             return SILENCE
-        if request.member_id == "later":
+        if request.member_id in ("later", "first"):
             call.broker.begun.append(call.ticket)
-            return LATER
+            return LATER if request.member_id == "later" else FIRST
+        if request.member_id == "tells":
+            call.broker.tell(Touched(["nobody's"]))
+            return HeartbeatResponse(error_code=READY)
         if request.member_id == "other":
             return Patient(fails=False, keys=["other"])
         return Patient(fails=request.member_id == "fails")
@@ -208,6 +211,30 @@ def test_a_request_that_was_held_is_begun_once_whatever_comes_behind_it(core: Co
     tell(core)
     assert (before, codes(channel)) == ([READY], [READY, TOLD, READY])
     assert len(core.broker.begun) == 1  # type: ignore[attr-defined]
+
+
+def test_a_request_that_comes_first_holds_its_connection_up_until_it_is_carried_out(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(core, channel, "first")
+    held_by = channel.held_by
+    tell(core)
+    assert (held_by, codes(channel), channel.held_by) == (core.broker.begun[0], [TOLD], None)  # type: ignore[attr-defined]
+
+
+def test_what_it_held_up_goes_on_though_it_waits_for_its_answer(core: Core) -> None:
+    channel = core.open("PLAINTEXT", "10.0.0.1", 1)
+    ask(core, channel, "first")
+    core.take_dirty()
+    core.broker.tell(Reply(core.broker.begun[-1], Patient(fails=False)))  # type: ignore[attr-defined]
+    core.handle("nothing", NOW_MS)
+    assert (codes(channel), channel.held_by, core.take_dirty()) == ([], None, (channel,))
+
+
+def test_what_a_produce_or_fetch_tells_may_move_a_deadline(core: Core) -> None:
+    before = core.next_deadline_ms()
+    cast(Parts, core.broker).deadline_ms = NOW_MS + 7
+    ask(core, core.open("PLAINTEXT", "10.0.0.1", 1), "tells", api=1)
+    assert (before, core.next_deadline_ms()) == (NOW_MS + 9_000, NOW_MS + 7)
 
 
 # ---- looking later
