@@ -238,20 +238,20 @@ class Timers:
         """The checkpoints to be written now."""
         return [name for name in CHECKPOINTS if self._take(name, now_ms)]
 
-    def sweep(self, partitions: Iterable[TopicPartition], now_ms: int, most: int) -> list[tuple[str, TopicPartition]]:
-        """The partitions to look at in this turn, and why; at most so many for each reason."""
+    def sweep(
+        self, partitions: Iterable[TopicPartition], now_ms: int, most: int
+    ) -> Iterator[tuple[str, TopicPartition]]:
+        """The partitions to look at in this turn, and why; at most so many for each reason, or as many as are taken."""
         for name in (RETENTION, FLUSH, PRODUCER_EXPIRY):
             if name not in self._sweeps and self._take(name, now_ms):
                 self._sweeps[name] = iter(list(partitions))
-        turn: list[tuple[str, TopicPartition]] = []
         for name, left in list(self._sweeps.items()):
             for _ in range(most):
                 partition = next(left, None)
                 if partition is None:
                     del self._sweeps[name]
                     break
-                turn.append((name, partition))
-        return turn
+                yield name, partition
 
     def next_ms(self, now_ms: int) -> int:
         """When something falls due: now_ms if a sweep is under way."""

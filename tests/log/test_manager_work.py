@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 
 import pytest
 
@@ -130,6 +131,23 @@ def test_a_look_at_many_logs_is_spread_over_turns() -> None:
     create(manager, "t", *range(300))
     assert manager.due(0, NOW) == 0
     assert manager.due(0, NOW) > 0
+
+
+def test_a_look_at_logs_that_lose_segments_is_spread_over_more_turns() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    for index in range(20):
+        config = LogConfig(segment_bytes=100, retention_ms=10)
+        manager.get_or_create("t", index, None, config, is_new=True, wall_ms=NOW)
+        for _ in range(4):
+            append(manager, "t", index)
+    aside, turns = [0], 0
+    while not turns or manager.due(0, NOW + 1000) == 0:
+        turns += 1
+        renamed = [path for at in range(20) for path in names(disk, f"/a/t-{at}") if ".deleted" in path]
+        aside.append(len(renamed))
+    assert max(after - before for before, after in pairwise(aside)) < aside[-1] // 5
+    assert [len([each for each in names(disk, f"/a/t-{at}") if each.endswith(".log")]) for at in range(20)] == [1] * 20
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1])
