@@ -177,6 +177,7 @@ def _append(
             if not is_unprepared:
                 call.has_errors = True
                 failures.append(named + len(answers[-1][RECORD_ERRORS]))
+            del error  # it knows this frame, and so would stay with it
 
 
 def _conclude(
@@ -338,7 +339,8 @@ class Unprepared:
         try:
             self._records = prepare(self._records, self._config, self._wall_ms, opened)
         except KafkaError as error:
-            self._error = error
+            error.__context__ = None  # nor its own traceback: what was decompressed would stay with them, in a cycle
+            self._error = error.with_traceback(None)
 
     def append(self, call: Call, acks: int, transactional_id: str | None, appended: Appended) -> bool:
         """Into the log with what came out; whether that went well."""
@@ -351,6 +353,7 @@ class Unprepared:
             call.has_errors = True
             log_start = _log_start(call, partition.topic, partition.index)
             self._answers[self._at] = _failure(partition.index, error, log_start)
+            self._error = None
             return False
         self._answers[self._at] = answer[0]
         appended += [(partition, end_offset, self._answers, self._at) for _, end_offset, _, _ in waiting]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from kbroker.broker.openings import Openings
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records import RecordError
 from protocol.records.content import parse_set
 from tests.requests import batch, fetch, fetched, list_offsets, produce, produced
 from tests.world import Client, World
@@ -56,6 +59,18 @@ def test_what_was_looked_at_beside_the_loop_is_stored_as_it_came(world: World) -
 def test_the_batches_of_a_request_together_may_become_only_so_much(world: World) -> None:
     answer = world.client().ask(many([BOMB] * 12), 9)
     assert codes(answer) == [0] * 6 + [ErrorCode.MESSAGE_TOO_LARGE] * 6
+
+
+def test_nothing_stays_of_batches_that_are_refused(world: World) -> None:
+    """An error knows the frames that it came through, and they know what was decompressed; gigabytes, if it stayed."""
+    gc.collect()
+    gc.disable()
+    try:
+        answer = world.client().ask(many([BOMB] * 8), 9)
+        assert ErrorCode.MESSAGE_TOO_LARGE in codes(answer)
+        assert [each for each in gc.get_objects() if isinstance(each, KafkaError | RecordError)] == []
+    finally:
+        gc.enable()
 
 
 def test_small_batches_are_looked_at_at_once_however_many(world: World) -> None:
