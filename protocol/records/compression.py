@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from mmap import mmap
+from mmap import ACCESS_COPY, mmap
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
@@ -415,7 +415,9 @@ def _room(size: int) -> memoryview:
 
     To clear 128 MB here takes 100 ms, in which no other thread can run.
     """
-    return memoryview(bytearray(size) if size < MAPPED_BYTES else mmap(-1, size))
+    if size < MAPPED_BYTES:
+        return memoryview(bytearray(size))
+    return memoryview(mmap(-1, size, access=ACCESS_COPY))
 
 
 def _xxh32_short(data: bytes) -> int:
