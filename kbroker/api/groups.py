@@ -10,16 +10,12 @@ Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there
 
 from __future__ import annotations
 
-from copy import copy
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
-from kbroker.api.portions import portions
+from kbroker.api.portions import in_portions
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
-from kbroker.broker.facts import Joint
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import (
@@ -173,11 +169,20 @@ def _run(call: Call, effects: Iterable[Effect]) -> Result:
 
 
 def offset_commit(request: OffsetCommitRequest, call: Call) -> Result:
-    """Keep offsets; answered when they are committed. Partitions that do not exist are refused one by one."""
+    """Keep offsets; answered when they are committed. Partitions that do not exist are refused one by one.
+
+    A commit of many is written as several; whether the sender may commit is asked for each of them.
+    """
     if call.version == 0:
         return commit_to_store(request, call)
     if call.is_large and sum(len(topic.partitions) for topic in request.topics) > OFFSETS_COMMITTED_AT_ONCE:
-        return _commit_in_portions(request, call)
+        return in_portions(
+            request,
+            call,
+            OFFSETS_COMMITTED_AT_ONCE,
+            lambda portion, ticket: _commit(portion, call, _caller(call)._replace(call=ticket)),
+            lambda topics: OffsetCommitResponse(topics=topics),
+        )
     return _commit(request, call, _caller(call))
 
 
@@ -194,40 +199,6 @@ def _commit(request: OffsetCommitRequest, call: Call, caller: Caller) -> Result:
             if cache.partition(topic.name, partition.partition_index) is None:
                 refused[topic.name, partition.partition_index] = unknown
     return _run(call, call.broker.groups.commit_offsets(request, caller, call.now_ms, refused))
-
-
-def _commit_in_portions(request: OffsetCommitRequest, call: Call) -> InSlices:
-    """A commit of many partitions is written as several; whether the sender may commit is asked for each of them."""
-    answered: list[OffsetCommitResponse] = []
-    joint = Joint(call.ticket, 1, lambda: OffsetCommitResponse(topics=_in_one(answered)))
-    for topics in portions(request.topics, OFFSETS_COMMITTED_AT_ONCE):
-        portion = copy(request)
-        portion.topics = topics
-        joint.waiting += 1
-        answered.append(OffsetCommitResponse(topics=[]))
-        caller = _caller(call)._replace(call=joint.part(partial(_fill, answered[-1])))
-        _commit(portion, call, caller)
-        yield
-    whole = joint.part().answered(None)
-    if whole is not None:
-        call.broker.tell(whole)
-    return LATER
-
-
-def _fill(place: OffsetCommitResponse, answer: Message) -> None:
-    assert isinstance(answer, OffsetCommitResponse), answer
-    place.topics = answer.topics
-
-
-def _in_one(answers: list[OffsetCommitResponse]) -> list[OffsetCommitResponseTopic]:
-    """What portions were answered: a topic that went on in the next one is one again."""
-    topics: list[OffsetCommitResponseTopic] = []
-    for topic in chain.from_iterable(answer.topics for answer in answers):
-        if topics and (topics[-1].name, topics[-1].topic_id) == (topic.name, topic.topic_id):
-            topics[-1].partitions += topic.partitions
-        else:
-            topics.append(topic)
-    return topics
 
 
 def offset_fetch(request: OffsetFetchRequest, call: Call) -> Result:

@@ -1,15 +1,25 @@
 """Many partitions of a request, some at a time: for handlers that do a portion, and then let others have their turn.
 
-Called by handlers of requests that name partitions under topics. A portion is a list of topics like the request's own.
+Called by handlers of requests that name partitions under topics. A portion is a list of topics like the request's own;
+what portions are answered later is put together as if there had been none.
 """
 
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kbroker.api.call import LATER
+from kbroker.broker.facts import Joint
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kbroker.api.call import Call, InSlices
+    from kbroker.broker.facts import JointPart
+    from protocol.message import Message
 
 
 class HasPartitions(Protocol):
@@ -38,3 +48,48 @@ def portions(topics: Sequence[T], most: int) -> Iterator[list[T]]:
                 portion, room = [], most
     if portion:
         yield portion
+
+
+def in_portions(
+    request: Any,
+    call: Call,
+    most: int,
+    begin: Callable[[Any, JointPart], object],
+    make: Callable[[list[Any]], Message],
+) -> InSlices:
+    """Have a request done as several of at most so many partitions each, and answered as one.
+
+    begin: does a request of a portion's topics; its answer goes to the ticket given. make: an answer with these topics.
+    """
+    answered: list[list[Any]] = []
+    joint = Joint(call.ticket, 1, lambda: make(_in_one(answered)))
+    for topics in portions(request.topics, most):
+        portion = copy(request)
+        portion.topics = topics
+        joint.waiting += 1
+        answered.append([])
+        begin(portion, joint.part(partial(_fill, answered[-1])))
+        yield
+    whole = joint.part().answered(None)
+    if whole is not None:
+        call.broker.tell(whole)
+    return LATER
+
+
+def _fill(place: list[Any], answer: Any) -> None:
+    place += answer.topics
+
+
+def _in_one(answered: list[list[Any]]) -> list[Any]:
+    """What portions were answered: a topic that went on in the next one is one again."""
+    topics: list[Any] = []
+    for topic in chain.from_iterable(answered):
+        if topics and _of(topics[-1]) == _of(topic):
+            topics[-1].partitions += topic.partitions
+        else:
+            topics.append(topic)
+    return topics
+
+
+def _of(topic: Any) -> tuple[str, bytes | None]:
+    return topic.name, getattr(topic, "topic_id", None)

@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
+from kbroker.api.portions import in_portions
 from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
-from kbroker.broker.facts import Joint
+from kbroker.broker.facts import Joint, Reply
 from kbroker.broker.permission import Operation
-from kbroker.config.limits import ELEMENTS_PER_REQUEST
+from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
 from kbroker.metadata.cache import CONSUMER_OFFSETS
@@ -178,9 +179,28 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
     if where[1] >= 0 and asks_elsewhere(call, request.transactional_id, adds=adds):
         producer = Producer(request.producer_id, request.producer_epoch)
         wanted = [(producer, where, _led(call, where), NO_SEQUENCE)]
-        if not ask(call, request.transactional_id, wanted, lambda: _commit_offsets(request, call, where), adds=adds):
+
+        def go_on() -> None:
+            result = _commit_all(request, call, where)
+            if result is not LATER:
+                broker.tell(Reply(call.ticket, result))
+
+        if not ask(call, request.transactional_id, wanted, go_on, adds=adds):
             return LATER
-    _commit_offsets(request, call, where)
+    return _commit_all(request, call, where)
+
+
+def _commit_all(request: TxnOffsetCommitRequest, call: Call, where: TopicPartition) -> Result:
+    """Many offsets are written some at a time: the transaction makes them one."""
+    if call.is_large and sum(len(topic.partitions) for topic in request.topics) > OFFSETS_COMMITTED_AT_ONCE:
+        return in_portions(
+            request,
+            call,
+            OFFSETS_COMMITTED_AT_ONCE,
+            lambda portion, ticket: _commit_offsets(portion, call, _caller(call)._replace(call=ticket), where),
+            lambda topics: TxnOffsetCommitResponse(topics=topics),
+        )
+    _commit_offsets(request, call, _caller(call), where)
     return LATER
 
 
@@ -189,7 +209,7 @@ def _led(call: Call, where: TopicPartition) -> Log | None:
     return partition.log if partition is not None and partition.is_leader else None
 
 
-def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, where: TopicPartition) -> None:
+def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller, where: TopicPartition) -> None:
     """where: the partition of __consumer_offsets that the group belongs to; a negative one is not known yet."""
     broker = call.broker
     cache = broker.plane.cache
@@ -207,7 +227,7 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, where: TopicPar
         for topic in request.topics:
             for each in topic.partitions:
                 refused.setdefault((topic.name, each.partition_index), _for_version(commit_error(code), call.version))
-    effects = broker.groups.commit_offsets_in_transaction(request, _caller(call), call.now_ms, refused)
+    effects = broker.groups.commit_offsets_in_transaction(request, caller, call.now_ms, refused)
     broker.groups.runtime.carry_out(effects, call.now_ms)
 
 
@@ -426,7 +446,7 @@ ROUTES = (
         (Operation.ALTER, Operation.CLUSTER_ACTION),
         elements=ELEMENTS_PER_REQUEST,
     ),
-    Route(28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit),
+    Route(28, TxnOffsetCommitRequest, 0, 5, txn_offset_commit, _refuse_commit, elements=OFFSETS_PER_COMMIT),
     Route(65, DescribeTransactionsRequest, 0, 0, describe_transactions, _refuse_describe),
     Route(66, ListTransactionsRequest, 0, 1, list_transactions, _refuse_list),
 )

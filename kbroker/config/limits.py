@@ -166,7 +166,8 @@ ELEMENTS_PER_REQUEST = 200_000
 # The same where the handler does all of it at once, at some five to ten microseconds an element.
 ELEMENTS_AT_ONCE = 5_000
 
-# The same in one OffsetCommit, whose offsets are written so many at a time; and read, by OffsetFetch.
+# The same in one OffsetCommit or TxnOffsetCommit, whose offsets are written so many at a time; and read, by
+# OffsetFetch.
 OFFSETS_PER_COMMIT = 10_000
 OFFSETS_COMMITTED_AT_ONCE = 1_000
 OFFSETS_FETCHED_AT_ONCE = 100
