@@ -31,7 +31,8 @@ log = logging.getLogger("kbroker.loop")
 
 READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
 SOON_PER_TURN = 8  # calls, each of them a step of the broker: answers of the metadata store come by the thousand
-RESTLESS_TURNS = 4  # that do not end with nothing ready: what waits for rest is called then all the same
+RESTLESS_TURNS = 4  # that do not end with nothing ready: what waits for rest is called then all the same,
+RESTLESS_S = 2e-3  # and after so long: a turn in which much is done may take that by itself
 LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
 MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
@@ -83,6 +84,7 @@ class Loop:
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
         self._at_rest: list[Callback] = []
         self._restless_turns = 0  # in a row, with such calls waiting
+        self._rest_by_s = 0.0  # on time.monotonic's clock
         self._timers: list[Timer] = []  # that are set: a handful
         self._earliest_s = math.inf  # none is due before this, on time.monotonic's clock
         self._misses = 0  # looks in vain, in a row; halved by one that was not
@@ -114,14 +116,15 @@ class Loop:
             except Exception as error:
                 self.failed(error)
         self.is_only_one = False
-        if time.monotonic() >= self._earliest_s:
+        now_s = time.monotonic()
+        if now_s >= self._earliest_s:
             self._fire_timers()
         # What these add is for the next turn, and so is what would take long: sockets are asked in between.
         for _ in range(min(len(self._soon), SOON_PER_TURN)):
             self._call(self._soon.popleft())
         if self._at_rest:
-            self._restless_turns = self._restless_turns + 1 if ready else RESTLESS_TURNS
-            if self._restless_turns >= RESTLESS_TURNS:
+            self._restless_turns += 1
+            if not ready or self._restless_turns >= RESTLESS_TURNS or now_s >= self._rest_by_s:
                 self._rest()
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
@@ -239,7 +242,9 @@ class Loop:
         self._soon.append(callback)
 
     def at_rest(self, callback: Callback) -> None:
-        """Call once no descriptor is ready, before the loop sleeps; in a busy one after RESTLESS_TURNS turns."""
+        """Call once no descriptor is ready, before the loop sleeps; in a busy one after some turns all the same."""
+        if not self._at_rest:
+            self._rest_by_s = time.monotonic() + RESTLESS_S
         self._at_rest.append(callback)
 
     def call_from_thread(self, callback: Callback) -> None:

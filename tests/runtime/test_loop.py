@@ -8,10 +8,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
+from types import SimpleNamespace
 
 import pytest
 
-from kbroker.runtime.loop import MOST_MISSES, RESTLESS_TURNS, SOON_PER_TURN, Loop
+from kbroker.runtime.loop import MOST_MISSES, RESTLESS_S, RESTLESS_TURNS, SOON_PER_TURN, Loop
 
 
 @pytest.fixture
@@ -305,6 +306,26 @@ def test_a_loop_that_never_rests_calls_all_the_same(loop: Loop, pair: Pair) -> N
     for _ in range(RESTLESS_TURNS + 1):
         loop.turn(wait=False)
     assert order == ["ready"] * RESTLESS_TURNS + ["rest", "ready"]
+
+
+def test_what_waits_for_rest_does_not_wait_for_long_turns(
+    loop: Loop, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = pair
+    there.send(b"always")
+    now_s = [0.0]
+    monkeypatch.setattr("kbroker.runtime.loop.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    order: list[str] = []
+
+    def work() -> None:
+        order.append("ready")
+        now_s[0] += RESTLESS_S
+
+    loop.add_reader(here.fileno(), work)
+    loop.at_rest(lambda: order.append("rest"))
+    for _ in range(2):
+        loop.turn(wait=False)
+    assert order == ["ready", "rest", "ready"]
 
 
 def test_sockets_are_asked_between_many_calls(loop: Loop) -> None:
