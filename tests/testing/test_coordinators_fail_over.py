@@ -31,8 +31,8 @@ def c() -> Iterator[Cluster]:
 def coordinator(c: Cluster, group: str) -> Broker:
     """The broker that coordinates a group, as soon as there is one."""
     for _ in within(30):
-        running = c.bootstrap.split(",")[0]
-        client = Client(int(running.rpartition(":")[2]))
+        running = next(each for each in c.brokers if each.is_running)
+        client = Client(int(running.bootstrap.rpartition(":")[2]))
         (found,) = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4).coordinators
         client.close()
         if found.error_code == ErrorCode.NONE:
