@@ -55,7 +55,7 @@ LINES = {
     "produce one record, acks=all": 275,
     "fetch a log": 321,
     "fetch at the end, nothing to wait for": 256,
-    "list where a log ends": 195,
+    "list where a log ends": 192,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405

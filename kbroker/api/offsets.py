@@ -43,7 +43,7 @@ from protocol.messages.offsets import (
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Container, Hashable, Sequence
 
     from kbroker.api.call import Call, InSlices
     from kbroker.broker.jobs import Job
@@ -77,7 +77,7 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
     request: the fields of ListOffsetsRequest.
     """
     replica_id, isolation_level, named_topics, _ = request
-    named = Counter((name, asked[0]) for name, partitions in named_topics for asked in partitions)
+    twice = _named_twice(named_topics)
     isolation = FetchIsolation.of(isolation_level) if replica_id == CONSUMER else LOG_END
     topics = []
     searches: list[_Search] = []
@@ -87,7 +87,7 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
             yield
             index, _, timestamp, _ = asked
             try:
-                if named[name, index] > 1:
+                if (name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is named twice")
                 if timestamp < 0 and call.version < SINCE.get(timestamp, NEVER):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing here")
@@ -104,6 +104,14 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
         return 0, topics
     delayed = DelayedListOffsets((0, topics), searches, call)
     return delayed.answer(call.now_ms) or delayed
+
+
+def _named_twice(topics: Sequence[Flat]) -> Container[tuple[str, int]]:
+    """The partitions that are named more than once. Consumers mostly ask about one."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return ()
+    named = Counter((name, asked[0]) for name, partitions in topics for asked in partitions)
+    return {each for each, count in named.items() if count > 1}
 
 
 def _failed(index: int, code: ErrorCode) -> Flat:
