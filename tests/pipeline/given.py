@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.kafka import RECORDS
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
-from protocol.records.content import build_batch
 
 T0 = 1_700_000_000_000
 KEEP = {"retention.ms": "-1"}  # the records are old
@@ -30,14 +30,19 @@ def records(count: int, seed: int = 1) -> list[Record]:
 
 
 def fill(cluster: Cluster, topic: str, partitions: Sequence[Sequence[Record]], codec_id: int = 0) -> None:
-    """Make a topic with these records in its partitions, 100 a batch."""
+    """Make a topic with these records in its partitions, 100 a batch; a batch that is sent twice is there once."""
     if not cluster.has(topic):
         cluster.create(topic, len(partitions), KEEP)
+    producer = cluster.producer()
     for index, content in enumerate(partitions):
-        runs = [content[at : at + 100] for at in range(0, len(content), 100)]
         batches = [
-            build_batch([each._replace(offset=place) for place, each in enumerate(run)], codec_id=codec_id)
-            for run in runs
+            encoded(
+                [each._replace(offset=place) for place, each in enumerate(content[at : at + 100])],
+                codec_id=codec_id,
+                producer=producer,
+                sequence=at,
+            )
+            for at in range(0, len(content), 100)
         ]
         cluster.append((topic, index), batches)
 
