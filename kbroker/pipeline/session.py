@@ -30,6 +30,7 @@ ALWAYS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",  # rows of 1 KB from Python workers come half as fast again by it
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # Python workers do not import a clone's own folder, where the job is run

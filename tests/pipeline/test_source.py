@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,12 @@ def test_it_reads_what_the_connector_reads(
     fill(cluster, topic, [records(300), records(200, 2)], codec_id=4)
     mine = {name: text.replace("TOPIC", topic) for name, text in options.items()}
     assert rows(wire(spark, source, topic, **mine)) == rows(connector(spark, source, topic, **mine))
+
+
+def test_python_workers_speak_to_the_jvm_by_a_unix_socket(spark: Any) -> None:
+    """Over TCP on the loopback, records of 1 KB took half as long again."""
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"]).collect()
+    assert found == ["True"]
 
 
 def test_headers_and_more_tasks_than_partitions(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
