@@ -51,6 +51,7 @@ def clean_by_apache(directory: Path, config: LogConfig, *options: str) -> float:
 def clean_by_us(directory: Path, config: LogConfig, begin: BeginCompaction | None = None) -> Took:
     """Compact partition t-0 in a log directory once, and stop cleanly. begin: None for a compaction in this process."""
     facts: list[object] = []
+    threads_of_others = set(threading.enumerate())
     wall_ms, now_ms = int(time.time() * 1000), 0
     manager = open_logs(
         SystemDisk(),
@@ -82,9 +83,8 @@ def clean_by_us(directory: Path, config: LogConfig, begin: BeginCompaction | Non
             manager.finished(job, None, now_ms)
     ended = perf_counter()
     manager.close()
-    for thread in threading.enumerate():  # whoever waits for the end of a process: then its time is known
-        if thread is not threading.current_thread():
-            thread.join(_PATIENCE_S)
+    for thread in set(threading.enumerate()) - threads_of_others:  # who waits for a process: then its time is known
+        thread.join(_PATIENCE_S)
     took = Took((ended - began[0]) * 1000, (_cpu_s() - began[1]) * 1000)
     assert not [fact for fact in facts if isinstance(fact, Notice) and "compacted" in fact.text], facts
     assert began[0], "nothing was compacted"
