@@ -1,15 +1,17 @@
 """Memory goes back to the system after a burst, and the collector does not stop everybody in the middle of one.
 
-Used by `main.py`, for both concern the process. A large request becomes a million objects for a moment, and to look
-through all of them takes the collector 150 ms, several times while they come to be. They go as they came, without it:
-what is left to it are rare cycles. So it looks at young objects only, and at all of them when the process has grown and
-nothing is under way. What it and others have freed is full of holes, which the C library keeps until it is told.
-Python's own allocator cannot be told, so what comes to be in slices is not made there.
+Used by `main.py`, for both concern the process; those who receive have their buffers from here. A large request becomes
+a million objects for a moment, and to look through all of them takes the collector 150 ms, several times while they
+come to be. They go as they came, without it: what is left to it are rare cycles. So it looks at young objects only, and
+at all of them when the process has grown and nothing is under way. What it and others have freed is full of holes,
+which the C library keeps until it is told. Python's own allocator cannot be told, so what comes to be in slices is not
+made there.
 """
 
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -90,6 +92,11 @@ def resident_bytes() -> int:
     """The process's memory, with the pages of files that it has mapped."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def empty_buffer(size: int) -> memoryview:
+    """`size` bytes to write into, zeros at first: a page takes no memory before something is written to it."""
+    return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def trim() -> None:

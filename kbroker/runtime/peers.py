@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.peers import Lines
 from kbroker.ports import PeerFaultKind
+from kbroker.runtime.memory import empty_buffer
 from protocol.frames import FrameDecoder, FrameError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class SocketPeers(Lines):
         self.loop = loop
         self.pool = pool
         self.most_frame_bytes = most_frame_bytes
-        self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
+        self.receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
         self._wake = loop.timer(self.expire)
 

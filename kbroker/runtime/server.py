@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from kbroker.broker.facts import JobDone
 from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
 from kbroker.runtime.connection import Connection
+from kbroker.runtime.memory import empty_buffer
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Server:
         self._is_to_look = False  # around, once the loop is at rest
         self.clock = clock
         self.max_frame_bytes = limits.max_frame_bytes
-        self.receive_view = memoryview(bytearray(RECEIVE_BYTES))
+        self.receive_view = empty_buffer(RECEIVE_BYTES)
         self.lane: list[Connection] = []  # controllers': emptied before each request of the others
         self._lane_view: memoryview | None = None
         self._limits = limits

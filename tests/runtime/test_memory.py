@@ -15,6 +15,7 @@ from kbroker.runtime.memory import (
     LAST_PAUSE,
     MOST_LOOKS_BUSY,
     Housekeeping,
+    empty_buffer,
     resident_bytes,
     trim,
 )
@@ -117,6 +118,17 @@ def test_memory_goes_back_to_the_system() -> None:
             blocks[at] = None
     trim()
     assert grown - resident_bytes() > 60 << 20
+
+
+def test_a_buffer_takes_memory_where_something_is_in_it() -> None:
+    before = resident_bytes()
+    buffer = empty_buffer(64 << 20)
+    made = resident_bytes()
+    for at in range(0, 32 << 20, 4096):
+        buffer[at] = 1
+    grown = resident_bytes() - made
+    assert (len(buffer), buffer[-1], made - before < 4 << 20) == (64 << 20, 0, True)
+    assert 28 << 20 < grown < 36 << 20
 
 
 # ---- objects outside of arenas; in a process of its own, whose heap is empty, and which may break
