@@ -452,12 +452,13 @@ def addresses_of(host: str) -> set[str]:
 
 def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
     """Run tasks on a thread each, and wait for all; one task needs no thread."""
-    if len(tasks) == 1:
-        tasks[0]()
+    if len(tasks) < 2:
+        for task in tasks:
+            task()
         return
     from concurrent.futures import ThreadPoolExecutor  # most brokers have one directory
 
-    with ThreadPoolExecutor(max(len(tasks), 1), thread_name_prefix="kbroker-load") as pool:
+    with ThreadPoolExecutor(len(tasks), thread_name_prefix="kbroker-load") as pool:
         list(pool.map(lambda task: task(), tasks))
 
 

@@ -66,6 +66,7 @@ def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> N
     assert "kbroker.core" in loaded
     needless = {
         "bz2",
+        "concurrent.futures",
         "difflib",
         "ipaddress",
         "kbroker.faults",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 
@@ -43,3 +44,67 @@ def test_what_was_not_begun_when_the_pool_closes_is_dropped_without_a_word(caplo
     pool.close()
     loop.close()
     assert caplog.records == []
+
+
+def test_a_job_at_the_end_of_another_needs_no_second_thread() -> None:
+    loop = Loop()
+    pool = DiskPool(loop, threads=4)
+    ran_on: list[str] = []
+
+    def run_again(error: BaseException | None) -> None:
+        if len(ran_on) < 5:
+            pool.run(lambda: ran_on.append(threading.current_thread().name), run_again)
+
+    run_again(None)
+    loop.run_until(lambda: len(ran_on) == 5)
+    pool.close()
+    loop.close()
+    assert len(set(ran_on)) == 1
+
+
+def test_jobs_run_beside_each_other_on_so_many_threads() -> None:
+    loop = Loop()
+    pool = DiskPool(loop, threads=2)
+    both, ends, ran_on = threading.Barrier(2, timeout=30), list[object](), set[str]()
+
+    def meet() -> None:
+        ran_on.add(threading.current_thread().name)
+        both.wait()
+
+    for _ in range(6):
+        pool.run(meet, ends.append)
+    loop.run_until(lambda: len(ends) == 6)
+    pool.close()
+    loop.close()
+    assert (ends, len(ran_on)) == ([None] * 6, 2)
+
+
+def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
+    class Large:
+        def work(self) -> None:
+            raise OSError("full")
+
+    loop = Loop()
+    pool = DiskPool(loop, threads=1)
+    ends: list[str] = []
+    large = Large()
+    gone = weakref.ref(large)
+    pool.run(large.work, lambda error: ends.append(str(error)))
+    del large
+    loop.run_until(lambda: ends)
+    loop.run_until(lambda: gone() is None)
+    pool.close()
+    loop.close()
+    assert ends == ["full"]
+
+
+def test_a_closed_pool_runs_nothing_and_leaves_no_thread() -> None:
+    loop = Loop()
+    pool = DiskPool(loop)
+    there, ends = set(threading.enumerate()), list[object]()
+    pool.run(lambda: None, ends.append)
+    pool.close()
+    pool.run(lambda: ends.append("late"), ends.append)
+    loop.run_until(lambda: ends)
+    loop.close()
+    assert (ends, set(threading.enumerate()) - there) == ([None], set())
