@@ -72,6 +72,7 @@ def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> N
         "kbroker.faults",
         "kbroker.runtime.monitoring",
         "platform",
+        "random",
         "shutil",
         "sysconfig",
     }
