@@ -38,7 +38,7 @@ from kbroker.runtime.wal import has_lost_transactions
 from protocol.records import crc32c
 
 if TYPE_CHECKING:
-    import sqlite3  # imported late at run time: a broker on ZooKeeper never needs it
+    from kbroker.runtime import sqlite  # imported late at run time: a broker on ZooKeeper never needs it
 
 LAYOUT = 2
 
@@ -200,11 +200,11 @@ class TreeFile:
 
     def close(self) -> None:
         """Give the file back, complete in itself; nothing more is written."""
-        import sqlite3
+        from kbroker.runtime import sqlite
 
         counters = _counters(self.tree.zxid, self.session, _CLOSED)
         if self._saves and not self.tree.touched:
-            with suppress(sqlite3.Error), self._file:
+            with suppress(sqlite.Error), self._file:
                 self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
         self._file.close()
 
@@ -218,11 +218,11 @@ def whole_nodes(path: str) -> dict[str, bytes]:
 
     The file is not touched: a copy is read. Raises: OSError if it cannot be copied; {} if there is none.
     """
-    import sqlite3
+    from kbroker.runtime import sqlite
 
     found: dict[str, bytes] = {}
-    with copied(path) as copy, suppress(sqlite3.Error):
-        file = sqlite3.connect(copy)
+    with copied(path) as copy, suppress(sqlite.Error):
+        file = sqlite.connect(copy)
         file.text_factory = lambda text: text.decode(errors="replace")
         try:
             for row in file.execute("SELECT * FROM node"):
@@ -314,13 +314,13 @@ def _check_log(path: str) -> bool:
     return True
 
 
-def _open(path: str) -> sqlite3.Connection:
+def _open(path: str) -> sqlite.Connection:
     """Raises: OSError."""
-    import sqlite3
+    from kbroker.runtime import sqlite
 
     with _as_os_error(path):
         # Of several threads only one uses it at a time: `TreeFile` sees to that.
-        file = sqlite3.connect(path, timeout=0, check_same_thread=False)
+        file = sqlite.connect(path, timeout=0, check_same_thread=False)
         try:
             file.execute("PRAGMA locking_mode = EXCLUSIVE")
             file.execute(
@@ -350,14 +350,14 @@ class _as_os_error:  # noqa: N801 - reads as a statement
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        import sqlite3
+        from kbroker.runtime import sqlite
 
         number = 0
         if isinstance(error, UnicodeError):  # of a column's name
             raise damaged(self._path, str(error)) from error
-        if isinstance(error, sqlite3.Error):  # one without a number is Python's, of a path that is no UTF-8
-            number = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-        if number in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if isinstance(error, sqlite.Error):  # one without a number is Python's, of a path that is no UTF-8
+            number = getattr(error, "sqlite_errorcode", sqlite.SQLITE_CORRUPT)
+        if number in (sqlite.SQLITE_CORRUPT, sqlite.SQLITE_NOTADB):
             raise damaged(self._path, str(error)) from error
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite.Error):
             raise OSError(f"{self._path}: {' '.join(str(error).split())[:_FAULT_LENGTH]}") from error
