@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from protocol._reader_source import ReaderSource
-from protocol._runtime import skip_unknown_tags
+from protocol._runtime import explain_write, skip_unknown_tags
 from protocol._writer_source import WriterSource
-from protocol.explain import explain_write
 from protocol.flat import flat_default, message_of
 from protocol.message import Message, Struct
 from protocol.schema import Field, fields, fields_at

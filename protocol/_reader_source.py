@@ -10,7 +10,6 @@ from typing import Any
 
 from protocol import _runtime
 from protocol._source import MANY, TURN_MASK, Source, packed, unpackers
-from protocol.explain import explain_read
 from protocol.message import Message, Struct
 from protocol.primitives import read_uvarint, read_uvarint_rest, utf8
 from protocol.schema import Field, FieldType, SchemaError, fields, fields_at, has_records, is_flexible, minimum_size
@@ -48,7 +47,7 @@ class ReaderSource(Source):
             "compact_array": _runtime.compact_array,
             "compact_array_or_none": _runtime.compact_array_or_none,
             "unknown_tags": _runtime.unknown_tags,
-            "explain": lambda buffer, start, error: explain_read(message, version, buffer, start, error),
+            "explain": lambda buffer, start, error: _runtime.explain_read(message, version, buffer, start, error),
         }
         self.scope |= {"TooMany": _runtime.TooMany, "explain_slices": _runtime.explain_slices}
         with self.block("def read(buffer, start, left):" if sliced else "def read(buffer, start):"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from protocol.message import DecodeError
+from protocol.message import DecodeError, EncodeError, Message
 from protocol.primitives import read_uvarint, read_uvarint_rest, utf8, uvarint
 
 MAX_STRING_BYTES = 0x7FFF
@@ -23,6 +23,20 @@ class Malformed(Exception):  # noqa: N818 - nobody outside ever sees it
 
 class TooMany(Exception):  # noqa: N818 - as above
     """More elements than whoever asked wants to take."""
+
+
+def explain_read(message: type[Message], version: int, buffer: Any, start: int, error: Exception) -> DecodeError:
+    """What stopped a reader, as `explain.py` finds out, which most brokers never load."""
+    from protocol import explain
+
+    return explain.explain_read(message, version, buffer, start, error)
+
+
+def explain_write(value: Message, version: int, error: Exception) -> EncodeError:
+    """What stopped a writer, likewise."""
+    from protocol import explain
+
+    return explain.explain_write(value, version, error)
 
 
 def explain_slices(error: Exception) -> DecodeError:

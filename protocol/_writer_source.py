@@ -10,7 +10,6 @@ from typing import Any
 
 from protocol import _runtime
 from protocol._source import MANY, TURN_MASK, Source, packed, packers
-from protocol.explain import explain_write
 from protocol.message import Message, Struct
 from protocol.primitives import ONE_BYTE, uvarint
 from protocol.schema import Field, FieldType, fields, fields_at, has_records, is_flexible
@@ -36,7 +35,7 @@ class WriterSource(Source):
             "string_length": _runtime.string_length,
             "tag_section": _runtime.tag_section,
             "array_of": _runtime.array_of,
-            "explain": lambda value, error: explain_write(value, version, error),
+            "explain": lambda value, error: _runtime.explain_write(value, version, error),
         }
         with self.block("def write(o):"):
             self._body(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from typing import Any
 
@@ -391,3 +393,21 @@ def test_numbers_count_as_elements_in_slices() -> None:
 def test_a_cut_message_is_refused_in_slices() -> None:
     with pytest.raises(DecodeError, match="ends early"):
         in_one_go(FindCoordinatorRequest.decode_slices(many_strings(1280)[:-300], 4, 0, 1280))
+
+
+def test_the_patient_codec_is_loaded_when_something_is_wrong() -> None:
+    script = """
+import sys
+from protocol.message import DecodeError
+from protocol.messages.groups import HeartbeatRequest
+
+data = HeartbeatRequest(group_id="g", generation_id=1, member_id="m").encode(4)
+HeartbeatRequest.decode(data, 4)
+print("protocol.explain" in sys.modules)
+try:
+    HeartbeatRequest.decode(data[:3], 4)
+except DecodeError as error:
+    print(error)
+"""
+    said = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert said == "False\ngeneration_id: needs 4 bytes at position 2, and 1 are left\n"
