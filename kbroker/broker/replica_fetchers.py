@@ -11,15 +11,13 @@ Source: ReplicaFetcherManager of Apache Kafka 3.9, by behaviour.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import TopicsUpdated
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
-from kbroker.replica.fetcher import Fetcher, fetcher_number
 from kbroker.timing import nobody_asks
-from protocol.messages.offsets import ListOffsetsResponse
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Handler
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
+    from kbroker.replica.fetcher import Fetcher
+    from protocol.messages.offsets import ListOffsetsResponse
 
 log = logging.getLogger("kbroker.replicas")
 
@@ -90,6 +90,8 @@ class ReplicaFetchers:
 
     def _fetcher(self, partition: Partition) -> Fetcher:
         """The one that a partition belongs to."""
+        from kbroker.replica.fetcher import Fetcher, fetcher_number  # a lone broker follows nobody
+
         count = self._plane.configs.broker.num_replica_fetchers
         number = fetcher_number(partition.topic, partition.index, count)
         purpose = FETCHER if number == 0 else f"{FETCHER}-{number}"
@@ -155,11 +157,10 @@ class ReplicaFetchers:
         assert isinstance(answer.token, Fetching), answer
         (fetcher,) = answer.token
         response, backoff_ms = answer.response, self._plane.configs.broker.replica_fetch_backoff_ms
-        if isinstance(response, ListOffsetsResponse):
-            fetcher.looked_up(response, now_ms, backoff_ms)
-        else:
-            assert isinstance(response, tuple), answer
+        if isinstance(response, tuple):
             fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
+        else:
+            fetcher.looked_up(cast("ListOffsetsResponse", response), now_ms, backoff_ms)
         self._ask(fetcher, now_ms)
 
     def _failed(self, fault: PeerFault, now_ms: int) -> None:

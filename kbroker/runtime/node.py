@@ -40,7 +40,6 @@ from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStart
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import THREADS, DiskPool
 from kbroker.runtime.embedded import EmbeddedStore, Run
-from kbroker.runtime.introduction import Introduction
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.peers import SocketPeers
@@ -50,6 +49,7 @@ from kbroker.runtime.tree_file import DamagedError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
+    from kbroker.runtime.introduction import Introduction
     from kbroker.runtime.monitoring import Monitoring
 
 log = logging.getLogger("kbroker")
@@ -182,6 +182,7 @@ class Node:
 
     def _meet_ensemble(self, given_up: Callable[[], object]) -> Introduction:
         """Wait until an ensemble has said which cluster this is. Raises: StartupError if it is another one."""
+        from kbroker.runtime.introduction import Introduction
         from kbroker.runtime.zookeeper import ZooKeeperStore  # kazoo costs a lone broker's start a tenth
 
         config = self.config
