@@ -44,7 +44,8 @@ class Context:
 
     epoch, epoch_version: the controller epoch, and the version of the node that fences it. to_delete: topics whose
     deletion was asked for; deleting: those of which replicas were told so; undeletable: those that have to wait for a
-    broker.
+    broker. unmade: by topic, new partitions whose turn is still to come: nothing else here knows of them. untold: by
+    topic, partitions that were made, and of which clients hear once none of their topic is unmade.
     """
 
     def __init__(self, epoch: int = 0, epoch_version: int = 0) -> None:
@@ -62,6 +63,8 @@ class Context:
         self.to_delete: set[str] = set()
         self.deleting: set[str] = set()
         self.undeletable: set[str] = set()
+        self.unmade: dict[str, dict[int, Assignment]] = {}  # the next topic first
+        self.untold: dict[str, set[int]] = {}
 
     # -- brokers
 
@@ -96,6 +99,8 @@ class Context:
         self.to_delete.discard(topic)
         self.deleting.discard(topic)
         self.undeletable.discard(topic)
+        self.unmade.pop(topic, None)
+        self.untold.pop(topic, None)
 
     def topic_id(self, topic: str) -> bytes:
         """A topic's id, zero if it has none."""

@@ -29,6 +29,7 @@ from kbroker.controller.events import (
     InSyncChanged,
     IsrsChanged,
     LogDirsFailed,
+    NewPartitionsDue,
     PartitionsChanged,
     PreferredElectionsChanged,
     Reassign,
@@ -102,6 +103,7 @@ class Controller:
         self._tell = tell
         self._queue: deque[Event] = deque()
         self._is_working = False
+        self._are_partitions_due = False  # that event is in the queue
         self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
         self._rebalance_at_ms: int | None = None
 
@@ -113,7 +115,8 @@ class Controller:
     @property
     def is_idle(self) -> bool:
         """Whether every event is dealt with."""
-        return not self._queue and not self._is_working
+        is_making = self.epoch is not None and bool(self.epoch.context.unmade)
+        return not self._queue and not self._is_working and not is_making
 
     def is_to_be_deleted(self, topic: str) -> bool:
         """Whether a topic is to be deleted, as the active controller knows."""
@@ -136,6 +139,7 @@ class Controller:
         self._resign()
         while self._queue:
             self._refuse(self._queue.popleft())
+        self._are_partitions_due = False
 
     def node_changed(self, change: NodeChanged) -> None:
         """A watch has fired: an event, if it is one of the controller's."""
@@ -161,10 +165,21 @@ class Controller:
     # -- the queue
 
     def _work(self) -> None:
-        while self._queue and not self._is_working:
+        while not self._is_working:
+            self._let_new_partitions_in()
+            if not self._queue:
+                return
             event = self._queue.popleft()
             self._is_working = True
             self._steps.run(self._handle(event), self._done, lambda error, event=event: self._failed(event, error))  # type: ignore[misc]
+
+    def _let_new_partitions_in(self) -> None:
+        """Of topics with many some are made, behind what waits now; not before a broker has obeyed the last ones."""
+        epoch = self.epoch
+        if epoch is None or not epoch.context.unmade or self._are_partitions_due or not self.outbox.is_followed:
+            return
+        self._are_partitions_due = True
+        self._queue.append(NewPartitionsDue())
 
     def _done(self, _: object) -> None:
         self._is_working = False
@@ -185,6 +200,8 @@ class Controller:
         raise error
 
     def _handle(self, event: Event) -> Procedure[None]:
+        if isinstance(event, NewPartitionsDue):
+            self._are_partitions_due = False
         if isinstance(event, Registered):
             self._session = event.session
             yield from self._elect()
@@ -206,6 +223,8 @@ class Controller:
                 yield from topics.topics_changed(epoch)
             case PartitionsChanged(topic):
                 yield from topics.partitions_changed(epoch, topic)
+            case NewPartitionsDue():
+                yield from topics.make_next(epoch)
             case DeletionsChanged():
                 yield from topics.deletions_changed(epoch)
             case IsrsChanged():

@@ -22,6 +22,9 @@ T = TypeVar("T")
 STEP_PARTITIONS = 100
 """Partitions dealt with between two answers of the store: meanwhile nobody else has his turn, for some milliseconds."""
 
+NEW_PARTITIONS_AT_ONCE = 500
+"""New partitions made by one event: all of a few topics, or some of a wide one. Others have their turn between."""
+
 
 class ControllerMovedError(Exception):
     """Another broker has been elected since: nothing of this epoch counts any more."""

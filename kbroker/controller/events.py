@@ -58,6 +58,10 @@ class PartitionsChanged(NamedTuple):
     topic: str
 
 
+class NewPartitionsDue(NamedTuple):
+    """Some of the new partitions of topics that have many of them have their turn."""
+
+
 class DeletionsChanged(NamedTuple):
     """`/admin/delete_topics` has other children."""
 
@@ -138,6 +142,7 @@ Event: TypeAlias = (
     | BrokerModified
     | TopicsChanged
     | PartitionsChanged
+    | NewPartitionsDue
     | DeletionsChanged
     | IsrsChanged
     | LogDirsFailed

@@ -38,6 +38,9 @@ LEADER_AND_ISR_VERSION, STOP_REPLICA_VERSION, UPDATE_METADATA_VERSION = 7, 4, 8
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 
+KEEPING_UP = 2
+"""Requests in line, at most, of a broker that keeps up: who leads some new partitions, and what all hear of them."""
+
 
 class ControlRequestDue(NamedTuple):
     """A broker's line in the outbox has another head: it is to be sent."""
@@ -95,6 +98,11 @@ class Outbox:
         if line:
             self._tell(ControlRequestDue(broker_id))
         return True
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a broker keeps up with what it is told; one that hangs does not keep the others back."""
+        return not self._lines or min(map(len, self._lines.values())) <= KEEPING_UP
 
     def brokers(self) -> list[int]:
         """Those with a line."""
@@ -209,6 +217,8 @@ class Batch:
 
     def _add_update(self, topics: dict[str, UpdateMetadataTopicState], partition: TopicPartition) -> None:
         topic, index = partition
+        if index in self._context.untold.get(topic, ()):
+            return
         state = self._context.leaders.get(partition)
         if state is None and topic not in self._context.deleting:
             return

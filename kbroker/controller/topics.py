@@ -2,6 +2,11 @@
 
 Procedures run by `controller.py` when a watch says that `/brokers/topics` or `/admin/delete_topics` has changed.
 
+Where there are many new partitions, they are made some at a time, topics in turn, each time as if the topics had grown
+by these: so other events have their turn in between, and whatever they are, they meet topics that are whole as far as
+the context knows. Clients are told of the new partitions of a topic all at once, or they would spread records over a
+part of them.
+
 Deletion takes four steps, each of which a new controller can take up where the old one fell: brokers forget the
 partitions (UpdateMetadata), replicas are stopped, then deleted (StopReplica), and when all have confirmed, the nodes
 go, `/admin/delete_topics/T` last. A replica that cannot be deleted now (its broker is dead, its disk failed) is deleted
@@ -14,10 +19,18 @@ Source: KafkaController and TopicDeletionManager of Apache Kafka 3.9, by behavio
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
-from kbroker.controller.epoch import STEP_PARTITIONS, ControllerEpoch, check_fence, done, pieces
+from kbroker.controller.epoch import (
+    NEW_PARTITIONS_AT_ONCE,
+    STEP_PARTITIONS,
+    ControllerEpoch,
+    check_fence,
+    done,
+    pieces,
+)
 from kbroker.controller.machine import Replica, bring_online, elect_offline, transition_partitions, transition_replicas
 from kbroker.metadata.cache import TopicKey
 from kbroker.metadata.steps import Procedure
@@ -54,11 +67,26 @@ def topics_changed(epoch: ControllerEpoch) -> Procedure[None]:
     for topic in known - set(children.names):
         epoch.context.remove_topic(topic)
     found = yield from read_topics(epoch, [name for name in children.names if name not in known])
+    at_once = _made_at_once(found)
     for topic, info in found.items():
-        epoch.context.add_topic(topic, info.topic_id, dict(info.partitions))
+        epoch.context.add_topic(topic, info.topic_id, dict(info.partitions) if topic in at_once else {})
+        if topic not in at_once:
+            epoch.context.unmade[topic] = dict(info.partitions)
         count = len(info.partitions)
         log.info("new topic %s with %d partition%s", topic, count, "s" * (count != 1))
-    yield from _create(epoch, [(topic, index) for topic, info in found.items() for index in info.partitions])
+    yield from _create(epoch, [partition for topic in found for partition in epoch.context.partitions_of(topic)])
+
+
+def _made_at_once(found: Mapping[str, TopicInfo]) -> set[str]:
+    """The topics that are not to wait for their turn: the smallest, as many as are made by one event."""
+    chosen: set[str] = set()
+    left = NEW_PARTITIONS_AT_ONCE
+    for topic in sorted(found, key=lambda each: len(found[each].partitions)):
+        left -= len(found[topic].partitions)
+        if left < 0:
+            break
+        chosen.add(topic)
+    return chosen
 
 
 def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict[str, TopicInfo]]:
@@ -81,18 +109,52 @@ def partitions_changed(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     if not fresh:
         return
     if topic in epoch.context.to_delete:
-        log.warning("%s gets no more partitions: it is being deleted", topic)
-        info = TopicInfo(epoch.context.topic_ids.get(topic), known)
-        done((yield [epoch.fenced(SetData(topic_path(topic), encode_topic(info)))]))
+        yield from _give_no_more(epoch, topic)
+        return
+    log.info("%s gets %d more partition%s", topic, len(fresh), "s" * (len(fresh) != 1))
+    if topic in epoch.context.unmade or len(fresh) > NEW_PARTITIONS_AT_ONCE:
+        epoch.context.unmade[topic] = fresh
         return
     known.update(fresh)
-    log.info("%s gets %d more partition%s", topic, len(fresh), "s" * (len(fresh) != 1))
     yield from _create(epoch, [(topic, index) for index in fresh])
 
 
-def _create(epoch: ControllerEpoch, partitions: Sequence[TopicPartition]) -> Procedure[None]:
-    """New partitions: replicas, then leaders."""
+def _give_no_more(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
+    """A topic that is to be deleted has the partitions that were made, and keeps to them."""
+    log.warning("%s gets no more partitions: it is being deleted", topic)
+    context = epoch.context
+    context.unmade.pop(topic, None)
+    info = TopicInfo(context.topic_ids.get(topic), context.assignments[topic])
+    done((yield [epoch.fenced(SetData(topic_path(topic), encode_topic(info)))]))
+
+
+def make_next(epoch: ControllerEpoch) -> Procedure[None]:
+    """Make some of the new partitions that wait for their turn; those left of a topic have the last."""
+    context = epoch.context
+    made: list[TopicPartition] = []
+    told: list[TopicPartition] = []
+    for topic in list(context.unmade):
+        unmade = context.unmade.pop(topic)
+        some = list(islice(unmade, NEW_PARTITIONS_AT_ONCE - len(made)))
+        context.assignments[topic].update({index: unmade.pop(index) for index in some})
+        made += [(topic, index) for index in some]
+        if unmade:
+            context.unmade[topic] = unmade  # at the end of the line
+            context.untold.setdefault(topic, set()).update(some)
+            break
+        told += [(topic, index) for index in sorted(context.untold.pop(topic, ()))]
+        if len(made) == NEW_PARTITIONS_AT_ONCE:
+            break
+    yield from _create(epoch, made, told)
+
+
+def _create(
+    epoch: ControllerEpoch, partitions: Sequence[TopicPartition], told: Sequence[TopicPartition] = ()
+) -> Procedure[None]:
+    """New partitions: replicas, then leaders. told: of which clients hear with them."""
     batch = epoch.batch()
+    if told:
+        batch.update_metadata(epoch.context.brokers, told)
     for some in pieces(partitions):
         replicas = [(partition, broker) for partition in some for broker in epoch.context.replicas(partition)]
         transition_partitions(epoch, some, PartitionState.NEW)
@@ -115,6 +177,9 @@ def deletions_changed(epoch: ControllerEpoch) -> Procedure[None]:
     if unknown:
         check_fence((yield [epoch.fenced(Delete(delete_topic_path(topic))) for topic in unknown]))
     epoch.context.to_delete.update(requested)
+    for topic in requested:
+        if topic in epoch.context.unmade:
+            yield from _give_no_more(epoch, topic)
     yield from resume_deletions(epoch)
 
 

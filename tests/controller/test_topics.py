@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
+import pytest
+
+from kbroker.controller import topics
 from kbroker.controller.admin import Growth
+from kbroker.controller.outbox import KEEPING_UP
 from kbroker.metadata.store import decode_config, decode_topic, delete_topic_path, state_path, topic_path
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
-from protocol.message import ZERO_UUID
+from protocol.message import ZERO_UUID, Message
 from protocol.messages.control import LeaderAndIsrRequest
 from protocol.messages.topics import (
+    CreatableTopic,
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+    CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import Client, Cluster
 
 TWO_LOG_DIRS = "/data,/more"  # one may fail, and the broker goes on
 
@@ -117,6 +124,128 @@ def test_a_topic_written_by_somebody_else_comes_to_life() -> None:
     cluster.settle()
     assert cluster.leaders(1, "old") == [1]
     assert cluster.nodes[1].plane.cache.topic_id("old") == ZERO_UUID
+
+
+# -- of many partitions
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two new partitions are many."""
+    monkeypatch.setattr(topics, "NEW_PARTITIONS_AT_ONCE", 2)
+
+
+def begin(cluster: Cluster, request: Message, version: int) -> Client:
+    """Ask the controller; what follows is under way."""
+    client = Client(cluster.controller)
+    client.send(request, version)
+    return client
+
+
+def new(name: str, partitions: int, replication_factor: int = 1) -> CreateTopicsRequest:
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replication_factor, assignments=[], configs=[]
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+
+
+def run_until(cluster: Cluster, condition: Callable[[], object]) -> None:
+    while not condition():
+        assert cluster.world.step(cluster.world.now_ms + 1000), "nothing is under way"
+
+
+def begun(cluster: Cluster, name: str, partitions: int, replication_factor: int = 1) -> None:
+    """A topic of which some partitions are made, and the last ones are not."""
+    begin(cluster, new(name, partitions, replication_factor), 7)
+    run_until(cluster, lambda: cluster.has(state_path(name, 0)))
+    assert not cluster.has(state_path(name, partitions - 1))
+
+
+def test_a_small_topic_does_not_wait_for_a_wide_one(few_at_once: None) -> None:
+    cluster = Cluster(1)
+    begun(cluster, "wide", 40)
+    small = begin(cluster, new("small", 1), 7)
+    run_until(cluster, small.answer)
+    is_wide_made = cluster.has(state_path("wide", 39))
+    cluster.settle()
+    assert (is_wide_made, cluster.leaders(1, "wide")) == (False, [1] * 40)
+
+
+def test_wide_topics_are_made_in_turn(few_at_once: None) -> None:
+    cluster = Cluster(1)
+    begun(cluster, "a", 20)
+    begin(cluster, new("b", 6), 7)
+    run_until(cluster, lambda: cluster.has(state_path("b", 5)))
+    assert not cluster.has(state_path("a", 19))
+
+
+def test_clients_hear_of_all_partitions_of_a_new_topic_at_once(few_at_once: None) -> None:
+    cluster = Cluster(1, 2)
+    heard: set[int] = set()
+    begin(cluster, new("wide", 9, 2), 7)
+    while cluster.world.step(cluster.world.now_ms + 1000):
+        images = [node.plane.cache.topics.get("wide") for node in cluster.nodes.values()]
+        heard |= {len(image.partitions) for image in images if image is not None}
+    assert heard == {9}
+
+
+def test_clients_hear_of_all_partitions_that_a_topic_grows_by_at_once(few_at_once: None) -> None:
+    cluster = Cluster(1)
+    cluster.create("t", 1)
+    heard = {1}
+    topic = CreatePartitionsTopic(name="t", count=8, assignments=None)
+    begin(cluster, CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False), 3)
+    while cluster.world.step(cluster.world.now_ms + 1000):
+        heard.add(len(cluster.leaders(1, "t")))
+    assert heard == {1, 8}
+
+
+def test_a_topic_grows_while_it_is_made(few_at_once: None) -> None:
+    cluster = Cluster(1)
+    begun(cluster, "wide", 20)
+    cluster.controller.plane.admin.grow([Growth("wide", 23, None)], validate_only=False)
+    cluster.settle()
+    assert cluster.leaders(1, "wide") == [1] * 23
+
+
+def test_a_topic_is_deleted_while_it_is_made(few_at_once: None) -> None:
+    cluster = Cluster(1, 2)
+    before = set(cluster.ensemble.tree.nodes)
+    begun(cluster, "wide", 20, 2)
+    cluster.controller.plane.admin.delete(["wide"])
+    cluster.settle()
+    assert set(cluster.ensemble.tree.nodes) == before
+    assert [node.logs() for node in cluster.nodes.values()] == [[], []]
+    assert cluster.create("wide", 3) is ErrorCode.NONE
+
+
+def test_a_broker_that_comes_while_a_topic_is_made_has_its_part_of_it(few_at_once: None) -> None:
+    cluster = Cluster(1, 2)
+    begun(cluster, "wide", 20, 2)
+    cluster.restart(2)
+    assert cluster.leaders(2, "wide") == cluster.leaders(1, "wide")
+    assert len(cluster.leaders(2, "wide")) == len(cluster.nodes[2].logs()) == 20
+
+
+def test_another_controller_makes_the_rest_of_a_topic(few_at_once: None) -> None:
+    cluster = Cluster(1, 2, 3)
+    begun(cluster, "wide", 20)
+    cluster.stop(1)
+    cluster.start(1)
+    cluster.advance(1000)
+    assert -1 not in cluster.leaders(2, "wide")
+    assert len(cluster.leaders(2, "wide")) == 20
+
+
+def test_no_more_partitions_are_made_than_brokers_keep_up_with(few_at_once: None) -> None:
+    cluster = Cluster(1)
+    outbox = cluster.controller.plane.controller.outbox
+    line = outbox._lines[1]
+    longest = 0
+    begin(cluster, new("wide", 40), 7)
+    while cluster.world.step(cluster.world.now_ms + 1000):
+        longest = max(longest, len(line))
+    assert KEEPING_UP < longest <= KEEPING_UP + 2
 
 
 # -- growth
