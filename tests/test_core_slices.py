@@ -49,7 +49,13 @@ from protocol.messages.groups import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    TopicPartitions,
+)
 from tests.requests import VERSIONS, batch, fetch, produce
 from tests.test_cost import LineCount
 from tests.world import Client, World
@@ -447,7 +453,7 @@ def test_what_has_been_deleted_of_many_partitions_is_looked_at_in_steps(
 ) -> None:
     looked: list[object] = []
     resume = deletions.resume_deletions
-    monkeypatch.setattr(deletions, "resume_deletions", lambda epoch: looked.append(epoch) or resume(epoch))
+    monkeypatch.setattr(deletions, "resume_deletions", lambda *asked: looked.append(asked) or resume(*asked))
     client = world.client()
     most_at_once(world, [], client.start(wide(1_000), 5), client)
     gone = client.start(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 5)
@@ -658,3 +664,21 @@ def test_a_connection_with_many_parked_requests_is_answered_early_before_others_
     polls = [modest.send(fetch(max_wait_ms=60_000), 12) for _ in range(2)]
     world.create("another")
     assert ({*polls} & modest.look().keys(), len(world.core._purgatory)) == (set(), 12)
+
+
+def test_many_topics_are_deleted_in_slices(world: World, steps: StepCount) -> None:
+    there = [f"t{number}" for number in range(300)]
+    topics = [
+        CreatableTopic(name=each, num_partitions=1, replication_factor=1, assignments=[], configs=[]) for each in there
+    ]
+    world.client().send(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+    world.advance(0)
+    unknown = [f"unknown-{number}" for number in range(1_500)]
+    most = steps.most_lines(DeleteTopicsRequest(topic_names=[*there, *unknown], timeout_ms=60_000), 5)
+    assert (there[0] in world.plane.cache.topics, most < 2 * FEW_LINES) == (False, True)
+
+
+def test_leaders_of_many_partitions_are_elected_in_slices(world: World, steps: StepCount) -> None:
+    named = [TopicPartitions(topic="unknown", partitions=list(range(3_000)))]
+    request = ElectLeadersRequest(topic_partitions=named, timeout_ms=60_000)
+    assert steps.most_lines(request, 2) < FEW_LINES

@@ -52,7 +52,7 @@ from protocol.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Hashable, Mapping
 
-    from kbroker.api.call import Call, InSlices, Result, Waiting
+    from kbroker.api.call import Call, InSlices, Waiting
     from kbroker.broker.control_plane import ControlPlane
     from protocol.message import Message
 
@@ -126,7 +126,7 @@ class AwaitChange:
         return self._answer_with(seen | self._shown)
 
 
-def _awaited(waiting: AwaitChange, now_ms: int) -> InSlices:
+def _awaited(waiting: AwaitChange | AwaitElection, now_ms: int) -> InSlices:
     """The answer, if it is there already."""
     answer = waiting.answer(now_ms)
     if isinstance(answer, GeneratorType):
@@ -288,7 +288,7 @@ def _refuse_create(request: CreateTopicsRequest, code: ErrorCode, text: str, ver
 # -- DeleteTopics
 
 
-def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
+def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
     """Delete topics, named or numbered, with all their data."""
     plane = call.broker.plane
     if not plane.controller.is_active:
@@ -298,13 +298,19 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
         return _refuse_delete(
             request, ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST, "", call.version
         )
-    asked = [_resolved(topic, plane) for topic in _wanted(request)]
+    asked = []
+    for at, topic in enumerate(_wanted(request)):
+        if _is_break(at):
+            yield
+        asked.append(_resolved(topic, plane))
     names = {name: None for name, _ in asked if name is not None and name in plane.cache.topics}
     pending = plane.admin.delete(list(names))
 
-    def answer_with(shown: set[str]) -> DeleteTopicsResponse:
+    def answer_with(shown: set[str]) -> InSlices:
         results = []
-        for name, topic_id in asked:
+        for at, (name, topic_id) in enumerate(asked):
+            if _is_break(at):
+                yield
             error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
             if error is None and name not in shown:
                 error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
@@ -316,7 +322,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> Result:
         return name not in plane.cache.topics and not plane.controller.is_being_deleted(name)
 
     waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
-    return waiting.answer(call.now_ms) or waiting
+    return (yield from _awaited(waiting, call.now_ms))
 
 
 def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
@@ -412,11 +418,11 @@ def _refuse_grow(
 # -- ElectLeaders
 
 
-def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
+def elect_leaders(request: ElectLeadersRequest, call: Call) -> InSlices:
     """Have leaders elected: the preferred ones, or any that live."""
     plane = call.broker.plane
     if request.election_type not in (ElectionType.PREFERRED.value, ElectionType.UNCLEAN.value):
-        return _no_election(request, ErrorCode.INVALID_REQUEST, call.version)
+        return (yield from _no_election(request, ErrorCode.INVALID_REQUEST, call.version))
     if request.topic_partitions is None:
         topics = plane.cache.topics.values()
         partitions = tuple((topic.name, index) for topic in topics for index in sorted(topic.partitions))
@@ -424,13 +430,13 @@ def elect_leaders(request: ElectLeadersRequest, call: Call) -> Result:
         partitions = tuple((each.topic, index) for each in request.topic_partitions for index in each.partitions)
     waiting = AwaitElection(request, call)
     plane.controller.put(ElectLeaders(partitions, ElectionType(request.election_type), waiting.elected))
-    return waiting.answer(call.now_ms) or waiting
+    return (yield from _awaited(waiting, call.now_ms))
 
 
 class AwaitElection:
     """An ElectLeaders: first the controller's turn comes, then the new leaders become known here."""
 
-    __slots__ = ("_changed", "_codes", "_plane", "_request", "_tell", "_topics", "_version", "deadline_ms")
+    __slots__ = ("_changed", "_codes", "_plane", "_request", "_tell", "_topics", "_unseen", "_version", "deadline_ms")
 
     def __init__(self, request: ElectLeadersRequest, call: Call) -> None:
         self._request = request
@@ -439,12 +445,13 @@ class AwaitElection:
         self._tell = call.broker.tell
         self._codes: Mapping[tuple[str, int], ErrorCode] | None = None
         self._changed: Mapping[tuple[str, int], int] = {}
+        self._unseen: list[tuple[str, int]] = []  # of those; but for the last one perhaps known by now
         self._topics = [each.topic for each in request.topic_partitions or ()] or list(plane.cache.topics)
         self.deadline_ms = call.now_ms + (request.timeout_ms if request.timeout_ms > 0 else STORE_PATIENCE_MS)
 
     def elected(self, codes: Mapping[tuple[str, int], ErrorCode], changed: Mapping[tuple[str, int], int]) -> None:
         """What became of each partition, and who leads those that changed."""
-        self._codes, self._changed = codes, changed
+        self._codes, self._changed, self._unseen = codes, changed, list(changed)
         self._tell(Touched([self]))
 
     @property
@@ -452,34 +459,42 @@ class AwaitElection:
         """The controller's word, which touches this object, and news of the topics."""
         return [self, *(TopicKey(topic) for topic in dict.fromkeys(self._topics))]
 
-    def answer(self, now_ms: int) -> ElectLeadersResponse | None:
+    def answer(self, now_ms: int) -> InSlices | None:
         """Once every new leader is known here."""
-        if self._codes is None or (self._request.timeout_ms > 0 and self._unknown()):
+        if self._codes is None:
             return None
+        unseen = self._unseen if self._request.timeout_ms > 0 else []
+        while unseen:  # each of many topics brings a look here: it ends at the first whose leader is not known
+            if not self._is_known(unseen[-1]):
+                return None
+            unseen.pop()
         return self.expired(now_ms)
 
-    def expired(self, now_ms: int) -> ElectLeadersResponse:
+    def expired(self, now_ms: int) -> InSlices:
         """With REQUEST_TIMED_OUT for the leaders that are not known here."""
         if self._codes is None:
             return _no_election(self._request, ErrorCode.REQUEST_TIMED_OUT, self._version)
-        codes = dict(self._codes) | dict.fromkeys(self._unknown(), ErrorCode.REQUEST_TIMED_OUT)
+        unknown = [each for each in self._changed if not self._is_known(each)]
+        codes = dict(self._codes) | dict.fromkeys(unknown, ErrorCode.REQUEST_TIMED_OUT)
         if self._request.topic_partitions is None:
             codes = {each: code for each, code in codes.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
         return _elections(codes, self._request.election_type)
 
-    def _unknown(self) -> list[tuple[str, int]]:
-        states = {each: self._plane.cache.partition(*each) for each in self._changed}
-        return [each for each, state in states.items() if state is None or state.leader != self._changed[each]]
+    def _is_known(self, partition: tuple[str, int]) -> bool:
+        state = self._plane.cache.partition(*partition)
+        return state is not None and state.leader == self._changed[partition]
 
 
 def _elections(
     codes: Mapping[tuple[str, int], ErrorCode], election_type: int, code: ErrorCode = ErrorCode.NONE
-) -> ElectLeadersResponse:
+) -> Generator[None, None, ElectLeadersResponse]:
     """The answer, in the words that Apache's controller has for each code."""
     is_unclean = election_type == ElectionType.UNCLEAN.value
     strategy = "OfflinePartitionLeaderElectionStrategy(true)" if is_unclean else PREFERRED_STRATEGY
     topics: dict[str, ReplicaElectionResult] = {}
-    for (topic, index), outcome in codes.items():
+    for at, ((topic, index), outcome) in enumerate(codes.items()):
+        if _is_break(at):
+            yield
         result = topics.setdefault(topic, ReplicaElectionResult(topic=topic, partition_result=[]))
         text = ELECTION_TEXTS.get(outcome, outcome.message)
         if outcome in NO_LEADER_FOUND:
@@ -488,7 +503,9 @@ def _elections(
     return ElectLeadersResponse(error_code=code, replica_election_results=list(topics.values()))
 
 
-def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
+def _no_election(
+    request: ElectLeadersRequest, code: ErrorCode, version: int
+) -> Generator[None, None, ElectLeadersResponse]:
     """Why there was none: of each partition that was named, and of the whole request where that can be told."""
     asked = [(each.topic, index) for each in request.topic_partitions or () for index in each.partitions]
     whole = code if version >= WHOLE_ELECTION_SINCE else ErrorCode.NONE
@@ -496,7 +513,12 @@ def _no_election(request: ElectLeadersRequest, code: ErrorCode, version: int) ->
 
 
 def _refuse_elect(request: ElectLeadersRequest, code: ErrorCode, text: str, version: int) -> ElectLeadersResponse:
-    return _no_election(request, code, version)
+    steps = _no_election(request, code, version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("ElectLeadersResponse", end.value)
 
 
 ROUTES = (

@@ -20,7 +20,7 @@ from kbroker.config import check_topic
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
-from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of, pieces
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
@@ -328,16 +328,17 @@ class Admin:
 
     def _delete(self, topics: Sequence[str]) -> Procedure[Deleted]:
         epoch = self._epoch()
-        found = yield [Exists(topic_path(topic)) for topic in topics]
-        there = [topic for topic, answer in zip(topics, found, strict=True) if answer.stat is not None]
-        answers = yield [epoch.fenced(Create(delete_topic_path(topic))) for topic in there]
         outcomes: Deleted = {topic: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in topics}
-        for topic, answer in zip(there, answers, strict=True):
-            fault = fault_of(answer)
-            if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # asked before: wait for it, too
-                outcomes[topic] = None
-            else:
-                outcomes[topic] = _failure(topic, fault_of(answer, 0), fault)
+        for some in pieces(topics):
+            found = yield [Exists(topic_path(topic)) for topic in some]
+            there = [topic for topic, answer in zip(some, found, strict=True) if answer.stat is not None]
+            answers = yield [epoch.fenced(Create(delete_topic_path(topic))) for topic in there]
+            for topic, answer in zip(there, answers, strict=True):
+                fault = fault_of(answer)
+                if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # asked before: wait for it, too
+                    outcomes[topic] = None
+                else:
+                    outcomes[topic] = _failure(topic, fault_of(answer, 0), fault)
         return outcomes
 
     # -- growing

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.controller.brokers import is_without_leader
 from kbroker.controller.context import TopicPartition
-from kbroker.controller.epoch import ControllerEpoch, check_fence
+from kbroker.controller.epoch import ControllerEpoch, check_fence, pieces
 from kbroker.controller.events import ElectionType
 from kbroker.controller.machine import bring_online, elect_offline, elect_preferred, read_states
 from kbroker.metadata.steps import Procedure
@@ -31,17 +31,22 @@ def elect(
     epoch: ControllerEpoch, partitions: Iterable[TopicPartition], kind: ElectionType
 ) -> Procedure[tuple[Mapping[TopicPartition, ErrorCode], Mapping[TopicPartition, int]]]:
     """Elect leaders where one is needed. Returns: what became of each partition, and who leads those that changed."""
-    outcomes = {partition: _objection(epoch, partition, kind) for partition in partitions}
-    wanted = [partition for partition, code in outcomes.items() if code is ErrorCode.NONE]
+    asked = list(dict.fromkeys(partitions))
+    outcomes: dict[TopicPartition, ErrorCode] = {}
     batch = epoch.batch()
     decide = elect_preferred(epoch) if kind is ElectionType.PREFERRED else elect_offline(epoch, set(), force=True)
-    elected = yield from bring_online(epoch, batch, wanted, decide)
-    batch.send()
-    for partition in wanted:
-        code = elected.get(partition, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-        if code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE and kind is ElectionType.PREFERRED:
-            code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        outcomes[partition] = code
+    for some in pieces(asked):
+        if outcomes:
+            yield from epoch.pause()
+        outcomes |= {partition: _objection(epoch, partition, kind) for partition in some}
+        wanted = [partition for partition in some if outcomes[partition] is ErrorCode.NONE]
+        elected = yield from bring_online(epoch, batch, wanted, decide)
+        for partition in wanted:
+            code = elected.get(partition, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+            if code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE and kind is ElectionType.PREFERRED:
+                code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            outcomes[partition] = code
+    yield from epoch.send(batch)
     changed = {each: epoch.context.leader(each) for each, code in outcomes.items() if code is ErrorCode.NONE}
     return outcomes, changed
 

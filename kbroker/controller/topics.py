@@ -56,6 +56,9 @@ from protocol.messages.control import StopReplicaRequest, StopReplicaResponse
 
 log = logging.getLogger("kbroker.controller")
 
+BEGINNING = 10
+"""Beginning with the deletion of a topic, and its own broker's obeying, is as much work as so many partitions."""
+
 
 # -- coming
 
@@ -183,16 +186,22 @@ def deletions_changed(epoch: ControllerEpoch) -> Procedure[None]:
     yield from resume_deletions(epoch)
 
 
-def resume_deletions(epoch: ControllerEpoch) -> Procedure[None]:
-    """Take each deletion of a topic as far as it can go now."""
+def resume_deletions(epoch: ControllerEpoch, topics: Iterable[str] | None = None) -> Procedure[None]:
+    """Take deletions as far as they can go now. topics: of these; None: of all that are to be deleted."""
     context = epoch.context
-    for topic in sorted(context.to_delete):
+    work = 0  # in partitions
+    for topic in sorted(context.to_delete if topics is None else context.to_delete.intersection(topics)):
+        if work >= STEP_PARTITIONS:
+            work = 0
+            yield from epoch.pause()
         replicas = context.replicas_of_topic(topic)
         states = {context.replica_state(*replica) for replica in replicas}
+        work += 1 + len(replicas)
         if states <= {ReplicaState.DELETION_DONE}:
             yield from _finish(epoch, topic)
         elif ReplicaState.DELETION_STARTED not in states and not _is_blocked(epoch, topic):
             yield from _start(epoch, topic)
+            work += BEGINNING
 
 
 def _is_blocked(epoch: ControllerEpoch, topic: str) -> bool:
@@ -263,7 +272,7 @@ def replicas_stopped(
     if len(deleted) >= STEP_PARTITIONS:  # one of many such answers, after each of which all of a topic is looked at
         yield from epoch.pause()
     if deleted:
-        yield from resume_deletions(epoch)
+        yield from resume_deletions(epoch, {topic for (topic, _), _ in deleted})
 
 
 def fail_deletions(epoch: ControllerEpoch, replicas: Iterable[Replica]) -> Procedure[None]:

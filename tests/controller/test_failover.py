@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kbroker.controller import epoch
 from kbroker.controller.events import ControlAnswer, ShutDown
 from kbroker.metadata.store import (
     CONTROLLER,
@@ -328,6 +331,21 @@ def test_an_election_of_everything_lists_only_what_changed() -> None:
     assert elect(cluster, 0, None) == [ErrorCode.NONE]
 
 
+def test_the_leaders_of_many_are_elected_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", *[(2, 1)] * 9)
+    cluster.restart(2)
+    for index in range(9):
+        _join_isr(cluster, "t", (1, 2), index)
+    monkeypatch.setattr(epoch, "STEP_PARTITIONS", 2)
+    sizes: list[int] = []
+    store = cluster.controller.store
+    submit = store.submit
+    monkeypatch.setattr(store, "submit", lambda steps, token: sizes.append(len(steps)) or submit(steps, token))
+    assert elect(cluster, 0, "t", list(range(9))) == [ErrorCode.NONE] * 9
+    assert (cluster.leaders(1, "t"), max(sizes)) == ([2] * 9, 2)
+
+
 def test_an_unclean_election_on_demand() -> None:
     cluster = Cluster(1, 2)
     cluster.assign("t", (2, 1))
@@ -358,12 +376,12 @@ def test_leaders_go_back_to_the_preferred_replicas_in_time() -> None:
     assert cluster.leaders(1, "t") == [2]
 
 
-def _join_isr(cluster: Cluster, topic: str, isr: tuple[int, ...]) -> None:
+def _join_isr(cluster: Cluster, topic: str, isr: tuple[int, ...], index: int = 0) -> None:
     """As a leader does: the in-sync set is written over the state, and a notice left."""
-    state = cluster.state(topic)
+    state = cluster.state(topic, index)
     tree = cluster.ensemble.tree
-    tree.apply(SetData(state_path(topic, 0), encode_state(state._replace(isr=isr))), 0)
-    notice = b'{"version":1,"partitions":[{"topic":"%s","partition":0}]}' % topic.encode()
+    tree.apply(SetData(state_path(topic, index), encode_state(state._replace(isr=isr))), 0)
+    notice = b'{"version":1,"partitions":[{"topic":"%s","partition":%d}]}' % (topic.encode(), index)
     tree.apply(Create("/isr_change_notification/isr_change_", notice, sequential=True), 0)
     cluster.ensemble.spread()
     cluster.settle()
