@@ -150,6 +150,13 @@ MARKERS_AT_ONCE = 64
 # left out by mistake would let a later transaction of the producer show what this one has taken back.
 DELETED_IF_UNKNOWN_MS = 10_000
 
+# Transactional ids kept by one broker, some 600 bytes each until they have been unused for
+# transactional.id.expiration.ms, a week as shipped; and characters of one. Programs that take a new id every minute for
+# each of ten writers come to half as many. Beyond it POLICY_VIOLATION for new ones, at an address that has more than
+# others have on average; longer ones are INVALID_REQUEST.
+TRANSACTIONAL_IDS = 200_000
+TRANSACTIONAL_ID_LENGTH = 1_000
+
 # Of a request other than Produce: from here on it is decoded in slices, between those of others. Decoding this much
 # takes some ten milliseconds at worst, and clients' requests are rarely larger.
 LARGE_REQUEST_BYTES = 16 * 1024

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from kbroker.config import BrokerConfig
 from kbroker.coordinator import Caller, Effect, Runtime, Store, Turn
+from kbroker.txn.makers import has_room
 from kbroker.txn.rules import Producer
 from kbroker.txn.shard import TransactionShard, WriteMarkers
 from kbroker.txn.state import DEAD, State, TopicPartition, Transaction
@@ -67,6 +68,8 @@ class TransactionCoordinator:
         turn = _turn(shard, now_ms)
         if isinstance(shard, ErrorCode):
             turn.reply(caller.call, answer(shard, -1, -1))
+        elif name not in shard.transactions and not self._has_room(caller.client_host):
+            turn.reply(caller.call, answer(ErrorCode.POLICY_VIOLATION, -1, -1))
         else:
             shard.init(turn, name, asker, timeout_ms, caller, new_id, answer)
         return turn.effects
@@ -213,6 +216,11 @@ class TransactionCoordinator:
         )
 
     # ---
+
+    def _has_room(self, host: str) -> bool:
+        """Whether a client of this address may have an id more."""
+        shards = self.runtime.shards.values()
+        return has_room(sum(len(each.transactions) for each in shards), [each.makers for each in shards], host)
 
     def _shard(self, name: str) -> TransactionShard | ErrorCode:
         return self.runtime.find(name) if name else ErrorCode.INVALID_REQUEST

@@ -15,6 +15,7 @@ from kbroker.config.limits import MARKER_RETRY_MS
 from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
 from kbroker.coordinator.effects import Call
 from kbroker.txn import records, rules
+from kbroker.txn.makers import Makers
 from kbroker.txn.records import TransactionRecord
 from kbroker.txn.rules import Producer
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
@@ -58,6 +59,7 @@ class TransactionShard(Shard[TransactionRecord]):
         super().__init__(partition, epoch, store)
         self.transactions: dict[str, Transaction] = {}
         self._config = config
+        self.makers = Makers()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
 
     # --- operations
@@ -82,7 +84,9 @@ class TransactionShard(Shard[TransactionRecord]):
             return
         if after.state is not PREPARE_ABORT:
             response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
-            self._decide(turn, after, caller.call, response, refusal)
+            is_new = name not in self.transactions
+            if self._decide(turn, after, caller.call, response, refusal) and is_new:
+                self.makers.note(name, caller.client_host)
         elif self._decide(turn, after, caller.call, refusal(ErrorCode.CONCURRENT_TRANSACTIONS), refusal):
             turn.happened(name, f"is taken over: the transaction of producer {after.producer_id} is aborted")
 
@@ -256,6 +260,7 @@ class TransactionShard(Shard[TransactionRecord]):
         """See Shard.replay."""
         if record.transaction is None:
             self.transactions.pop(record.name, None)
+            self.makers.forget(record.name)
         else:
             self.transactions[record.name] = record.transaction
 
@@ -279,6 +284,7 @@ class TransactionShard(Shard[TransactionRecord]):
             if known.state in PREPARED:
                 turn.cancel_timer("complete", known.name)
         self.transactions.clear()
+        self.makers.clear()
         self._on_the_way.clear()
 
 

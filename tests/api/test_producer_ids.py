@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.limits import TRANSACTIONAL_ID_LENGTH
 from kbroker.metadata.store import PRODUCER_ID_BLOCK
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import InitProducerIdRequest
@@ -68,3 +69,11 @@ def test_without_a_store_the_producer_asks_again() -> None:
 def test_what_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
     answer = ask(Cluster(1), **fields)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_refused"), [(0, True), (TRANSACTIONAL_ID_LENGTH, False), (TRANSACTIONAL_ID_LENGTH + 1, True)]
+)
+def test_a_transactional_id_has_a_length(length: int, is_refused: bool) -> None:
+    answer = ask(Cluster(1), transactional_id="i" * length)
+    assert (answer.error_code == ErrorCode.INVALID_REQUEST) is is_refused
