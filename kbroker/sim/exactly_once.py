@@ -145,6 +145,7 @@ class ExactlyOnce:
                 mapper = Mapper(f"mapper-{index}-{number}", *given)
                 mapper.transactional_id, mapper.source = f"mapper-{index}", (orders.name, index)
                 mapper.topics, mapper.writes_to = [orders], [counts, both]
+                mapper.asks_stable = orders.replicas > 1
                 self.mappers.append(mapper)
         self.writers: list[Transactor] = []
         for number in range(chance.randint(1, 3)):

@@ -51,6 +51,7 @@ OF_NEW_CLIENTS = OF_CLIENTS | {END: (5, 5), COMMIT: (5, 5), PRODUCE: (12, 13)}
 """The same of the second (KIP-890)."""
 TRANSACTION = 1  # FindCoordinator: key_type
 MANY_SINCE = {FIND: 4, OFFSETS: 8}
+STABLE_SINCE = 7  # of OffsetFetch: who asks is told that an offset is about to be committed (KIP-447)
 IDS_SINCE = {PRODUCE: 13, OFFSETS: 10}
 
 WAIT = RETRIABLE | {
@@ -290,16 +291,21 @@ class Transactor(Reader):
 class Mapper(Transactor):
     """Reads one partition, writes something for each record, and commits how far it has got: all or nothing.
 
-    source: the partition. Several mappers of one source have the same transactional id.
+    source: the partition. Several mappers of one source have the same transactional id. asks_stable: whether it is of a
+    version that asks for stable offsets. The others, in Kafka too, may read an old one of a coordinator that has been
+    replaced and has not heard of it, though the new one has committed what that one knows to be under way.
     """
 
     group = "mappers"
     source: Where = ("", 0)
     most_inputs = 5
+    asks_stable = False
 
     def prepare(self) -> Generator[Any, Any, None]:
         """Go on where the last committed transaction of whichever holder has ended."""
         self.begin()
+        if self.asks_stable:
+            self.versions[OFFSETS] = max(self.versions[OFFSETS], STABLE_SINCE)
         answer = yield from self._until(self._offsets_request, self._offsets_code, (0, self.group))
         topics = answer.groups[0].topics if self.versions[OFFSETS] >= MANY_SINCE[OFFSETS] else answer.topics
         self._got: list[Record] = []
@@ -366,7 +372,7 @@ class Mapper(Transactor):
         topic, index = self.source
         if version < MANY_SINCE[OFFSETS]:
             asked = [OffsetFetchRequestTopic(name=topic, partition_indexes=[index])]
-            return OffsetFetchRequest(group_id=self.group, topics=asked, require_stable=version >= 7)
+            return OffsetFetchRequest(group_id=self.group, topics=asked, require_stable=version >= STABLE_SINCE)
         by_id = version >= IDS_SINCE[OFFSETS]
         wanted = OffsetFetchRequestTopics(
             name="" if by_id else topic,
