@@ -31,6 +31,7 @@ from protocol.records import RecordError
 from protocol.records._walker import COMPILED
 from protocol.records.batch import (
     CODEC_MASK,
+    LEGACY_ATTRIBUTES_AT,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from kbroker.log.config import LogConfig
     from protocol.records.convert import Messages
     from protocol.records.legacy import Message
-
-LEGACY_ATTRIBUTES_AT = MAGIC_AT + 1  # in a message of v0 or v1
 
 SMALL_BYTES = 4096
 """Up to this size, records that are to be compressed are prepared where they are: a thread would cost more."""

@@ -31,12 +31,18 @@ from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable, Record, Writable
-from protocol.records.batch import CODEC_MASK, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, SMALLEST_LEGACY_LENGTH
+from protocol.records.batch import (
+    CODEC_MASK,
+    LEGACY_ATTRIBUTES_AT,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    SMALLEST_LEGACY_LENGTH,
+)
 from protocol.records.compression import LIMIT_BYTES, codec_of
 
 CRC_AT = 12
 MAGIC_AT = 16
-ATTRIBUTES_AT = 17
 TIMESTAMP_AT = 18
 KEY_SIZE_AT = (18, 26)  # by magic
 OVERHEAD = (SMALLEST_LEGACY_LENGTH, SMALLEST_LEGACY_LENGTH + 8)  # smallest size of a message, by magic
@@ -216,7 +222,7 @@ def set_timestamp(buffer: Writable, message: Message, timestamp: int, *, log_app
     if message.timestamp == timestamp and message.is_log_append_time == log_append_time:
         return
     attributes = message.codec_id | (LOG_APPEND_TIME if log_append_time else 0)
-    buffer[message.position + ATTRIBUTES_AT] = attributes
+    buffer[message.position + LEGACY_ATTRIBUTES_AT] = attributes
     _INT64.pack_into(buffer, message.position + TIMESTAMP_AT, timestamp)
     _write_crc(buffer, message.position, message.position + message.size_bytes)
 

@@ -184,7 +184,7 @@ def damaged(magic: int, codec: str, per_seed: int) -> Iterator[bytes]:
         for _ in range(per_seed):
             bad = bytearray(good)
             for _ in range(chance.randint(1, 3)):
-                at = chance.randrange(batch.RECORDS_COUNT_AT if magic == 2 else legacy.ATTRIBUTES_AT, len(bad))
+                at = chance.randrange(batch.RECORDS_COUNT_AT if magic == 2 else batch.LEGACY_ATTRIBUTES_AT, len(bad))
                 bad[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, bad[at] ^ 1 << chance.randrange(8)])
             if magic < 2:
                 mend(bad)
