@@ -43,6 +43,7 @@ class _Index:
 
     part: SegmentPart
     entry_size: int
+    most_entries: int
 
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, file_bytes: int) -> None:
         """max_bytes: capacity when full. file_bytes: what is there now; a torn last entry is dropped."""
@@ -56,6 +57,11 @@ class _Index:
         self._view: memoryview | None = None
         if self.count > 1:  # a single entry may be zeros: record 0, of the first instant of 1970
             self._drop_unused()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another entry has no room."""
+        return self.count >= self.most_entries
 
     # ---- the file
 
@@ -177,11 +183,6 @@ class OffsetIndex(_Index):
         self.last_offset = self.entry(self.count - 1)[0] if self.count else base_offset
         self.most_entries = max_bytes // 8
 
-    @property
-    def is_full(self) -> bool:
-        """Whether another entry has no room."""
-        return self.count >= self.most_entries
-
     def entry(self, slot: int) -> tuple[int, int]:
         """Offset and position of an entry. slot: in [0, count)."""
         data, at = self._at(slot)
@@ -261,12 +262,7 @@ class TimeIndex(_Index):
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, file_bytes: int) -> None:
         super().__init__(folder, base_offset, max_bytes, file_bytes)
         self._read_last()
-        self.most_entries = max_bytes // 12 - 1
-
-    @property
-    def is_full(self) -> bool:
-        """Whether another entry has no room but for the one that a roll adds."""
-        return self.count >= self.most_entries
+        self.most_entries = max_bytes // 12 - 1  # one is kept for a roll, which adds its own
 
     def entry(self, slot: int) -> tuple[int, int]:
         """Timestamp and offset of an entry. slot: in [0, count)."""
