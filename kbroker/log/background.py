@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MOST_LOG_FILES
@@ -172,21 +172,31 @@ Work = Flush | Truncate | Delete | Write | CleanPiece
 """Every job of a manager."""
 
 
-class Later:
-    """Jobs whose time has not come, soonest first."""
+class Paused(NamedTuple):
+    """A checkpoint that is to be written again, after a pause."""
+
+    directory: LogDirectory
+    name: str
+
+
+Postponed = TypeVar("Postponed", Work, Paused)
+
+
+class Later(Generic[Postponed]):
+    """Jobs, or paused checkpoints, whose time has not come, soonest first."""
 
     __slots__ = ("_heap", "_numbered")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Work]] = []  # when, tie-breaker, what
+        self._heap: list[tuple[int, int, Postponed]] = []  # when, tie-breaker, what
         self._numbered = 0
 
-    def put(self, due_ms: int, job: Work) -> None:
-        """Remember a job until then."""
+    def put(self, due_ms: int, job: Postponed) -> None:
+        """Remember one until then."""
         self._numbered += 1
         heapq.heappush(self._heap, (due_ms, self._numbered, job))
 
-    def take(self, now_ms: int) -> Iterator[Work]:
+    def take(self, now_ms: int) -> Iterator[Postponed]:
         """Those whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[2]

@@ -45,7 +45,7 @@ class Keeper(Protocol):
     _futures: dict[TopicPartition, Log]
     _reasons: list[str]
     _jobs: list[Work]
-    _later: Later
+    _later: Later[Work]
     _timers: Timers
 
     @property

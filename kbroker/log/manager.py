@@ -32,6 +32,7 @@ from kbroker.log.background import (
     Job,
     Later,
     ManagerConfig,
+    Paused,
     RunAll,
     Timers,
     Truncate,
@@ -41,7 +42,7 @@ from kbroker.log.background import (
 )
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
 from kbroker.log.cleaner.cleaner import BeginCompaction, Cleaner, CleanPiece, Keeper
-from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.config import LogConfig
 from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
     OFFSETS_OF,
@@ -137,11 +138,11 @@ class LogManager:
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
         self._jobs: list[Work] = []
-        self._later = Later()
+        self._later: Later[Work] = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
         self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
-        self._paused: list[tuple[int, LogDirectory, str]] = []  # checkpoints to be written again, and when
+        self._paused: Later[Paused] = Later()
         self._timers = Timers(config, 0)
         ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
         keeper = Keeper(self._logs, self.directory_of, *ways)
@@ -359,6 +360,7 @@ class LogManager:
         self._offline.update(gone)
         self._jobs = [job for job in self._jobs if job.directory is not directory]
         self._later.drop(directory)
+        self._paused.drop(directory)
         self._outdated.pop(directory.path, None)
         directory.release()
         if not self.has_online_directory:
@@ -525,19 +527,8 @@ class LogManager:
             self._checkpoint(directory, name)
             return
         directory.writing[name] = True  # until then
-        self._paused.append((now_ms + pause_ms, directory, name))
+        self._paused.put(now_ms + pause_ms, Paused(directory, name))
         self.due_ms = min(self.due_ms, now_ms + pause_ms)
-
-    def _end_pauses(self, now_ms: int) -> int:
-        """Write what has waited long enough. Returns: when the next has."""
-        paused, self._paused = self._paused, []
-        for due_ms, directory, name in paused:
-            if due_ms > now_ms:
-                self._paused.append((due_ms, directory, name))
-            elif directory.online:
-                del directory.writing[name]
-                self._checkpoint(directory, name)
-        return min((due_ms for due_ms, _, _ in self._paused), default=NEVER)
 
     # ---- by and by
 
@@ -562,10 +553,11 @@ class LogManager:
             if self._logs.get(partition) is log:
                 self._flush(partition, log)
         self.cuts.go_on(now_ms)
-        paused_ms = self._end_pauses(now_ms)
-        self.due_ms = min(
-            self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), self._later.next_ms, paused_ms
-        )
+        for directory, name in self._paused.take(now_ms):
+            del directory.writing[name]
+            self._checkpoint(directory, name)
+        first_ms = min(self._later.next_ms, self._paused.next_ms)
+        self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), first_ms)
         if self._unbegun or self.cuts.put_off:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms
