@@ -21,10 +21,15 @@ Steps: TypeAlias = Generator[None, None, None]
 Outcome = TypeVar("Outcome")
 
 
-def begun(steps: Generator[None, None, Outcome]) -> Outcome | Generator[None, None, Outcome]:
-    """What a task comes to, if its first steps are all that it has; else the others, for `Turns`."""
+def begun(
+    steps: Generator[None, None, Outcome], first_steps: int | None = None
+) -> Outcome | Generator[None, None, Outcome]:
+    """What a task comes to, if its first steps are all that it has; else the others, for `Turns`.
+
+    first_steps: how many; FIRST_STEPS unless each may take long.
+    """
     try:
-        for _ in range(FIRST_STEPS):
+        for _ in range(FIRST_STEPS if first_steps is None else first_steps):
             next(steps)
     except StopIteration as end:
         outcome: Outcome = end.value
@@ -52,14 +57,10 @@ class Turns:
     def begin(self, owner: Hashable, steps: Steps, first_steps: int | None = None) -> None:
         """Do a task: at once, if nothing else waits and a few steps are enough; else in slices.
 
-        steps: they deal with their failures themselves. first_steps: at once; FIRST_STEPS unless each may take long.
+        steps: they deal with their failures themselves. first_steps: as for `begun`.
         """
-        if not self._owners:
-            for _ in range(FIRST_STEPS if first_steps is None else first_steps):
-                try:
-                    next(steps)
-                except StopIteration:
-                    return
+        if not self._owners and begun(steps, first_steps) is not steps:
+            return
         self._owners.setdefault(owner, deque()).append(steps)
 
     def run(self, now_ms: Callable[[], int]) -> None:
