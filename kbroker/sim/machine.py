@@ -139,14 +139,11 @@ class Machine:
             return
         self.world.note(f"{self} is asked to stop")
         self._asked_to_stop = True
-        boot = self.boots
+        self.world.after(0, self._turns_of_this_process(), self._leave)  # never at once, as with `post`
 
-        def leave() -> None:
-            if self.core is not None and self.boots == boot:
-                self._leaving = True
-                self._run(self.core.handle, Leave(), self.world.now_ms)
-
-        self.world.after(0, leave)  # never at once, as with `post`
+    def _leave(self) -> None:
+        self._leaving = True
+        self._take_event(Leave())
 
     def _end(self, why: str) -> None:
         if self.core is not None and not self._stopping:
@@ -239,13 +236,7 @@ class Machine:
 
     def make_peers(self) -> SimPeers:
         """The lines to other brokers of the process that starts."""
-        boot = self.boots
-
-        def run(what: Callable[[], None]) -> None:
-            if self.core is not None and self.boots == boot:
-                self._run(what)
-
-        self.peers = SimPeers(self.name, self.world, self._net, self._take_event, run)
+        self.peers = SimPeers(self.name, self.world, self._net, self._take_event, self._turns_of_this_process())
         return self.peers
 
     def _take_event(self, event: object) -> None:
@@ -255,13 +246,17 @@ class Machine:
 
     def post(self, event: object) -> None:
         """Hand an event to the broker, never at once: whoever caused it is in the middle of a step."""
+        self.world.after(0, self._turns_of_this_process(), self._take_event, event)
+
+    def _turns_of_this_process(self) -> Callable[..., None]:
+        """`_run`, for as long as the process lasts; nothing happens afterwards, and in the next one."""
         boot = self.boots
 
-        def deliver() -> None:
+        def run(what: Callable[..., None], *arguments: object) -> None:
             if self.core is not None and self.boots == boot:
-                self._run(self.core.handle, event, self.world.now_ms)
+                self._run(what, *arguments)
 
-        self.world.after(0, deliver)
+        return run
 
     def _run(self, what: Callable[..., None], *arguments: object) -> None:
         """One turn of the loop: something for the core to do, then everything that follows."""
