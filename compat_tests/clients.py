@@ -95,6 +95,14 @@ REFERENCE = Client(
 )
 """The client that writes what the others read, and reads what they write."""
 
+LIBRDKAFKA = Client(
+    "confluent-kafka",
+    "2.16.0",
+    _python("confluent-kafka", "2.16.0", "confluent_driver.py", "confluent-kafka==2.16.0"),
+    lacks={"log_dirs": _NO_LOG_DIRS},
+    quick=True,
+)
+
 CLIENTS = (
     Client(
         "kafka-python",
@@ -116,13 +124,7 @@ CLIENTS = (
             "delete_group": "the client has no call to delete groups",
         },
     ),
-    Client(
-        "confluent-kafka",
-        "2.16.0",
-        _python("confluent-kafka", "2.16.0", "confluent_driver.py", "confluent-kafka==2.16.0"),
-        lacks={"log_dirs": _NO_LOG_DIRS},
-        quick=True,
-    ),
+    LIBRDKAFKA,
     Client(
         "kcat",
         environments.kcat_release(),

@@ -25,7 +25,7 @@ from compat_tests import waiting
 from compat_tests.apache import Server, ZooKeeper, ZooKeeperBroker, java_command, run_tool
 from compat_tests.brokers import KbrokerProcess
 from compat_tests.checker import Acknowledged, checksum, checksums, complaints, everything
-from compat_tests.clients import CLIENTS, REFERENCE, ClientError, Driver, running
+from compat_tests.clients import LIBRDKAFKA, REFERENCE, ClientError, Driver, running
 from compat_tests.raw import METADATA, Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -36,7 +36,6 @@ CONTROLLERS = {"kbroker controls": "kbroker", "Apache controls": "apache"}
 OTHER = {"kbroker": "apache", "apache": "kbroker"}
 COORDINATED = 4  # partitions of __consumer_offsets, and of __transaction_state: on both brokers
 INTERNAL = ("__consumer_offsets", "__transaction_state")
-LIBRDKAFKA = next(each for each in CLIENTS if each.name == "confluent-kafka")
 ELSEWHERE = (14, 15, 16)  # the coordinator loads, is not known, is another one: ask again
 WRITTEN = 3  # partitions of each topic that migrates
 SIZE = 500  # of the records of one that migrates, in bytes

@@ -21,7 +21,7 @@ import pytest
 
 from compat_tests import waiting
 from compat_tests.checker import Acknowledged, complaints, everything
-from compat_tests.clients import CLIENTS, REFERENCE, Client, Driver, running
+from compat_tests.clients import LIBRDKAFKA, REFERENCE, Client, Driver, running
 from compat_tests.namespaces import BrokerOn, Network, NoNamespacesError, ZooKeeperOn
 from compat_tests.raw import METADATA, Connection
 from protocol.errors import ErrorCode
@@ -50,7 +50,6 @@ LEADERS = {0: 1, 1: 2, 2: 3}  # of a new topic's partitions
 PAUSE_MS, SIZE = 10, 500  # 50 kB/s from each writer
 MOST_KILLS = 10  # a kill and all that follows takes some ten seconds
 MORE = 20  # records, for a partition to be taken for one that is written to
-LIBRDKAFKA = next(each for each in CLIENTS if each.name == "confluent-kafka")
 WRITERS = {"librdkafka": LIBRDKAFKA, "kafka-python": REFERENCE}
 SETTINGS = {
     "zookeeper.session.timeout.ms": "3000",

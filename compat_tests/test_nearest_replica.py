@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests import environments
 from compat_tests.apache import java_command
+from compat_tests.clients import LIBRDKAFKA
 from compat_tests.test_apache_tools import CONSOLE_CONSUMER
 from kbroker.testing import Cluster, cluster
 
@@ -49,9 +49,8 @@ def by_kafka_python(*arguments: str) -> list[str]:
 
 
 def by_librdkafka(*arguments: str) -> list[str]:
-    version = "2.16.0"
-    home = environments.python("confluent-kafka", version, [f"confluent-kafka=={version}"])
-    return [str(home), "-c", BY_LIBRDKAFKA, *arguments]
+    python, _driver, *_ = LIBRDKAFKA.command()
+    return [python, "-c", BY_LIBRDKAFKA, *arguments]
 
 
 def by_java(release: str) -> Callable[..., list[str]]:
