@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kbroker.metadata.cache import TRANSACTION_STATE
 from kbroker.sim.client import Lost, Script, Sleep
 from kbroker.sim.consumers import EARLIEST, Reader
 from kbroker.sim.producers import RETRIABLE
@@ -145,7 +146,12 @@ class Transactor(Reader):
     def _until(
         self, request: Callable[[], Message], code_of: Callable[[Any], int], key: tuple[int, str]
     ) -> Generator[Any, Any, Any]:
-        """Ask a coordinator until it answers. key: of FindCoordinator. Raises: Fenced, Impatient."""
+        """Ask a coordinator until it answers. key: of FindCoordinator. Raises: Fenced, Impatient.
+
+        One that has been replaced, and has not heard of it, does not know what partitions' leaders have told the new
+        one for a client of the second protocol. In Kafka too its INVALID_TXN_STATE is the end of a producer, and harms
+        no record: the next one aborts.
+        """
         for _ in range(self.tries):
             try:
                 machine = yield from self._coordinator(key)
@@ -154,6 +160,9 @@ class Transactor(Reader):
                     code = ErrorCode.of(code_of(answer))
                     if code is ErrorCode.NONE:
                         return answer
+                    if code is ErrorCode.INVALID_TXN_STATE and self.raises and self._is_replaced(machine, key):
+                        self._coordinators.pop(key)
+                        raise Impatient
                     self._heed(code, answer)
                     if code in MOVED:
                         self._coordinators.pop(key, None)
@@ -187,6 +196,13 @@ class Transactor(Reader):
             return None
         machine = self._coordinators[key] = self.machine(told.node_id)
         return machine
+
+    def _is_replaced(self, coordinator: Machine, key: tuple[int, str]) -> bool:
+        """Whether another broker leads the coordinator's partition in a newer epoch."""
+        place = TRANSACTION_STATE, coordinator.broker.transactions.runtime.partition_of(key[1])
+        known = coordinator.broker.replicas.partitions[place].leader_epoch
+        led = (each.broker.replicas.partitions.get(place) for each in self.machines if each.up)
+        return any(each is not None and each.is_leader and each.leader_epoch > known for each in led)
 
     @property
     def _own(self) -> tuple[int, str]:

@@ -30,6 +30,11 @@ def test_a_seed_repeats_itself() -> None:
 
 
 @pytest.mark.slow
+def test_a_coordinator_that_was_replaced_unawares_ends_producers_and_harms_no_record() -> None:
+    assert ExactlyOnce(13_002_003, 3).run(70_000).committed > 100
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_worlds_hold() -> None:
     assert campaign(count(1), seconds=12, kind="transactions").failed is None
