@@ -48,6 +48,7 @@ from protocol.messages.groups import (
     FindCoordinatorRequest,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import (
     CreatableTopic,
@@ -682,3 +683,10 @@ def test_leaders_of_many_partitions_are_elected_in_slices(world: World, steps: S
     named = [TopicPartitions(topic="unknown", partitions=list(range(3_000)))]
     request = ElectLeadersRequest(topic_partitions=named, timeout_ms=60_000)
     assert steps.most_lines(request, 2) < FEW_LINES
+
+
+def test_partitions_named_twice_are_looked_for_in_slices(steps: StepCount) -> None:
+    partitions = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(6_500)]
+    topics = [ListOffsetsTopic(name="made-up", partitions=partitions)]
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
+    assert steps.most_lines(request, 7) < FEW_LINES
