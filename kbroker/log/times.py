@@ -13,10 +13,10 @@ from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
-from protocol.records.content import record_times
+from protocol.records.content import first_record_since
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kbroker.log.log import Log
     from kbroker.log.segment import Segment
@@ -55,7 +55,7 @@ class TimeSearch:
     def _for_first(self, timestamp: int) -> TimeScan | None:
         for segment in self._log.segments:
             if segment.base_offset > self._tried and segment.largest_timestamp >= timestamp:
-                return self._scan(segment, timestamp, lambda each: each >= timestamp)
+                return self._scan(segment, timestamp)
         return None
 
     def _for_largest(self) -> TimeScan | None:
@@ -63,32 +63,31 @@ class TimeSearch:
         largest = latest.max_timestamp
         if largest == NO_TIMESTAMP or self._tried >= 0:
             return None
-        return self._scan(latest, largest, lambda each: each == largest)
+        return self._scan(latest, largest)
 
-    def _scan(self, segment: Segment, timestamp: int, wanted: Callable[[int], bool]) -> TimeScan:
+    def _scan(self, segment: Segment, timestamp: int) -> TimeScan:
         start_offset = self._log.log_start_offset
         self._tried = segment.base_offset
         position = segment.position_for_timestamp(timestamp, start_offset)
-        return TimeScan(segment.file, position, segment.size, start_offset, wanted)
+        return TimeScan(segment.file, position, segment.size, start_offset, timestamp)
 
 
 class TimeScan:
-    """A job: read a stretch of a file for the first record whose timestamp is wanted.
+    """A job: read a stretch of a file for the first record, from the log's start on, that is not older than a time.
 
     found: it, once it has run, or None. error: what was wrong with a batch.
     """
 
-    __slots__ = ("_end", "_file", "_position", "_start_offset", "_wanted", "error", "found")
+    __slots__ = ("_end", "_file", "_position", "_start_offset", "_timestamp", "error", "found")
 
-    def __init__(self, file: File, position: int, end: int, start_offset: int, wanted: Callable[[int], bool]) -> None:
-        """wanted: holds for a batch's largest timestamp if for any record of it. start_offset: of the log."""
+    def __init__(self, file: File, position: int, end: int, start_offset: int, timestamp: int) -> None:
         self.found: Found | None = None
         self.error: KafkaError | None = None
         self._file = file
         self._position = position
         self._end = end
         self._start_offset = start_offset
-        self._wanted = wanted
+        self._timestamp = timestamp
 
     def run(self) -> None:
         """Raises: OSError."""
@@ -99,7 +98,7 @@ class TimeScan:
 
     def _first(self) -> Found | None:
         for position, header in headers(self._file, self._position, self._end):
-            if self._wanted(header[8]) and header[0] + header[6] >= self._start_offset:
+            if header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset:
                 found = self._first_in_batch(position, header)
                 if found is not None:
                     return found
@@ -107,9 +106,11 @@ class TimeScan:
 
     def _first_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
         data = memoryview(self._file.read(position, header[1] + LENGTH_OVERHEAD))
-        times = record_times(data, 0, header) if header[3] == MAGIC else _legacy_times(data)
-        for offset, timestamp in times:
-            if offset >= self._start_offset and self._wanted(timestamp):
+        if header[3] == MAGIC:
+            found = first_record_since(data, 0, header, self._timestamp, self._start_offset)
+            return None if found is None else Found(*found)
+        for offset, timestamp in _legacy_times(data):
+            if offset >= self._start_offset and timestamp >= self._timestamp:
                 return Found(offset, timestamp)
         return None
 

@@ -209,6 +209,45 @@ def refused(
     return found
 
 
+def first_since(
+    buffer: Readable,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base_timestamp: int,
+    timestamp: int,
+    offset_delta: cython.longlong,
+) -> tuple[int, int] | None:
+    """The first record from an offset_delta on that is not older than a timestamp: its offset_delta, its timestamp.
+
+    The other arguments, and what is raised, as for `walk`.
+    """
+    view: cython.const[cython.uchar][::1] = buffer  # type: ignore[valid-type]  # C syntax
+    data: cython.pointer[cython.const[cython.uchar]]
+    least: cython.longlong = max(_SMALLEST_INT64, min(timestamp - base_timestamp, _LARGEST_INT64))
+    position: cython.Py_ssize_t = start
+    left: cython.Py_ssize_t = count
+    size: cython.longlong
+    delta: cython.longlong = 0
+    found: cython.longlong = 0
+    behind: cython.Py_ssize_t
+    is_wanted: cython.bint = False
+    walk(buffer, start, end, count, base_timestamp)
+    if cython.compiled:
+        data = cython.address(view[0]) if end > start else cython.NULL
+    else:
+        data = buffer
+    with cython.nogil:
+        while left > 0 and not is_wanted:
+            left -= 1
+            size, position = _varint(data, position, end, 32)
+            delta, behind = _varint(data, position + 1, end, 64)
+            found, behind = _varint(data, behind, end, 32)
+            position += size
+            is_wanted = delta >= least and found >= offset_delta
+    return (found, base_timestamp + delta) if is_wanted else None
+
+
 def accept(
     buffer: memoryview, most_bytes: cython.Py_ssize_t, base_offset: cython.longlong, leader_epoch: cython.longlong
 ) -> HeaderTuple | None:

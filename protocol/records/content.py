@@ -3,19 +3,19 @@
 Called on append when a topic's settings ask for a look at each record, by the coordinators to read and write their
 topics, by the cleaner, the tools and the pipeline. The header is `batch`'s business: its checksum has been checked
 before anything here is called, except by `parse_set`, which does both. Loops over records are in `_walker`, but for
-those of `record_times` and of a batch in the wrong order, which run for one batch in a great many.
+those of a batch in the wrong order, which run for one batch in a great many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
 from protocol.records._record import Facts, FactsTuple, Readable, Record, Run
-from protocol.records._walker import accept, gather, pack, parse, refused, walk
+from protocol.records._walker import accept, first_since, gather, pack, parse, refused, walk
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -51,18 +51,19 @@ __all__ = [
     "build_plain",
     "check_opened",
     "check_records",
+    "first_record_since",
     "gather_records",
     "open_records",
     "parse_records",
     "parse_set",
     "rebuild_batch",
-    "record_times",
     "refused_records",
     "run_of",
 ]
 
 LARGEST_DELTA = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
+EARLIEST = -(2**63)
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1
 
 
@@ -141,24 +142,21 @@ def gather_records(body: memoryview, runs: Sequence[Run], row: int, room: Room) 
     return gather(body, runs, row, (room.offsets, room.timestamps), *ends, room.marks)
 
 
-def record_times(
-    buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES
-) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of each record of the batch at `position`, as `parse_records` has them; nothing is copied.
+def first_record_since(
+    buffer: memoryview, position: int, header: HeaderTuple, timestamp: int, offset: int, limit: int = LIMIT_BYTES
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record, from `offset` on, that is not older; as `parse_records` has them.
 
-    For lookups by time, of which one batch in a log is looked at: parsed, a small batch of millions of headers would
-    take gigabytes. header, limit, errors: as for `check_records`.
+    For lookups by time, of which one batch in a log is looked at: nothing is copied. Parsed, a small batch of millions
+    of headers would take gigabytes. header, limit, errors: as for `check_records`.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    base_offset, base_timestamp, count = header[0], header[7], header[12]
-    walk(body, start, end, count, base_timestamp)
-    at = start
-    for _ in range(count):
-        size, at = _varint(body, at, _UINT32)
-        timestamp_delta, after = _varint(body, at + 1, _UINT64)
-        offset_delta, _ = _varint(body, after, _UINT32)
-        yield base_offset + offset_delta, header[8] if header[5] & LOG_APPEND_TIME else base_timestamp + timestamp_delta
-        at += size
+    is_append_time = bool(header[5] & LOG_APPEND_TIME)
+    least = EARLIEST if is_append_time else timestamp
+    found = first_since(body, start, end, header[12], header[7], least, offset - header[0])
+    if found is None or (is_append_time and header[8] < timestamp):
+        return None
+    return header[0] + found[0], header[8] if is_append_time else found[1]
 
 
 def refused_records(

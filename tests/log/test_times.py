@@ -7,6 +7,7 @@ import pytest
 from kbroker.log.times import Found
 from tests.log.worlds import first_at_or_after, with_max_timestamp
 from tests.requests import batch, produce
+from tests.test_cost import LineCount
 from tests.world import World
 
 
@@ -70,3 +71,14 @@ def test_a_log_without_records_has_no_times() -> None:
     log = world.partition("t").log
     assert log is not None
     assert (first_at_or_after(log, 0), with_max_timestamp(log)) == (None, None)
+
+
+def test_nothing_is_done_once_per_record_of_a_batch_that_is_looked_into() -> None:
+    world = World()
+    world.create("t")
+    world.client().ask(produce(records=batch(*[b"v"] * 2_000, timestamps=tuple(range(2_000)))), 9)
+    log = world.partition("t").log
+    assert log is not None
+    with LineCount() as count:
+        found = first_at_or_after(log, 1_999)
+    assert (found, count.lines < 200) == (Found(1_999, 1_999), True)

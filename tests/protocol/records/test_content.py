@@ -18,10 +18,10 @@ from protocol.records.content import (
     Facts,
     build_batch,
     check_records,
+    first_record_since,
     parse_records,
     parse_set,
     rebuild_batch,
-    record_times,
 )
 
 CODECS = range(5)
@@ -245,13 +245,23 @@ def test_build_then_parse_is_identity(records: list[Record], fields: dict[str, A
     assert header.delete_horizon_ms == fields["delete_horizon_ms"]
 
 
+def first_of(records: list[Record], timestamp: int, offset: int) -> tuple[int, int] | None:
+    found = (each for each in records if each.offset >= offset and each.timestamp >= timestamp)
+    return next(((each.offset, each.timestamp) for each in found), None)
+
+
 @settings(max_examples=200)
-@given(some_records(), FIELDS)
-def test_times_are_those_of_the_parsed_records(records: list[Record], fields: dict[str, Any]) -> None:
+@given(some_records(), FIELDS, st.data())
+def test_the_first_record_since_a_time_is_that_of_the_parsed_ones(
+    records: list[Record], fields: dict[str, Any], data: st.DataObject
+) -> None:
     view = memoryview(build_batch(records, **fields))
     header = batch.check(view, 0, len(view))
     parsed = parse_records(view, 0, header)
-    assert list(record_times(view, 0, header)) == [(record.offset, record.timestamp) for record in parsed]
+    which, least = data.draw(st.sampled_from(parsed)), data.draw(st.sampled_from(parsed)).offset
+    for timestamp in (which.timestamp - 1, which.timestamp, which.timestamp + 1, -(2**63), 2**63 - 1):
+        for offset in (least, least + 1):
+            assert first_record_since(view, 0, header, timestamp, offset) == first_of(parsed, timestamp, offset)
 
 
 @settings(max_examples=200)
@@ -280,11 +290,11 @@ def test_rebuilding_a_batch_of_headers_takes_a_few_times_its_bytes_of_memory() -
     assert peak < 6_000_000  # parsed, it takes 30 MB
 
 
-def test_times_of_a_batch_of_headers_take_a_few_times_its_bytes_of_memory() -> None:
+def test_a_look_for_a_time_in_a_batch_of_headers_takes_a_few_times_its_bytes_of_memory() -> None:
     view = memoryview(build_batch([Record(0, 7, None, None, ((b"", None),) * 300_000)], codec_id=1))
     header = batch.check(view, 0, len(view))
     tracemalloc.start()
-    assert list(record_times(view, 0, header)) == [(0, 7)]
+    assert first_record_since(view, 0, header, 7, 0) == (0, 7)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4_000_000  # parsed, it takes 30 MB
@@ -304,8 +314,9 @@ def test_damage_under_a_mended_checksum_is_read_or_refused(
     except RecordError:
         return
     assert len(found) == header.records_count
-    times = list(record_times(memoryview(data), 0, header))
-    assert times == [(record.offset, record.timestamp) for record in found]
+    for each in found[:3]:
+        since = first_record_since(memoryview(data), 0, header, each.timestamp, each.offset)
+        assert since == first_of(found, each.timestamp, each.offset)
 
 
 @settings(max_examples=80)
