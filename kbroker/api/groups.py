@@ -120,7 +120,7 @@ def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
     plane = call.broker.plane
     if topic not in plane.cache.topics:
-        plane.admin.auto_create(topic_on_demand(topic, plane.configs.broker))
+        plane.admin.auto_create([topic_on_demand(topic, plane.configs.broker)])
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     state = plane.cache.partition(topic, partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None

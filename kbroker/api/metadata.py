@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.routes import Route
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
-from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST
+from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, TOPICS_MADE_AT_ONCE
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
@@ -99,9 +99,12 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
     legal = [name for name in missing if topic_name_fault(name) is None]
     if len(legal) > NEW_PARTITIONS_PER_REQUEST:
         return (yield from _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION)))
-    creations = {}
-    for name in legal:
-        creations[name] = plane.admin.auto_create(topic_on_demand(name, plane.configs.broker))
+    creations: dict[str, Pending[Made]] = {}
+    config = plane.configs.broker
+    at_once = max(1, min(TOPICS_MADE_AT_ONCE, NEW_PARTITIONS_PER_REQUEST // config.num_partitions))
+    for start in range(0, len(legal), at_once):
+        some = legal[start : start + at_once]
+        creations |= plane.admin.auto_create([topic_on_demand(name, config) for name in some])
         yield
     waiting = AwaitTopics(request, call, names, creations)
     answer = waiting.answer(call.now_ms)
@@ -126,7 +129,7 @@ class AwaitTopics:
     @property
     def keys(self) -> Sequence[Hashable]:
         """The store's answers, and news of the topics."""
-        return [*self._creations.values(), *(TopicKey(name) for name in self._creations)]
+        return [*dict.fromkeys(self._creations.values()), *(TopicKey(name) for name in self._creations)]
 
     def answer(self, now_ms: int) -> InSlices | None:
         """Once every topic has leaders, or will not be there."""

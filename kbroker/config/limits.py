@@ -117,6 +117,10 @@ LONG_PRODUCE_BYTES = frames.KEPT_BYTES  # and so its frame is its own
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 
+# Of one Metadata's topics, made together. Each time all names there are have to be read, to see whether one of these is
+# among them; and to write one takes some 100 us.
+TOPICS_MADE_AT_ONCE = 50
+
 # Preferred log directories, by AlterReplicaLogDirs, of partitions that are not here (yet): the oldest is forgotten.
 REMEMBERED_DIRECTORIES = 10_000
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
@@ -59,6 +59,7 @@ from protocol.message import ZERO_UUID
 from protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -154,14 +155,17 @@ class Admin:
         """Make topics; each succeeds or fails by itself."""
         return self._start(self._create(topics, validate_only))
 
-    def auto_create(self, topic: NewTopic) -> Pending[Made]:
-        """Make a topic because somebody asked for it; once, however many ask. The controller does, if it is another."""
-        pending = self._auto.get(topic.name)
-        if pending is None:
-            pending = self._start(self._create_for_use(topic))
-            if not pending.is_over:
-                self._auto[topic.name] = pending
-        return pending
+    def auto_create(self, topics: Sequence[NewTopic]) -> dict[str, Pending[Made]]:
+        """Make topics because somebody asked for them; once, however many ask. The controller does, if it is another.
+
+        Returns: by name; those that are begun by the same call come together.
+        """
+        found = {topic.name: self._auto.get(topic.name) for topic in topics}
+        new = [topic for topic in topics if found[topic.name] is None]
+        begun = self._start(self._create_for_use(new)) if new else None
+        if begun is not None and not begun.is_over:
+            self._auto |= dict.fromkeys((topic.name for topic in new), begun)
+        return {name: pending or cast("Pending[Made]", begun) for name, pending in found.items()}
 
     def delete(self, topics: Sequence[str]) -> Pending[Deleted]:
         """Ask for the deletion of topics. The value says which requests were taken down; the controller obeys them."""
@@ -216,23 +220,24 @@ class Admin:
 
     # -- creating
 
-    def _create_for_use(self, topic: NewTopic) -> Procedure[Made]:
+    def _create_for_use(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
         try:
             if self._controller.epoch is None:
-                return (yield from self._have_created(topic))
-            return (yield from self._create([topic], validate_only=False))
+                return (yield from self._have_created(topics))
+            return (yield from self._create(topics, validate_only=False))
         finally:
-            self._auto.pop(topic.name, None)  # it is not there yet if this ended without waiting
+            for topic in topics:
+                self._auto.pop(topic.name, None)  # it is not there yet if this ended without waiting
 
-    def _have_created(self, topic: NewTopic) -> Procedure[Made]:
-        """Ask the controller to make a topic, as a client would."""
+    def _have_created(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
+        """Ask the controller to make topics, as a client would."""
         controller_id = self._controller.active_id
         broker = self._cache.brokers.get(controller_id)
         endpoint = broker.endpoint(self._listener) if broker is not None else None
         if endpoint is None or controller_id == self._controller.broker_id:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         patience_ms = self._configs.broker.request_timeout_ms
-        request = CreateTopicsRequest(topics=[_creatable(topic)], timeout_ms=patience_ms)
+        request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=patience_ms)
         address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
         response: CreateTopicsResponse = yield from ask(
             Ask(
@@ -244,10 +249,8 @@ class Admin:
                 timeout_ms=2 * patience_ms,
             )
         )
-        (result,) = response.topics
-        if result.error_code != ErrorCode.NONE:
-            return {topic.name: KafkaError(ErrorCode.of(result.error_code), result.error_message or "")}
-        return {topic.name: MadeTopic(result.topic_id, {}, topic.configs)}
+        results = {result.name: result for result in response.topics}
+        return {topic.name: _as_made(topic, results[topic.name]) for topic in topics}
 
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
         epoch = self._epoch()
@@ -271,6 +274,7 @@ class Admin:
                 made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
                 writes[topic.name] = _creation(epoch, topic.name, made, has_config=config.stat is not None)
         self._on_the_way |= writes.keys()
+        del there, being_deleted, names  # of all topics, and many of these procedures may wait for the store together
         try:
             answers = yield list(writes.values())
         finally:  # the store answers in order: who has read before this was written has planned by now
@@ -557,6 +561,13 @@ def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> K
     if fault is StoreFault.NO_NODE:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")
+
+
+def _as_made(topic: NewTopic, result: CreatableTopicResult) -> MadeTopic | KafkaError:
+    """What another controller has said."""
+    if result.error_code != ErrorCode.NONE:
+        return KafkaError(ErrorCode.of(result.error_code), result.error_message or "")
+    return MadeTopic(result.topic_id, {}, topic.configs)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

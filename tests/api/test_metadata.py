@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from kbroker.ports import PeerAddress
+from kbroker.config.limits import TOPICS_MADE_AT_ONCE
+from kbroker.controller.admin import NewTopic
+from kbroker.metadata.store import DELETE_TOPICS
+from kbroker.ports import Children, Operation, PeerAddress
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.metadata import (
@@ -168,6 +172,29 @@ def test_one_question_does_not_make_more_topics_than_one_creation_may(monkeypatc
     cluster = Cluster(1)
     assert [topic.error_code for topic in ask(cluster, "a", "b", "c").topics] == [ErrorCode.POLICY_VIOLATION] * 3
     assert [topic.error_code for topic in ask(cluster, "a", "b").topics] == [ErrorCode.NONE] * 2
+
+
+def test_the_names_of_all_topics_are_not_read_for_each_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(1)
+    store = cluster.nodes[1].store
+    submit, listed = store.submit, []
+
+    def noted(operations: Sequence[Operation], token: object) -> None:
+        listed.extend(each for each in operations if each == Children(DELETE_TOPICS))
+        submit(operations, token)
+
+    monkeypatch.setattr(store, "submit", noted)
+    names = [f"t{number}" for number in range(TOPICS_MADE_AT_ONCE + 10)]
+    found = [topic.error_code for topic in ask(cluster, *names).topics]
+    assert (found, len(listed)) == ([ErrorCode.NONE] * len(names), 2)
+
+
+def test_a_topic_that_two_ask_for_is_begun_once() -> None:
+    cluster = Cluster(1)
+    admin = cluster.nodes[1].plane.admin
+    begun = admin.auto_create([NewTopic(name, 1, 1, {}, {}) for name in ("a", "b")])
+    again = admin.auto_create([NewTopic(name, 1, 1, {}, {}) for name in ("b", "c")])
+    assert (begun["a"] is begun["b"] is again["b"], again["c"] is not again["b"]) == (True, True)
 
 
 def test_a_creation_that_fails_says_why() -> None:
