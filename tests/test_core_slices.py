@@ -690,3 +690,10 @@ def test_partitions_named_twice_are_looked_for_in_slices(steps: StepCount) -> No
     topics = [ListOffsetsTopic(name="made-up", partitions=partitions)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
     assert steps.most_lines(request, 7) < FEW_LINES
+
+
+def test_a_fetch_of_many_partitions_is_neither_begun_nor_answered_in_one_step(steps: StepCount) -> None:
+    partitions = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1) for each in range(3_000)]
+    topics = [FetchTopic(topic="made-up", partitions=partitions)]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=0, session_epoch=0, topics=topics)
+    assert steps.most_lines(request, 12) < FEW_LINES

@@ -26,6 +26,7 @@ from kbroker.api.fetch_nearest import NearestReader
 from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader, failed_part
 from kbroker.api.routes import Route
+from kbroker.broker.fetch_sessions import named_in_slices
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
-    from kbroker.broker.fetch_sessions import FetchSession, Wanted
+    from kbroker.broker.fetch_sessions import FetchSession, Key, Wanted
     from protocol.flat import Flat
 
 SESSION_ID = 7  # its place in a FetchRequest
@@ -45,25 +46,28 @@ REPLICA_STATE_SINCE = 15  # KIP-903
 def fetch(request: Flat, call: Call) -> Result:
     """Answer with what is there if that is enough, else wait for more. request: the fields of FetchRequest."""
     session_id = request[SESSION_ID]
-    if session_id and call.broker.fetch_sessions.is_large(session_id):
-        return _in_a_slice(request, call)
+    if (session_id and call.broker.fetch_sessions.is_large(session_id)) or call.is_large:
+        return _in_slices(request, call)
     return _fetch(request, call)
 
 
-def _in_a_slice(request: Flat, call: Call) -> InSlices:
-    """What a session remembers may be more than its next fetch names."""
+def _in_slices(request: Flat, call: Call) -> InSlices:
+    """A fetch that names many partitions, or of a session that remembers many."""
     yield
-    result = _fetch(request, call)
+    named = (yield from named_in_slices(request, call.version, call.broker.plane.cache.topic_name)) or None
+    result = _fetch(request, call, named)
     if isinstance(result, GeneratorType):
         result = yield from result
     return cast("Answer | Waiting | Signal", result)
 
 
-def _fetch(request: Flat, call: Call) -> Result:
+def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) -> Result:
+    """named: what the request names, if that has been looked at."""
     broker = call.broker
     _, replica_id, (replica, _), max_wait_ms, _, _, _, _, _, _, _, rack_id = request
+    topic_name = broker.plane.cache.topic_name
     try:
-        session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, broker.plane.cache.topic_name)
+        session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, topic_name, named)
     except KafkaError as error:
         call.has_errors = True
         return 0, error.code, 0, [], []

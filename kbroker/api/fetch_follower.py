@@ -25,7 +25,7 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call, Signal
+    from kbroker.api.call import Call, InSlices, Signal
     from kbroker.broker.fetch_sessions import FetchSession, Part, Wanted
     from kbroker.replica import Partition
     from protocol.flat import Flat
@@ -145,13 +145,20 @@ class FollowerReader(Reader):
         self._left, self._whole_first = before
 
     def _answer(self, answers: Sequence[Part]) -> Flat:
+        self._note_sent(answers)
+        return super()._answer(answers)
+
+    def _answer_in_slices(self, answers: Sequence[Part]) -> InSlices:
+        self._note_sent(answers)
+        return (yield from super()._answer_in_slices(answers))
+
+    def _note_sent(self, answers: Sequence[Part]) -> None:
         throttle = self._replicas.throttles.leaders
         if throttle.is_on:
             here = self._replicas.partitions
             for wanted, _, size in answers:
                 if size and here[wanted.topic, wanted.index].is_throttled_leader:  # type: ignore[index]  # it was read
                     throttle.note(size, self._call.broker.clock.now_ms())
-        return super()._answer(answers)
 
     @property
     def _is_held_up(self) -> bool:

@@ -7,9 +7,10 @@ tuples (`protocol/flat.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.broker.fetch_sessions import Wanted
+from kbroker.config.limits import MANY_PARTITIONS
 from kbroker.log.cold import NotReadyError
 from kbroker.log.isolation import TXN_COMMITTED, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
@@ -135,7 +136,7 @@ class Reader:
         for wanted in self._wanted:
             yield
             self._read(wanted, answers)
-        return self._answer(answers)
+        return (yield from self._answer_in_slices(answers))
 
     def _begin(self) -> list[Part]:
         self._left, self._regions_left = self._max_bytes, self._call.broker.fetch_regions
@@ -147,6 +148,18 @@ class Reader:
         if session is None:
             return 0, 0, 0, by_topic(answers), []
         return 0, 0, session.id, by_topic(session.news(answers)), []
+
+    def _answer_in_slices(self, answers: Sequence[Part]) -> InSlices:
+        """As `_answer`, of many partitions."""
+        session, topics = self._session, cast("list[Flat]", [])
+        for start in range(0, len(answers) or 1, MANY_PARTITIONS):
+            some, is_last = answers[start : start + MANY_PARTITIONS], start + MANY_PARTITIONS >= len(answers)
+            more = by_topic(some if session is None else session.news(some, is_last=is_last))
+            if topics and more and topics[-1][:2] == more[0][:2]:
+                topics[-1][2].extend(more.pop(0)[2])
+            topics += more
+            yield
+        return 0, 0, 0 if session is None else session.id, topics, []
 
     def _read(self, wanted: Wanted, answers: list[Part]) -> None:
         """Add one partition's part of the response, and the bytes of records in it; they count off what is left."""

@@ -17,7 +17,7 @@ partition gets no session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.config.limits import MANY_PARTITIONS, PARTITIONS_IN_FETCH_SESSIONS, PARTITIONS_PER_FETCH
@@ -104,25 +104,33 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.is_full = True  # the first response names every partition
 
-    def news(self, answers: Iterable[Part]) -> Sequence[Part]:
-        """The answers worth sending. Partitions that had records go to the end of the order: no one starves."""
+    def news(self, answers: Iterable[Part], *, is_last: bool = True) -> Sequence[Part]:
+        """The answers worth sending. Partitions that had records go to the end of the order: no one starves.
+
+        is_last: whether the response has no more of them.
+        """
         told = [(answer, answer[0].has_news(answer[1], answer[2])) for answer in answers]
         for (wanted, _, size), _ in told:
             if size:
                 key = self._key(wanted)
                 if self.partitions.pop(key, None) is wanted:
                     self.partitions[key] = wanted
-        is_full, self.is_full = self.is_full, False
+        is_full, self.is_full = self.is_full, self.is_full and not is_last
         return [answer for answer, is_new in told if is_new or is_full]
 
     def _key(self, wanted: Wanted) -> Key:
         return (wanted.topic_id if self.uses_ids else wanted.topic, wanted.index)
 
-    def change(self, topics: list[Flat], forgotten: list[Flat], topic_name: TopicName) -> None:
+    def change(
+        self, topics: list[Flat], forgotten: list[Flat], topic_name: TopicName, named: dict[Key, Wanted] | None = None
+    ) -> None:
         """Add, change and drop partitions as the request says; find names for ids that had none.
 
-        topics, forgotten: of FetchTopic, and of ForgottenTopic.
+        topics, forgotten: of FetchTopic, and of ForgottenTopic. named: what is in `topics`, if it has been looked at.
         """
+        if named is not None:
+            topics = []
+            self._take(named)
         for topic, topic_id, partitions in topics:
             name = topic_name(topic_id) if self.uses_ids else topic
             for partition in partitions:
@@ -138,6 +146,14 @@ class FetchSession:
         if self.uses_ids:
             for wanted in self.partitions.values():
                 wanted.topic = topic_name(wanted.topic_id)
+
+    def _take(self, named: dict[Key, Wanted]) -> None:
+        """Add and change partitions; what clients were told of them stays known."""
+        for key, wanted in named.items():
+            known = self.partitions.get(key)
+            if known is not None:
+                wanted.told_high_watermark, wanted.told_log_start = known.told_high_watermark, known.told_log_start
+        self.partitions |= named
 
 
 class FetchSessions:
@@ -169,10 +185,16 @@ class FetchSessions:
                 self._forget(session)
 
     def begin(
-        self, request: Flat, version: int, now_ms: int, topic_name: TopicName
+        self,
+        request: Flat,
+        version: int,
+        now_ms: int,
+        topic_name: TopicName,
+        named: dict[Key, Wanted] | None = None,
     ) -> tuple[FetchSession | None, Sequence[Wanted]]:
-        """The session of a fetch, None without one, and everything the fetch wants. request: of FetchRequest.
+        """The session of a fetch, None without one, and everything the fetch wants.
 
+        request: of FetchRequest. named: what it names, if that has been looked at (`named_in_slices`).
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR,
         INVALID_REQUEST.
         """
@@ -181,7 +203,7 @@ class FetchSessions:
         if session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
             session = self._continue(session_id, session_epoch, now_ms, uses_ids=uses_ids)
             before = len(session.partitions)
-            session.change(topics, forgotten, topic_name)
+            session.change(topics, forgotten, topic_name, named)
             self.partitions += len(session.partitions) - before
             if not session.partitions:
                 del self._sessions[session.id]
@@ -193,7 +215,7 @@ class FetchSessions:
             return session if self._keep_within_limit(session) else None, wanted
         if session_id in self._sessions:
             self._forget(self._sessions[session_id])
-        partitions = _all_of(topics, topic_name) if uses_ids else _all_named(topics)
+        partitions = named or (_all_of(topics, topic_name) if uses_ids else _all_named(topics))
         if len(partitions) > PARTITIONS_PER_FETCH:
             text = f"{len(partitions)} partitions: at most {PARTITIONS_PER_FETCH} are fetched at once"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -243,6 +265,22 @@ class FetchSessions:
             session_id = 1 + self._random.below(2**31 - 1)
             if session_id not in self._sessions:
                 return session_id
+
+
+def named_in_slices(request: Flat, version: int, topic_name: TopicName) -> Generator[None, None, dict[Key, Wanted]]:
+    """What a large request names, some partitions at a time; the last word counts on one that it names twice."""
+    _, _, _, _, _, _, _, _, _, topics, _, _ = request
+    partitions: dict[Key, Wanted] = {}
+    count = 0
+    for topic, topic_id, named in topics:
+        uses_ids = version >= TOPIC_IDS_SINCE
+        name, its_id = (topic_name(topic_id), topic_id) if uses_ids else (topic, ZERO_UUID)
+        for partition in named:
+            partitions[its_id if uses_ids else topic, partition[0]] = Wanted(name, its_id, partition)
+            count += 1
+            if not count % MANY_PARTITIONS:
+                yield
+    return partitions
 
 
 def _all_of(topics: list[Flat], topic_name: TopicName) -> dict[Key, Wanted]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kbroker.broker.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
 from protocol.errors import ErrorCode
 from protocol.flat import flattened
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.requests import fetch, fetched, produce
 from tests.world import Client, World
 
@@ -153,6 +156,53 @@ def test_a_parked_session_fetch_is_empty_at_its_deadline(world: World, client: C
     number = client.send(fetch(session=(session, 1), indices=(), max_wait_ms=1000), 12)
     world.advance(1101)
     assert client.look()[number].responses == []
+
+
+@pytest.fixture
+def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of a few partitions are done as those of thousands."""
+    monkeypatch.setattr("kbroker.core.LARGE_REQUEST_BYTES", 1)
+    for module in ("api.fetch", "api.fetch_reader", "broker.fetch_sessions"):
+        monkeypatch.setattr(f"kbroker.{module}.MANY_PARTITIONS", 1)
+
+
+def told(client: Client, number: int) -> Any:
+    """The answer under a number: the session's id; of each topic its name, and of its partitions index and code."""
+    client._world.advance(0)
+    answer = client.look()[number]
+    return answer.session_id, [
+        (topic.topic, [(part.partition_index, part.error_code) for part in topic.partitions])
+        for topic in answer.responses
+    ]
+
+
+@pytest.mark.usefixtures("in_slices")
+def test_a_session_of_many_partitions_goes_on_as_others_do(world: World) -> None:
+    client = world.client()
+    first = [FetchTopic(topic="t", partitions=wanted(0, 1)), FetchTopic(topic="made-up", partitions=wanted(0, 1))]
+    session, named = told(client, client.send(fetch_of(first), 12))
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert named == [("t", [(0, 0), (1, 0)]), ("made-up", [(0, unknown), (1, unknown)])]
+    more = [FetchTopic(topic="t", partitions=wanted(1, 2))]
+    assert told(client, client.send(fetch_of(more, session, 1), 12)) == (
+        session,
+        [("made-up", [(0, unknown), (1, unknown)]), ("t", [(2, 0)])],
+    )
+
+
+@pytest.mark.usefixtures("in_slices")
+def test_of_a_partition_that_many_name_twice_the_last_word_counts(world: World) -> None:
+    client = world.client()
+    topics = [FetchTopic(topic="t", partitions=wanted(0, 0, 1))]
+    assert told(client, client.send(fetch_of(topics), 12))[1] == [("t", [(0, 0), (1, 0)])]
+
+
+def wanted(*indices: int) -> list[FetchPartition]:
+    return [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in indices]
+
+
+def fetch_of(topics: list[FetchTopic], session: int = 0, epoch: int = 0) -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=1, session_id=session, session_epoch=epoch, topics=topics)
 
 
 def test_with_all_slots_taken_a_newcomer_goes_on_without_a_session() -> None:
