@@ -72,7 +72,8 @@ def rebalance(epoch: ControllerEpoch) -> Procedure[None]:
         if not epoch.context.is_live(broker) or 100 * len(elsewhere) <= allowed * len(preferring):
             continue
         log.info("broker %d leads %d of its %d partitions", broker, len(preferring) - len(elsewhere), len(preferring))
-        in_sync = [each for each in elsewhere if broker in epoch.context.leaders[each].isr]
+        known = epoch.context.leaders  # not of those that never had a leader
+        in_sync = [each for each in elsewhere if each in known and broker in known[each].isr]
         yield from elect(epoch, in_sync, ElectionType.PREFERRED)
 
 

@@ -376,6 +376,20 @@ def test_leaders_go_back_to_the_preferred_replicas_in_time() -> None:
     assert cluster.leaders(1, "t") == [2]
 
 
+def test_a_partition_that_never_had_a_leader_does_not_keep_others_from_theirs() -> None:
+    """Its only replica is in a log directory that has failed, of a broker that lives."""
+    cluster = Cluster(1, 2)
+    cluster.replicates = True
+    cluster.assign("t", (2, 1))
+    cluster.restart(2)
+    context = cluster.controller.plane.controller.epoch.context  # type: ignore[union-attr]
+    context.failed_disks[2] = {("dark", 0)}
+    cluster.assign("dark", (2,))
+    assert not cluster.has(state_path("dark", 0))
+    cluster.advance(300_000)
+    assert cluster.leaders(1, "t") == [2]
+
+
 def _join_isr(cluster: Cluster, topic: str, isr: tuple[int, ...], index: int = 0) -> None:
     """As a leader does: the in-sync set is written over the state, and a notice left."""
     state = cluster.state(topic, index)
