@@ -126,13 +126,31 @@ def _assignment(
     if target is None:
         if not now.is_moving:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
-        return now.reassigned(now.origin)
+        wanted = now.reassigned(now.origin)
+        _check_records(context, partition, wanted)
+        return wanted
     wanted = now.reassigned(tuple(target))
     why = _objection(target, set() if anywhere else {each for each in wanted.adding if not context.is_live(each)})
     if why:
         text = f"The manual partition assignment includes {why}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    _check_records(context, partition, wanted)
     return wanted
+
+
+def _check_records(context: Context, partition: TopicPartition, wanted: Assignment) -> None:
+    """Raises: KafkaError if every replica that has the partition's records would be deleted.
+
+    It is so where a partition's first leader was one of those that are added, for the others were dead. As a KRaft
+    controller refuses it; one on ZooKeeper deletes them.
+    """
+    state = context.leaders.get(partition)
+    if state is not None and state.isr and not set(state.isr) & set(wanted.replicas):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment for {partition[0]}:{partition[1]} because it would require an "
+            "unclean leader election.",
+        )
 
 
 def _objection(replicas: Sequence[int], dead: set[int]) -> str:

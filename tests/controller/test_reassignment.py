@@ -186,6 +186,22 @@ def test_a_later_target_takes_the_place_of_one_under_way() -> None:
     assert cluster.nodes[3].logs() == []
 
 
+@pytest.mark.parametrize("target", [None, (2,)])
+def test_the_only_replica_with_records_is_not_dropped(target: tuple[int, ...] | None) -> None:
+    """Made while its broker was dead, and first led by the one that was to come."""
+    cluster = Cluster(1, 2, 3)
+    cluster.stop(3)
+    cluster.assign("t", (3,))
+    reassign(cluster, (1, 3))
+    cluster.restart(2)
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
+    assert reassign(cluster, target) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert (cluster.state("t").leader, holders(cluster)) == (1, [1])
+    cluster.start(3)
+    assert in_sync(cluster, 1, 3) is ErrorCode.NONE
+    assert assignment(cluster) == Assignment((1, 3))
+
+
 def test_a_new_controller_goes_on_with_what_is_under_way(cluster: Cluster) -> None:
     reassign(cluster, (1, 2, 3))
     cluster.assign("u", (1,))
