@@ -326,7 +326,7 @@ class ControlRequestQueue:
         except OSError as error:
             log.error("%s-%d cannot be deleted: %s", topic, index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if state.delete_partition and not any(True for _ in self._replicas.of_topic(topic)):
+        if state.delete_partition and not self._replicas.of_topic(topic):
             self._configs.forget_topic(topic)
         return ErrorCode.NONE
 

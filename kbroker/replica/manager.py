@@ -8,7 +8,7 @@ Partitions that moved are in `touched` until the core takes them: parked request
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.log.config import LogConfig
@@ -47,6 +47,7 @@ class ReplicaManager:
     ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}  # the same; a topic without any here is not in it
         self.touched: list[Partition] = []
         self.is_known: Callable[[str, int], object] = lambda topic, index: False
         self.rules = InSyncRules(clock.now_ms, configs.broker.replica_lag_time_max_ms)
@@ -67,9 +68,9 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no replica of {topic}-{index} here")
         return partition
 
-    def of_topic(self, topic: str) -> Iterator[Partition]:
+    def of_topic(self, topic: str) -> Collection[Partition]:
         """The replicas of one topic."""
-        return (partition for (name, _), partition in self.partitions.items() if name == topic)
+        return self._by_topic.get(topic, {}).values()
 
     # -- appends
 
@@ -243,7 +244,7 @@ class ReplicaManager:
         if partition is None:
             is_internal = topic in INTERNAL_TOPICS
             partition = Partition(topic, index, topic_id, self.broker_id, self.rules, is_internal=is_internal)
-            self.partitions[topic, index] = partition
+            self.partitions[topic, index] = self._by_topic.setdefault(topic, {})[index] = partition
         if partition.is_of_another(topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic}-{index} has the id {partition.topic_id.hex()}")
         if state.leader_epoch < partition.leader_epoch:
@@ -301,6 +302,9 @@ class ReplicaManager:
         """Give a replica up; with delete, its log goes too."""
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
+            del self._by_topic[topic][index]
+            if not self._by_topic[topic]:
+                del self._by_topic[topic]
             partition.resign()
             self.touched.append(partition)
             self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))

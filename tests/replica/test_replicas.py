@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import NoReturn
 
 import pytest
 
@@ -99,6 +100,27 @@ def test_the_same_epoch_again_begins_nothing(world: World) -> None:
     append(world, partition, b"a")
     become(world, state(3))
     assert partition.end_of_epoch(3) == (3, 1)
+
+
+class Unwalked(dict[tuple[str, int], Partition]):
+    """A broker may have 10,000 partitions: nobody looks at all of them for one."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all partitions are gone through")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+def test_a_topic_is_stopped_and_set_without_a_look_at_the_others(world: World) -> None:
+    world.replicas.partitions = Unwalked()
+    for topic, index in (("p", 0), ("p", 1), ("q", 0)):
+        world.replicas.become(topic, index, ID, state(0), is_new=True)
+    assert [partition.index for partition in world.replicas.of_topic("p")] == [0, 1]
+    world.replicas.reconfigure("p")
+    for index, left in ((0, [1]), (1, [])):
+        world.replicas.stop("p", index, delete=True)
+        assert [partition.index for partition in world.replicas.of_topic("p")] == left
+    assert len(world.replicas.of_topic("q")) == len(world.replicas.partitions) == 1
 
 
 def test_an_older_epoch_is_a_zombies(world: World) -> None:
