@@ -28,6 +28,7 @@ from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
+from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import Callback, EventType, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
@@ -88,6 +89,45 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
     def dispatch_callback(self, callback: Callback) -> None:
         self.completion_queue.put(lambda: callback.func(*callback.args))
+
+
+class _Transaction(wire.Transaction):  # type: ignore[misc]
+    """kazoo's, whose answer tells the stat of what was made, too: (path, stat)."""
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        """The results of its parts, an exception for each if it failed. Source: ZooKeeper's MultiResponse."""
+        results: list[Any] = []
+        header, offset = wire.MultiHeader.deserialize(data, offset)
+        while not header.done:
+            result, offset = _RESULTS[header.type](data, offset)
+            results.append(result)
+            header, offset = wire.MultiHeader.deserialize(data, offset)
+        return results
+
+
+def _made(data: bytes, offset: int) -> tuple[Any, int]:
+    path, offset = wire.read_string(data, offset)
+    stat, offset = _written(data, offset)
+    return (path, stat), offset
+
+
+def _written(data: bytes, offset: int) -> tuple[Any, int]:
+    return ZnodeStat._make(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
+
+
+def _failed(data: bytes, offset: int) -> tuple[Any, int]:
+    (code,) = wire.int_struct.unpack_from(data, offset)
+    return zk.EXCEPTIONS[code](), offset + wire.int_struct.size
+
+
+_RESULTS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    wire.Create2.type: _made,
+    wire.SetData.type: _written,
+    wire.Delete.type: lambda data, offset: (True, offset),
+    wire.CheckVersion.type: lambda data, offset: (True, offset),
+    -1: _failed,
+}
 
 
 class _Submitted:
@@ -235,25 +275,24 @@ class ZooKeeperStore:
         asked.rawlink(lambda result: done(self._outcome(operation, result)))
 
     def _send_multi(self, operation: Multi, done: Callable[[Outcome], None]) -> None:
-        """A transaction, and behind it a look at each node it made: its answer says nothing of those."""
-        transaction = self._client.transaction()
+        """A transaction of requests that tell stats; kazoo's own do not."""
+        client = self._client
+        transaction = client.transaction()
         for part in operation.operations:
             match part:
                 case Create(path, data, ephemeral, sequential):
                     transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
-                    if not data:  # which `create` here does not take
-                        transaction.operations[-1] = transaction.operations[-1]._replace(data=NOTHING)
+                    plain = transaction.operations.pop()  # which takes no node without content, and tells no stat
+                    transaction.operations.append(wire.Create2(plain.path, data or NOTHING, plain.acl, plain.flags))
                 case SetData(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
                     transaction.delete(path, version)
                 case Check(path, version):
                     transaction.check(path, version)
-        made = [part.path for part in operation.operations if isinstance(part, Create) and not part.sequential]
-        asked = transaction.commit_async()
-        looks = [self._client.exists_async(path) for path in made]
-        last = looks[-1] if looks else asked
-        last.rawlink(lambda _: done(_multi_outcome(operation, asked, dict(zip(made, looks, strict=True)))))
+        asked = client.handler.async_result()
+        client._call(_Transaction(transaction.operations), asked)
+        asked.rawlink(lambda _: done(_multi_outcome(operation, asked, client.unchroot)))
 
     # -- what comes back, on kazoo's thread
 
@@ -456,7 +495,7 @@ def _done(operation: Operation, result: Any) -> Outcome:
     return Outcome(None, operation.path)
 
 
-def _multi_outcome(operation: Multi, asked: Any, looks: dict[str, Any]) -> Outcome:
+def _multi_outcome(operation: Multi, asked: Any, unchroot: Callable[[str], str]) -> Outcome:
     if asked.exception is not None:
         return Outcome(_fault(asked.exception, operation), "")
     results = asked.get_nowait()
@@ -467,14 +506,14 @@ def _multi_outcome(operation: Multi, asked: Any, looks: dict[str, Any]) -> Outco
         )
         fault = next((part.fault for part in parts if part.fault is not StoreFault.ROLLED_BACK), StoreFault.ROLLED_BACK)
         return Outcome(fault, "", parts=parts)
-    return Outcome(None, "", parts=tuple(map(_part, operation.operations, results, [looks] * len(results))))
+    done = zip(operation.operations, results, strict=True)
+    return Outcome(None, "", parts=tuple(_part(part, result, unchroot) for part, result in done))
 
 
-def _part(part: Create | SetData | Delete | Check, result: Any, looks: dict[str, Any]) -> Outcome:
+def _part(part: Create | SetData | Delete | Check, result: Any, unchroot: Callable[[str], str]) -> Outcome:
     if isinstance(part, Create):
-        look = looks.get(part.path)
-        found = None if look is None or look.exception is not None else look.get_nowait()
-        return Outcome(None, result, None if found is None else _stat(found))
+        path, stat = result
+        return Outcome(None, unchroot(path), _stat(stat))
     return Outcome(None, part.path, _stat(result) if isinstance(part, SetData) else None)
 
 

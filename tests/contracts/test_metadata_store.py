@@ -265,6 +265,22 @@ def test_a_transaction_does_everything(bench: Bench) -> None:
     assert bench.do(Get("/a")).data == b"2"
 
 
+def test_a_transaction_tells_the_stat_and_the_name_of_what_it_made(bench: Bench) -> None:
+    done = bench.do(Multi((Create("/m", b"1"), Create("/m/child", ephemeral=True), Create("/m/n", sequential=True))))
+    child, numbered = bench.ask(Get("/m/child"), Get("/m/n0000000001"))
+    assert [(part.path, part.stat) for part in done.parts[1:]] == [(each.path, each.stat) for each in (child, numbered)]
+
+
+def test_a_transaction_may_be_of_hundreds_of_writes(bench: Bench) -> None:
+    writes = [write for at in range(150) for write in (Create(f"/{at}"), Create(f"/{at}/state", b"x" * 100))]
+    done = bench.do(Multi(tuple(writes)))
+    assert (done.fault, [part.path for part in done.parts]) == (None, [write.path for write in writes])
+    failed = bench.do(Multi((*(SetData(f"/{at}/state", b"y", 0) for at in range(150)), Delete("/149"))))
+    assert [part.fault for part in failed.parts] == [StoreFault.ROLLED_BACK] * 150 + [StoreFault.NOT_EMPTY]
+    found = bench.do(Get("/0/state"))
+    assert (found.data, found.stat and found.stat.version) == (b"x" * 100, 0)
+
+
 def test_a_transaction_that_fails_does_nothing(bench: Bench) -> None:
     bench.ask(Create("/old", b"1"), Create("/p"), Create("/p/c"))
     failed = bench.do(Multi((SetData("/old", b"2"), Delete("/p/c"), Create("/new"), Check("/old", 0))))

@@ -283,12 +283,6 @@ def test_a_server_that_is_not_there_is_named_once_in_a_while_and_waited_for(
     assert lines == [f"no ZooKeeper answers at {server.address}; trying on"] * 3
 
 
-def test_a_transaction_tells_the_stat_of_what_it_made(other: Client) -> None:
-    (done,) = other.ask(Multi((Create("/m", b"1"), Create("/m/child", ephemeral=True))))
-    (found,) = other.ask(Get("/m/child"))
-    assert done.parts[1].stat == found.stat
-
-
 def test_a_node_without_content_has_no_data_rather_than_empty_data(server: ZooKeeper, other: Client) -> None:
     """An Apache broker that finds empty data in `/latest_producer_id_block` gives out no producer ids."""
     other.ask(Create("/alone"), Multi((Create("/in"), Create("/in/transaction"))))
