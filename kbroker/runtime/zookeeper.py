@@ -5,7 +5,7 @@ the session; this file turns the port's operations into its calls, keeps their o
 connections (kazoo forgets them with the connection, and so does the ensemble).
 
 Order: one connection answers requests in the order they were sent, and tells of a change before any answer that has
-seen it. kazoo hands watches and answers to two threads; `_InOrder` has one for both, so that the order stays.
+seen it. kazoo hands watches and answers to two threads; `_Handler` has one for both, so that the order stays.
 
 Connections come and go, the session stays as long as it is heard of within its timeout. What was under way when a
 connection broke is CONNECTION_LOST; what had not been sent yet waits for the next one. Then each watch is set again,
@@ -19,6 +19,8 @@ and tried on, at the start and whenever the connection is lost. A server in read
 from __future__ import annotations
 
 import logging
+import math
+import select
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -84,11 +86,30 @@ WatchKey = tuple[str, bool]
 """A node's path, and whether its children are watched (or the node itself)."""
 
 
-class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """One thread for watches and answers, so that they stay in the order in which the connection brought them."""
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with one for watches and answers: they stay in the order in which the connection brought them.
+
+    And waiting for a socket is one call of the system: kazoo makes an epoll for each wait, five times a request.
+    """
 
     def dispatch_callback(self, callback: Callback) -> None:
         self.completion_queue.put(lambda: callback.func(*callback.args))
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], failing: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """As select.select, of however high a descriptor. failing: none, kazoo asks for no others."""
+        waiting = select.poll()
+        for each in readers:
+            waiting.register(each, select.POLLIN)
+        for each in writers:
+            waiting.register(each, select.POLLOUT)
+        found = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        return (
+            [each for each in readers if each.fileno() in found],
+            [each for each in writers if each.fileno() in found],
+            [],
+        )
 
 
 class _Transaction(wire.Transaction):  # type: ignore[misc]
@@ -190,7 +211,7 @@ class ZooKeeperStore:
         self._client = KazooClient(
             hosts=connect,
             timeout=session_timeout_ms / 1000,
-            handler=_InOrder(),
+            handler=_Handler(),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=MOST_BACK_OFF_S, ignore_expire=True),
             logger=_quiet(),
         )

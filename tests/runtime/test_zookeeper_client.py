@@ -1,8 +1,9 @@
-"""What the store on ZooKeeper makes of kazoo's client: how many messages it sends."""
+"""What the store on ZooKeeper makes of kazoo's client: how many messages it sends, and how it waits for a socket."""
 
 from __future__ import annotations
 
 import queue
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from kbroker.ports import Check, Create, Delete, Multi, Operation, Outcome, SetData, StoreAnswer, StoreEvent
 from kbroker.runtime.metadata_server.wire import Op, parse_request
-from kbroker.runtime.zookeeper import ZooKeeperStore
+from kbroker.runtime.zookeeper import ZooKeeperStore, _Handler
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
 
 
@@ -48,3 +49,22 @@ def test_a_transaction_is_one_message_whatever_it_makes(client: Client) -> None:
     changed = client.ask(Multi((Check("/a/b", 0), SetData("/a/b", b"2"), Delete("/a/c"))))
     assert [made[0].fault, changed[0].fault] == [None, None]
     assert client.sent == [Op.MULTI, Op.MULTI]
+
+
+def test_sockets_are_ready_to_be_read_or_written() -> None:
+    here, there = socket.socketpair()
+    select = _Handler().select
+    with here, there:
+        assert select([here], [], [], 0) == ([], [], [])
+        assert select([], [here], [], None) == ([], [here], [])
+        there.send(b"x")
+        assert select([there, here], [], [], 5) == ([here], [], [])
+        assert select([here], [there], [], 5) == ([here], [there], [])
+
+
+def test_a_socket_whose_peer_is_gone_is_ready() -> None:
+    here, there = socket.socketpair()
+    with here:
+        there.close()
+        assert _Handler().select([here], [], [], 5) == ([here], [], [])
+        assert _Handler().select([], [here], [], 5) == ([], [here], [])
