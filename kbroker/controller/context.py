@@ -168,6 +168,10 @@ class Context:
                 preferred.setdefault(self.replicas(partition)[0], []).append(partition)
         return preferred
 
+    def has_leaders(self, topic: str) -> bool:
+        """Whether a state of any of a topic's partitions is known."""
+        return any(partition in self.leaders for partition in self.partitions_of(topic))
+
     def leader(self, partition: TopicPartition) -> int:
         """Who leads a partition as far as is known; -1 nobody."""
         state = self.leaders.get(partition)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from kbroker.controller.context import Context, TopicPartition
-from kbroker.controller.epoch import ControllerEpoch, check_fence, fault_of, stat_of
+from kbroker.controller.epoch import ControllerEpoch, stat_of
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import RECOVERED, RECOVERING, LeaderIsr, encode_state, state_path
 from kbroker.ports import SetData, StoreFault
@@ -124,19 +124,17 @@ def _write(
     """Write states over the versions that their leaders know."""
     if not granted:
         return {}
-    answers = yield [
-        epoch.fenced(SetData(state_path(*partition), encode_state(state), state.version))
-        for partition, state in granted.items()
-    ]
-    check_fence(answers)
+    answers = yield from epoch.write(
+        [SetData(state_path(*each), encode_state(state), state.version) for each, state in granted.items()]
+    )
     verdicts: dict[TopicPartition, Verdict] = {}
     for (partition, state), answer in zip(granted.items(), answers, strict=True):
         if answer.fault is None:
             verdicts[partition] = epoch.context.leaders[partition] = state._replace(version=stat_of(answer))
-        elif fault_of(answer) is StoreFault.BAD_VERSION:
+        elif answer.fault is StoreFault.BAD_VERSION:
             verdicts[partition] = ErrorCode.INVALID_UPDATE_VERSION
         else:
-            log.error("the in-sync set of %s-%d cannot be written: %s", *partition, fault_of(answer))
+            log.error("the in-sync set of %s-%d cannot be written: %s", *partition, answer.fault)
             verdicts[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
     return verdicts
 

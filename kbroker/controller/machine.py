@@ -24,7 +24,7 @@ from typing import TypeAlias
 from kbroker.controller import election
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.election import Elected
-from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, check_fence, fault_of, stat_of
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, stat_of
 from kbroker.controller.outbox import Batch
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -126,15 +126,15 @@ def _first_leaders(
             states[partition] = LeaderIsr(live[0], 0, tuple(live), context.epoch, RECOVERED, 0)
         else:
             log.error("%s-%d gets no leader: none of its replicas is live", *partition)
-    parents = [partitions_path(topic) for topic in dict.fromkeys(topic for topic, _ in states)]
-    parents += [partition_path(*partition) for partition in states]
-    writes = [epoch.fenced(Create(path)) for path in parents]
-    writes += [epoch.fenced(Create(state_path(*each), encode_state(state))) for each, state in states.items()]
-    answers = yield writes
-    check_fence(answers)
-    for (partition, state), answer in zip(states.items(), answers[len(parents) :], strict=True):
+    topics = dict.fromkeys(topic for topic, _ in states)
+    writes = [Create(partitions_path(topic)) for topic in topics if not context.has_leaders(topic)]
+    parents = len(writes)
+    for partition, state in states.items():
+        writes += [Create(partition_path(*partition)), Create(state_path(*partition), encode_state(state))]
+    answers = yield from epoch.write(writes)
+    for (partition, state), answer in zip(states.items(), answers[parents + 1 :: 2], strict=True):
         if answer.fault is not None:
-            log.error("%s-%d gets no leader: %s", *partition, fault_of(answer))
+            log.error("%s-%d gets no leader: %s", *partition, answer.fault)
             continue
         _note(epoch, batch, partition, state._replace(version=stat_of(answer)), is_new=True)
         outcomes[partition] = ErrorCode.NONE
@@ -144,17 +144,22 @@ def _first_leaders(
 def _elect(
     epoch: ControllerEpoch, batch: Batch, partitions: Sequence[TopicPartition], decide: Decide
 ) -> Procedure[dict[TopicPartition, ErrorCode]]:
-    """Elect by what the store says, not by what is remembered: a leader may just have changed the in-sync set."""
+    """Elect by what is remembered, if the store has the same: a leader may just have changed the in-sync set.
+
+    That there is nobody to elect is decided only by what the store says.
+    """
     outcomes: dict[TopicPartition, ErrorCode] = {}
     remaining = list(partitions)
+    states = _remembered(epoch, remaining)
+    is_remembered = True
     while remaining:
-        states = yield from read_states(epoch, remaining)
         elected: dict[TopicPartition, LeaderIsr] = {}
+        unsure: list[TopicPartition] = []
         for partition in remaining:
             state = states.get(partition)
             result = decide(partition, state) if state else None
             if state is None or result is None:
-                outcomes[partition] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+                unsure.append(partition)
                 continue
             elected[partition] = state._replace(
                 leader=result.leader,
@@ -167,7 +172,18 @@ def _elect(
         for partition, state in written.items():
             _note(epoch, batch, partition, state, is_new=False)
             outcomes[partition] = ErrorCode.NONE
+        if is_remembered:
+            remaining += unsure
+        else:
+            outcomes |= dict.fromkeys(unsure, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+        states, is_remembered = (yield from read_states(epoch, remaining)), False
     return outcomes
+
+
+def _remembered(epoch: ControllerEpoch, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderIsr]:
+    """The states of partitions as they were last seen. Their versions keep what has changed since from being lost."""
+    leaders = epoch.context.leaders
+    return {partition: leaders[partition] for partition in partitions if partition in leaders}
 
 
 def read_states(
@@ -196,20 +212,18 @@ def _write_states(
     """Write states over the versions they were read in. Returns: those written, and those to read again."""
     if not states:
         return {}, []
-    answers = yield [
-        epoch.fenced(SetData(state_path(*partition), encode_state(state), state.version))
-        for partition, state in states.items()
-    ]
-    check_fence(answers)
+    answers = yield from epoch.write(
+        [SetData(state_path(*each), encode_state(state), state.version) for each, state in states.items()]
+    )
     written: dict[TopicPartition, LeaderIsr] = {}
     again = []
     for (partition, state), answer in zip(states.items(), answers, strict=True):
         if answer.fault is None:
             written[partition] = state._replace(version=stat_of(answer))
-        elif fault_of(answer) is StoreFault.BAD_VERSION:
+        elif answer.fault is StoreFault.BAD_VERSION:
             again.append(partition)
         else:
-            log.error("the state of %s-%d cannot be written: %s", *partition, fault_of(answer))
+            log.error("the state of %s-%d cannot be written: %s", *partition, answer.fault)
     return written, again
 
 
@@ -368,9 +382,8 @@ def _remove_from_isr(
 ) -> Procedure[None]:
     """A replica is not in sync any more, and does not lead; the last one in sync stays so, for what it has."""
     context = epoch.context
-    remaining = list(partitions)
-    while remaining:
-        states = yield from read_states(epoch, remaining)
+    states = _remembered(epoch, partitions)
+    while states:
         shrunk = {
             partition: state._replace(
                 leader=NO_LEADER if state.leader == broker else state.leader,
@@ -391,3 +404,4 @@ def _remove_from_isr(
             batch.leader_and_isr(others, partition, state, is_new=False)
             if state.leader == NO_LEADER:
                 context.partition_states[partition] = PartitionState.OFFLINE
+        states = yield from read_states(epoch, remaining)

@@ -299,7 +299,7 @@ def _finish(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     paths += [partition_path(*partition) for partition in partitions]
     paths += [partitions_path(topic), topic_path(topic), config_path("topics", topic), delete_topic_path(topic)]
     for some in pieces(paths):
-        check_fence((yield [epoch.fenced(Delete(path)) for path in some]))
+        yield from epoch.write([Delete(path) for path in some])
     transition_partitions(epoch, partitions, PartitionState.OFFLINE)
     transition_partitions(epoch, partitions, PartitionState.NON_EXISTENT)
     epoch.context.remove_topic(topic)

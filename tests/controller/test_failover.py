@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kbroker.controller import epoch
@@ -15,7 +17,7 @@ from kbroker.metadata.store import (
     encode_state,
     state_path,
 )
-from kbroker.ports import Create, SessionExpired, SetData
+from kbroker.ports import Create, Multi, Operation, SessionExpired, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
     LeaderAndIsrPartitionError,
@@ -341,7 +343,12 @@ def test_the_leaders_of_many_are_elected_some_at_a_time(monkeypatch: pytest.Monk
     sizes: list[int] = []
     store = cluster.controller.store
     submit = store.submit
-    monkeypatch.setattr(store, "submit", lambda steps, token: sizes.append(len(steps)) or submit(steps, token))
+
+    def count(steps: Sequence[Operation], token: object) -> None:
+        sizes.append(sum(len(each.operations) - 1 if isinstance(each, Multi) else 1 for each in steps))
+        submit(steps, token)
+
+    monkeypatch.setattr(store, "submit", count)
     assert elect(cluster, 0, "t", list(range(9))) == [ErrorCode.NONE] * 9
     assert (cluster.leaders(1, "t"), max(sizes)) == ([2] * 9, 2)
 
