@@ -26,6 +26,7 @@ from kbroker.controller.machine import (
     transition_replicas,
     unclean_topics,
 )
+from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import fail_deletions, unblock
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -148,18 +149,22 @@ def replicas_lost(epoch: ControllerEpoch, replicas: list[Replica]) -> Procedure[
 
 
 def elect_offline_partitions(epoch: ControllerEpoch) -> Procedure[None]:
-    """Give a leader to every partition that has none and may have one.
+    """Give a leader to every partition that has none and may have one, and tell the brokers."""
+    batch = epoch.batch()
+    yield from gather_elections(epoch, batch)
+    batch.send()
+
+
+def gather_elections(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:
+    """The same, but what the brokers are to be told is only gathered.
 
     Also where the topic is to be deleted, until that begins: it may wait for a reassignment, which needs one.
     """
     states = (PartitionState.OFFLINE, PartitionState.NEW)
     waiting = [each for each in epoch.context.partitions_in(states) if each[0] not in epoch.context.deleting]
-    if not waiting:
-        return
-    batch = epoch.batch()
-    allowed = yield from unclean_topics(epoch, waiting)
-    yield from bring_online(epoch, batch, waiting, elect_offline(epoch, allowed))
-    batch.send()
+    if waiting:
+        allowed = yield from unclean_topics(epoch, waiting)
+        yield from bring_online(epoch, batch, waiting, elect_offline(epoch, allowed))
 
 
 def log_dirs_failed(epoch: ControllerEpoch) -> Procedure[None]:

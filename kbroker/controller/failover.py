@@ -11,10 +11,11 @@ import logging
 from collections.abc import Iterable
 
 from kbroker.controller import leaders, reassignment
-from kbroker.controller.brokers import elect_offline_partitions, read_brokers
+from kbroker.controller.brokers import gather_elections, read_brokers
 from kbroker.controller.context import PartitionState, ReplicaState
 from kbroker.controller.epoch import ControllerEpoch, check_fence
 from kbroker.controller.machine import Replica, read_states, transition_replicas
+from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import deletions_changed, read_topics
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_features
@@ -34,9 +35,11 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     batch = epoch.batch()
     batch.update_metadata(context.brokers, [])
     batch.send()
-    yield from _line_up_replicas(epoch)
+    batch = epoch.batch()
+    yield from _line_up_replicas(epoch, batch)
     _line_up_partitions(epoch)
-    yield from elect_offline_partitions(epoch)
+    yield from gather_elections(epoch, batch)
+    batch.send()  # of each partition where it has arrived: who was to lead in between, nobody has to obey
     yield from reassignment.requests_changed(epoch)
     yield from reassignment.resume(epoch)
     yield from leaders.preferred_elections_changed(epoch)
@@ -62,7 +65,7 @@ def _load(epoch: ControllerEpoch) -> Procedure[None]:
     context.leaders = yield from read_states(epoch, list(context.all_partitions()))
 
 
-def _line_up_replicas(epoch: ControllerEpoch) -> Procedure[None]:
+def _line_up_replicas(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:
     """Replicas are as alive as their brokers: tell the live ones who leads, take the others out of sync."""
     context = epoch.context
     live: list[Replica] = []
@@ -75,12 +78,8 @@ def _line_up_replicas(epoch: ControllerEpoch) -> Procedure[None]:
             else:
                 context.set_replica_state(partition, broker, ReplicaState.OFFLINE)
                 dead.append((partition, broker))
-    batch = epoch.batch()
     yield from transition_replicas(epoch, batch, live, ReplicaState.ONLINE)
-    batch.send()
-    batch = epoch.batch()
     yield from transition_replicas(epoch, batch, dead, ReplicaState.OFFLINE)
-    batch.send()
 
 
 def _line_up_partitions(epoch: ControllerEpoch) -> None:

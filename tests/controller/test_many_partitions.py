@@ -21,6 +21,7 @@ from kbroker.metadata.store import (
 )
 from kbroker.ports import Create, Get, Multi, Operation, SetData
 from protocol.errors import ErrorCode
+from protocol.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
 from protocol.messages.topics import DeleteTopicsRequest
 from tests.controller.cluster import Cluster, Node
 
@@ -105,6 +106,23 @@ def test_a_new_controller_reads_each_state_once() -> None:
     assert 1 not in cluster.leaders(2, "t")
     assert sum(each.state_reads for each in sent) == MANY
     assert sum(each.others for each in sent) <= 5 * FEW, [each.operations for each in sent]
+
+
+def test_a_new_controller_tells_of_each_partition_once() -> None:
+    """Not of those in sync first, then of those left, then of who leads them."""
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", *[(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 3)
+    cluster.nodes[3].inbox.clear()
+    cluster.stop(1)
+    assert cluster.controller.id == 2
+    told = [len(topic.partition_states) for each in cluster.nodes[3].inbox for topic in each.topic_states]
+    assert [type(each) for each in cluster.nodes[3].inbox] == [
+        UpdateMetadataRequest,  # who lives
+        LeaderAndIsrRequest,
+        UpdateMetadataRequest,
+    ]
+    assert told == [9, 9]
+    assert cluster.leaders(3, "t") == [2, 2, 3] * 3
 
 
 # -- one that is in the way
