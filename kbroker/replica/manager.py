@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kbroker.config import TopicConfig
+    from kbroker.config import BrokerConfig, TopicConfig
     from kbroker.log.append import AppendPlan
     from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
@@ -56,6 +56,7 @@ class ReplicaManager:
         self._clock = clock
         self._configs = configs
         self._tell = tell
+        self._last_config: tuple[TopicConfig, BrokerConfig, LogConfig] | None = None
 
     # -- looking up
 
@@ -267,7 +268,7 @@ class ReplicaManager:
         self._set(partition, config)
         if topic_id != ZERO_UUID:
             partition.topic_id = topic_id
-        log_config = LogConfig.of(config, self._configs.broker)
+        log_config = self._of_logs(config)
         if partition.log is None:
             self._set_stranger_aside(partition, is_new=is_new)
             partition.log = self._logs.get_or_create(
@@ -314,11 +315,20 @@ class ReplicaManager:
     def reconfigure(self, topic: str) -> None:
         """A topic's settings changed: its logs and partitions take them from now on."""
         config = self._configs.topic_config(topic)
+        log_config = self._of_logs(config)
         for partition in self.of_topic(topic):
             self._set(partition, config)
-            self._logs.reconfigure(topic, partition.index, LogConfig.of(config, self._configs.broker))
+            self._logs.reconfigure(topic, partition.index, log_config)
             if partition.is_held_up and partition.advance_high_watermark():
                 self.touched.append(partition)
+
+    def _of_logs(self, config: TopicConfig) -> LogConfig:
+        """What a topic's settings are to its logs: one object for all that come one after the other."""
+        known = self._last_config
+        if known is None or known[0] is not config or known[1] is not self._configs.broker:
+            broker = self._configs.broker
+            known = self._last_config = config, broker, LogConfig.of(config, broker)
+        return known[2]
 
     def _set(self, partition: Partition, config: TopicConfig) -> None:
         partition.min_insync_replicas = config.min_insync_replicas

@@ -123,6 +123,19 @@ def test_a_topic_is_stopped_and_set_without_a_look_at_the_others(world: World) -
     assert len(world.replicas.of_topic("q")) == len(world.replicas.partitions) == 1
 
 
+def test_logs_with_the_same_settings_share_them(world: World) -> None:
+    for topic in ("p", "q"):
+        world.replicas.become(topic, 0, ID, state(0), is_new=True)
+    first, second = (world.partition(topic).log for topic in ("p", "q"))
+    assert first is not None
+    assert second is not None
+    assert first.config is second.config
+    kept = second.config.retention_ms
+    world.plane.configs.set_topic("p", {"retention.ms": "5"})
+    world.replicas.reconfigure("p")
+    assert (first.config.retention_ms, second.config.retention_ms) == (5, kept)
+
+
 def test_an_older_epoch_is_a_zombies(world: World) -> None:
     become(world, state(3), is_new=True)
     with pytest.raises(KafkaError) as error:
