@@ -59,6 +59,7 @@ HELD_FRAME = 99_000_000
 ZSTD = 4
 ANSWER_AT = 5  # in a flexible answer: behind its correlation id and no tags
 CROWD = 3_200
+FIRST = {"producer_epoch": 0, "base_sequence": 0}  # of a producer's batches
 ELSEWHERE = "127.0.0.2"  # the address that a crowd comes from
 
 
@@ -400,6 +401,21 @@ def transactional_ids(port: int) -> None:
                     take(client)
 
 
+def producer_ids(port: int) -> None:
+    """A new one in each batch, in each of fifty partitions."""
+    once(port, _topic("ids", 50))
+    number = 1 << 40  # nobody was handed this one out
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(60)
+            while True:
+                number += 50
+                ids = range(number, number + 50)
+                new = [build_batch([Record(0, 0, None, b"v")], producer_id=each, **FIRST) for each in ids]
+                client.sendall(_produce("ids", [bytes(each) for each in new]))
+                take(client)
+
+
 def long_group_ids(port: int) -> None:
     """As long as a string may be."""
     again(port, frame(OffsetFetchRequest(group_id="g" * 32_000, topics=None), 5))
@@ -440,5 +456,6 @@ ROWS: dict[str, Callable[[int], None]] = {
     "group-metadata": group_metadata,
     "offsets": offsets,
     "transactional-ids": transactional_ids,
+    "producer-ids": producer_ids,
     "long-group-ids": long_group_ids,
 }

@@ -161,6 +161,13 @@ DELETED_IF_UNKNOWN_MS = 10_000
 TRANSACTIONAL_IDS = 200_000
 TRANSACTIONAL_ID_LENGTH = 1_000
 
+# Producers that one partition remembers, and all of a broker, some 400 to 1,200 bytes each until they have been silent
+# for producer.id.expiration.ms, a day as shipped; any batch may bring a new id. Beyond it those that wrote longest ago
+# are forgotten, of the partitions with most. What is forgotten is whether a batch sent again was written before: while
+# a client tries for two minutes, more than 80 new producers a second would have to write to its partition.
+PRODUCERS_PER_PARTITION = 10_000
+PRODUCERS = 100_000
+
 # Of a request other than Produce: from here on it is decoded in slices, between those of others. Decoding this much
 # takes some ten milliseconds at worst, and clients' requests are rarely larger.
 LARGE_REQUEST_BYTES = 16 * 1024

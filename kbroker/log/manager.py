@@ -55,6 +55,7 @@ from kbroker.log.errors import fault_of, lacks_descriptors, reason_of, storage_e
 from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
+from kbroker.log.known_producers import KnownProducers
 from kbroker.log.lifetime import Lifetime
 from kbroker.log.log import Log
 from kbroker.log.moves import Moves
@@ -67,6 +68,7 @@ from kbroker.log.names import (
     folder_name_in_state,
     name_too_long,
 )
+from kbroker.log.producers import Producers
 from kbroker.log.recovery import open_log
 from kbroker.ports import Disk, Random
 from protocol.errors import ErrorCode, KafkaError
@@ -103,6 +105,9 @@ def open_logs(
     manager = LogManager(disk, random, paths, config, tell, begin_compaction)
     manager._lifetime.claim(cluster_id, node_id)
     manager._lifetime.load(config_of, now_ms, wall_ms, run_all, progress)
+    for producers in list(manager._producers()):
+        producers.known = manager._known_producers
+    manager._known_producers.make_room()
     return manager
 
 
@@ -132,6 +137,7 @@ class LogManager:
         self._tell = tell
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
+        self._known_producers = KnownProducers(self._producers)
         self.moves = Moves(self)
         self.cuts = Cuts(self)
         self._lifetime = Lifetime(self)
@@ -238,9 +244,15 @@ class LogManager:
             self._forget_earlier(directory)
         for notice in directory.make_folder(name):
             self._notice(notice)
-        return open_log(
-            self._disk, path, config, open_files=directory.open_files, random=self._random, wall_ms=wall_ms, clean=False
-        )
+        files, random = directory.open_files, self._random
+        log = open_log(self._disk, path, config, open_files=files, random=random, wall_ms=wall_ms, clean=False)
+        log.producers.known = self._known_producers
+        return log
+
+    def _producers(self) -> Iterator[Producers]:
+        """Of all logs; a copy on its way between directories has its own."""
+        for logs in (self._logs, self._futures):
+            yield from (log.producers for log in logs.values())
 
     def _forget_earlier(self, directory: LogDirectory) -> None:
         """Before a folder takes a name that another had: nothing of that one must come back at a crash.

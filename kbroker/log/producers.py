@@ -14,6 +14,8 @@ expire. `check` is asked before an append and changes nothing; `update` is told 
   sequence that was to be verified: else that one, refused for now and sent again, would be out of order for ever. An
   idempotent producer without transactions has no such help, in Kafka neither: where it is unknown it starts anywhere.
 - In the second protocol of transactions (KIP-890) a producer that is unknown here begins with sequence 0.
+- A log remembers 10,000 producers, and all logs of a broker 100,000 (`known_producers.py`). Beyond that those without a
+  transaction that wrote longest ago are forgotten, as if they had expired. Kafka has no such limit.
 
     .snapshot   0  2  version, 1
                 2  4  CRC-32C of everything behind it
@@ -30,7 +32,9 @@ from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError  # noqa: N812
+from typing import Protocol
 
+from kbroker.config.limits import PRODUCERS_PER_PARTITION
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -41,6 +45,7 @@ BATCHES_KEPT = 5
 """Kafka's max.in.flight.requests.per.connection for idempotent producers: a retry is never older than this."""
 
 NONE = -1
+FORGOTTEN = 8  # this part of a log's producers is forgotten at once when they are too many: to look for them takes 5 ms
 _VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
@@ -111,14 +116,20 @@ class Awaited:
 class ProducerEntry:
     """The state of one producer on one partition."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "marker_offset", "txn_first_offset")
 
     def __init__(self, epoch: int = NONE, coordinator_epoch: int = NONE, last_timestamp: int = NONE) -> None:
         self.epoch = epoch
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp = last_timestamp  # of the last batch or marker, ms; entries expire by it
         self.txn_first_offset = NONE
+        self.marker_offset = NONE  # of the last one
         self.batches: list[BatchSpan] = []  # oldest first
+
+    @property
+    def last_offset(self) -> int:
+        """Of what the producer, or its coordinator, has written last, as far as that is known."""
+        return max(self.marker_offset, self.batches[-1][1]) if self.batches else self.marker_offset
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_offset_delta: int) -> BatchSpan | None:
         """The kept batch with exactly this sequence range, if any."""
@@ -142,24 +153,38 @@ class ProducerEntry:
         self.last_timestamp = span[3]
 
 
+class Account(Protocol):
+    """Where the producers of all logs are counted."""
+
+    def one_more(self) -> None:
+        """Called before a log remembers one more; these may be told to forget some."""
+
+
 class Producers:
     """All producers of one log.
 
     end_offset: everything below it is in here. A snapshot taken now is named by it. ended: transactions whose markers
-    the high watermark has still to pass, first offset -> marker's offset.
+    the high watermark has still to pass, first offset -> marker's offset. known: the account of the broker, if any.
     """
 
-    __slots__ = ("_awaited", "_entries", "_ongoing", "end_offset", "ended")
+    __slots__ = ("_awaited", "_entries", "_most", "_ongoing", "end_offset", "ended", "known")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id; ascending
         self.ended: dict[int, int] = {}
         self._awaited: dict[int, Awaited] = {}
+        self.known: Account | None = None
+        self._most = PRODUCERS_PER_PARTITION
         self.end_offset = 0
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def held(self) -> int:
+        """How many it remembers, those counted twice of which a transaction is awaited."""
+        return len(self._entries) + len(self._awaited)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         """One producer's entry."""
@@ -226,6 +251,9 @@ class Producers:
         """
         found = self._awaited.get(producer_id)
         if found is None:
+            if len(self._awaited) >= PRODUCERS_PER_PARTITION:
+                del self._awaited[next(iter(self._awaited))]  # its client is told to ask again
+            self._count_one()
             found = self._awaited[producer_id] = Awaited(epoch, sequence, wall_ms, begins_at_zero=second_protocol)
         elif epoch > found.epoch:
             found.epoch, found.lowest_sequence = epoch, sequence
@@ -258,7 +286,7 @@ class Producers:
         producer_id, epoch, base_sequence, delta = header[9], header[10], header[11], header[6]
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry()
+            entry = self._begin(producer_id)
         last_sequence = (base_sequence + delta) & LARGEST_SEQUENCE if base_sequence >= 0 else NONE
         entry.add(epoch, _span(BatchSpan, (last_sequence, base_offset + delta, delta, max_timestamp)))
         if header[5] & TRANSACTIONAL and entry.txn_first_offset == NONE:
@@ -273,7 +301,8 @@ class Producers:
         producer_id, epoch = header[9], header[10]
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry()
+            entry = self._begin(producer_id)
+        entry.marker_offset = base_offset
         if epoch != entry.epoch:
             entry.batches.clear()
             entry.epoch = epoch
@@ -283,6 +312,18 @@ class Producers:
         if first_offset == NONE:
             return None
         return CompletedTransaction(producer_id, first_offset, base_offset, not marker.is_commit)
+
+    def _begin(self, producer_id: int) -> ProducerEntry:
+        """Remember one more producer."""
+        if len(self._entries) >= self._most:
+            self._keep_within_limit(PRODUCERS_PER_PARTITION - PRODUCERS_PER_PARTITION // FORGOTTEN)
+        self._count_one()
+        entry = self._entries[producer_id] = ProducerEntry()
+        return entry
+
+    def _count_one(self) -> None:
+        if self.known is not None:
+            self.known.one_more()
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset once `completed` no longer holds it back: what the aborted index records."""
@@ -331,6 +372,23 @@ class Producers:
             self._awaited = {each: it for each, it in waits if now_ms - it.asked_ms < expiration_ms}
         return len(gone)
 
+    def forget_oldest(self, count: int) -> None:
+        """Forget so many producers, those first that wrote longest ago; but none with an open transaction.
+
+        And as many at most that were to be verified: if they still wait for that, they are told to ask again.
+        """
+        idle = [(it.last_offset, each) for each, it in self._entries.items() if it.txn_first_offset == NONE]
+        idle.sort()
+        for _, producer_id in idle[:count]:
+            del self._entries[producer_id]
+        for producer_id in list(self._awaited)[:count]:
+            del self._awaited[producer_id]
+
+    def _keep_within_limit(self, most: int) -> None:
+        """Forget what is over; where transactions are open there may be more, and then it is not tried each time."""
+        self.forget_oldest(len(self._entries) - most)
+        self._most = max(PRODUCERS_PER_PARTITION, len(self._entries) + PRODUCERS_PER_PARTITION // FORGOTTEN)
+
     def clear(self, end_offset: int) -> None:
         """Forget everything; the next batch is at `end_offset`."""
         self._entries.clear()
@@ -360,6 +418,8 @@ class Producers:
             elif now_ms - entry.last_timestamp >= expiration_ms:
                 continue
             self._entries[producer_id] = entry
+        if len(self._entries) > PRODUCERS_PER_PARTITION:
+            self._keep_within_limit(PRODUCERS_PER_PARTITION)
 
 
 def _check_epoch(producer_id: int, entry: ProducerEntry, epoch: int) -> None:

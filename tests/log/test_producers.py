@@ -242,6 +242,87 @@ def test_a_snapshot_keeps_a_transaction_that_began_with_the_log() -> None:
     assert again.first_unstable_offset == 0
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many a log remembers."""
+    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", 16)
+    return 16
+
+
+def test_a_log_remembers_only_so_many_producers(few: int) -> None:
+    world = World()
+    for producer_id in range(10 * few):
+        world.write(0, producer_id=producer_id)
+        assert len(world.producers) <= few
+    assert (world.producers.get(10 * few - 1) is not None, world.producers.get(0)) == (True, None)
+
+
+def test_who_wrote_longest_ago_is_forgotten_first(few: int) -> None:
+    world = World()
+    for producer_id in range(few):
+        world.write(0, producer_id=producer_id)
+    world.write(1, producer_id=0)
+    world.write(0, producer_id=few)
+    known = {producer_id for producer_id, _ in world.producers.items()}
+    assert known == {0, *range(3, few + 1)}
+
+
+def test_a_marker_counts_as_written_by_its_producer(few: int) -> None:
+    world = World()
+    for producer_id in range(few):
+        world.write(0, producer_id=producer_id, attributes=TRANSACTIONAL)
+    for producer_id in reversed(range(few)):
+        marker = header(-1, producer_id=producer_id, epoch=1, attributes=CONTROL | TRANSACTIONAL)
+        completed = world.producers.end_transaction(marker, world.offset, Marker(True, 0, NOW))
+        assert completed is not None
+        world.producers.forget_completed(completed)
+        world.offset += 1
+    world.write(0, producer_id=few)
+    assert world.producers.get(few - 1) is None
+    assert world.producers.get(0) is not None
+
+
+def test_a_forgotten_producer_goes_on_where_it_was(few: int) -> None:
+    world = World()
+    world.write(0, 5, producer_id=77)
+    for producer_id in range(few):
+        world.write(0, producer_id=producer_id)
+    assert world.producers.get(77) is None
+    world.write(5, producer_id=77)
+    assert world.refusal(7, producer_id=77) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_nobody_with_an_open_transaction_is_forgotten(few: int) -> None:
+    world = World()
+    for producer_id in range(3 * few):
+        world.write(0, producer_id=producer_id, attributes=TRANSACTIONAL)
+    for producer_id in range(3 * few, 6 * few):
+        world.write(0, producer_id=producer_id)
+    known = {producer_id for producer_id, _ in world.producers.items()}
+    assert (known >= set(range(3 * few)), len(known) < 4 * few + few) == (True, True)
+    assert world.producers.first_unstable_offset == 100
+
+
+def test_who_waits_for_long_to_begin_a_transaction_is_forgotten_first(few: int) -> None:
+    producers = World().producers
+    first = producers.expect(1_000, 0, 0, NOW)
+    tokens = [producers.expect(producer_id, 0, 0, NOW) for producer_id in range(few)]
+    assert producers.is_expected(1_000, first) is False
+    assert all(producers.is_expected(producer_id, token) for producer_id, token in enumerate(tokens))
+
+
+def test_of_a_snapshot_of_many_the_newest_are_remembered(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", 1_000)
+    world.producers = Producers()
+    for producer_id in range(3 * few):
+        world.write(0, producer_id=producer_id)
+    monkeypatch.setattr("kbroker.log.producers.PRODUCERS_PER_PARTITION", few)
+    again = Producers()
+    again.load(world.producers.snapshot(), 200, NOW, 1000)
+    assert {producer_id for producer_id, _ in again.items()} == set(range(2 * few, 3 * few))
+
+
 def test_a_snapshot_is_laid_out_as_kafka_does() -> None:
     world = World()
     world.write(6, 2, epoch=3)
