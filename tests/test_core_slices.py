@@ -123,6 +123,7 @@ def test_the_largest_request_that_is_done_in_one_go(
     world: World, over_bytes: int, is_held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 1)
+    monkeypatch.setattr("kbroker.api.groups.GROUPS_DELETED_AT_ONCE", 1_000)
     client = world.client()
     if is_held:
         client.send(fetch(max_wait_ms=60_000), 12)

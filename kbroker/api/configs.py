@@ -262,13 +262,15 @@ def _alter(
     call: Call,
     *,
     validate_only: bool,
-) -> Result:
+) -> InSlices:
     """change_of: a resource's change, from what is set to what is to be set; it may raise KafkaError at once."""
     plane = call.broker.plane
     refused: dict[int, KafkaError] = {}
     changes: dict[Entity, Change] = {}
     times = Counter(map(_identity, resources))
     for at, resource in enumerate(resources):
+        if at:
+            yield
         try:
             _check_resource(resource, times[_identity(resource)], plane)
             change = change_of(resource, TopicConfig.KEYS if resource.resource_type == TOPIC else _broker_keys())
@@ -277,15 +279,18 @@ def _alter(
             refused[at] = error
     pending = plane.admin.change_configs(changes, validate_only=validate_only)
 
-    def answer_with() -> Message:
+    def answer_with() -> InSlices:
         results = []
         for at, resource in enumerate(resources):
+            if at:
+                yield
             error = refused.get(at) or _written(resource, pending, plane, validate_only=validate_only)  # type: ignore[arg-type]
             results.append(_altered(resource, error))
         return respond(results)
 
     waiting = AwaitStore(pending, answer_with, call.now_ms)  # type: ignore[arg-type]
-    return waiting.answer(call.now_ms) or waiting
+    answer = waiting.answer(call.now_ms)
+    return waiting if answer is None else (yield from answer)
 
 
 def _written(

@@ -10,16 +10,18 @@ Unlike Kafka: FindCoordinator for share groups says INVALID_REQUEST, until there
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
-from kbroker.api.portions import in_portions
+from kbroker.api.portions import in_pieces, in_portions, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
+    GROUPS_DELETED_AT_ONCE,
     OFFSETS_COMMITTED_AT_ONCE,
     OFFSETS_FETCHED_AT_ONCE,
     OFFSETS_PER_COMMIT,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from kbroker.api.call import Call, InSlices, Result
+    from kbroker.broker.facts import JointPart
     from kbroker.coordinator import Effect
     from kbroker.groups import TopicPartition
     from protocol.message import Message
@@ -343,8 +346,19 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
 
 
 def delete_groups(request: DeleteGroupsRequest, call: Call) -> Result:
-    """Forget empty groups with their offsets; answered when that is committed."""
-    return _run(call, call.broker.groups.delete_groups(request, _caller(call), call.now_ms))
+    """Forget empty groups with their offsets; answered when that is committed. Many are forgotten some at a time."""
+    names = list(dict.fromkeys(request.groups_names))
+    caller = _caller(call)
+    if len(names) <= GROUPS_DELETED_AT_ONCE:
+        return _run(call, call.broker.groups.delete_groups(request, caller, call.now_ms))
+
+    def begin(portion: DeleteGroupsRequest, ticket: JointPart) -> Result:
+        return _run(call, call.broker.groups.delete_groups(portion, caller._replace(call=ticket), call.now_ms))
+
+    portions = in_pieces(request, "groups_names", names, GROUPS_DELETED_AT_ONCE)
+    return jointly(
+        call, portions, "results", begin, lambda found: DeleteGroupsResponse(results=list(chain.from_iterable(found)))
+    )
 
 
 # -- refusals

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kbroker.api.routes import Route
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
-from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, TOPICS_MADE_AT_ONCE
+from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
@@ -101,7 +101,7 @@ def _create(request: MetadataRequest, call: Call, names: list[str], missing: lis
         return (yield from _answer(request, call, names, [], dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION)))
     creations: dict[str, Pending[Made]] = {}
     config = plane.configs.broker
-    at_once = max(1, min(TOPICS_MADE_AT_ONCE, NEW_PARTITIONS_PER_REQUEST // config.num_partitions))
+    at_once = max(1, min(WRITTEN_AT_ONCE, NEW_PARTITIONS_PER_REQUEST // config.num_partitions))
     for start in range(0, len(legal), at_once):
         some = legal[start : start + at_once]
         creations |= plane.admin.auto_create([topic_on_demand(name, config) for name in some])

@@ -15,7 +15,7 @@ from kbroker.api.call import LATER
 from kbroker.broker.facts import Joint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kbroker.api.call import Call, InSlices
     from kbroker.broker.facts import JointPart
@@ -61,14 +61,27 @@ def in_portions(
 
     begin: does a request of a portion's topics; its answer goes to the ticket given. make: an answer with these topics.
     """
+    topics = (_with(request, "topics", some) for some in portions(request.topics, most))
+    return jointly(call, topics, "topics", begin, lambda answered: make(_in_one(answered)))
+
+
+def jointly(
+    call: Call,
+    requests: Iterable[Any],
+    part: str,
+    begin: Callable[[Any, JointPart], object],
+    make: Callable[[list[list[Any]]], Message],
+) -> InSlices:
+    """Have requests done one after the other, and answered as one.
+
+    part: of each answer, what `make` is given a list of. begin: does a request; its answer goes to the ticket given.
+    """
     answered: list[list[Any]] = []
-    joint = Joint(call.ticket, 1, lambda: make(_in_one(answered)))
-    for topics in portions(request.topics, most):
-        portion = copy(request)
-        portion.topics = topics
+    joint = Joint(call.ticket, 1, lambda: make(answered))
+    for request in requests:
         joint.waiting += 1
         answered.append([])
-        begin(portion, joint.part(partial(_fill, answered[-1])))
+        begin(request, joint.part(partial(_fill, answered[-1], part)))
         yield
     whole = joint.part().answered(None)
     if whole is not None:
@@ -76,8 +89,20 @@ def in_portions(
     return LATER
 
 
-def _fill(place: list[Any], answer: Any) -> None:
-    place += answer.topics
+def _with(request: Any, part: str, some: list[Any]) -> Any:
+    """The same request, of some only."""
+    portion = copy(request)
+    setattr(portion, part, some)
+    return portion
+
+
+def in_pieces(request: Any, part: str, items: Sequence[Any], most: int) -> Iterator[Any]:
+    """The same request several times, in whose part there are at most so many of these items each."""
+    return (_with(request, part, list(items[start : start + most])) for start in range(0, len(items), most))
+
+
+def _fill(place: list[Any], part: str, answer: Any) -> None:
+    place += getattr(answer, part)
 
 
 def _in_one(answered: list[list[Any]]) -> list[Any]:

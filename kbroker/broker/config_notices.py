@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import BrokerConfigChanged, SettingsChanged
+from kbroker.config.limits import WRITTEN_AT_ONCE
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
     ALL_BROKERS,
@@ -96,6 +97,8 @@ class ConfigNotices:
             self._is_stale = False
             (children,) = yield [Children(CONFIG_CHANGES, watch=True)]
             fresh = [name for name in children.names if name not in self._seen_at_ms]
+            self._is_stale |= len(fresh) > WRITTEN_AT_ONCE
+            del fresh[WRITTEN_AT_ONCE:]  # the others follow: each may change the settings of many partitions
             answers = yield [Get(f"{CONFIG_CHANGES}/{name}") for name in fresh]
             for name in fresh:
                 self._seen_at_ms[name] = now_ms

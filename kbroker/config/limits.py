@@ -83,6 +83,9 @@ PENDING_MEMBERS_PER_GROUP = 10_000
 GROUP_METADATA_BYTES = 64 * 1024 * 1024
 GROUP_SHARE = 4
 
+# Groups deleted in one step: each takes a record in the log of its offsets, and one for each of them.
+GROUPS_DELETED_AT_ONCE = 50
+
 # Characters of a group's id, which is in each of its records and answers. Longer ones are INVALID_GROUP_ID.
 GROUP_ID_LENGTH = 1_000
 
@@ -117,9 +120,9 @@ LONG_PRODUCE_BYTES = frames.KEPT_BYTES  # and so its frame is its own
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 
-# Of one Metadata's topics, made together. Each time all names there are have to be read, to see whether one of these is
-# among them; and to write one takes some 100 us.
-TOPICS_MADE_AT_ONCE = 50
+# New topics and changed settings written to the metadata store in one step: to write one takes some 100 us. Each time
+# all names of topics are read, to see whether one of the new ones is among them.
+WRITTEN_AT_ONCE = 50
 
 # Preferred log directories, by AlterReplicaLogDirs, of partitions that are not here (yet): the oldest is forgotten.
 REMEMBERED_DIRECTORIES = 10_000

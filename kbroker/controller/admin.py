@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
-from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST
+from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of, pieces
@@ -255,11 +255,22 @@ class Admin:
     def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> Procedure[Made]:
         epoch = self._epoch()
         _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
+        outcomes: Made = {}
+        for some in _portions(topics):
+            outcomes |= yield from self._create_some(
+                epoch, some, outcomes.keys() if validate_only else (), validate_only
+            )
+        return outcomes
+
+    def _create_some(
+        self, epoch: ControllerEpoch, topics: Sequence[NewTopic], before: Iterable[str], validate_only: bool
+    ) -> Procedure[Made]:
+        """before: names that topics of the same request would have."""
         lookups = [Exists(_config(topic.name)) for topic in topics]
         (there, being_deleted, *found) = yield [Children(TOPICS), Children(DELETE_TOPICS), *lookups]
         # a deletion that outlived its topic, since a controller died between the two, would take the new one away
         # and what another request is making shows nowhere yet
-        names = {_plain(name): name for name in (*self._on_the_way, *there.names, *being_deleted.names)}
+        names = {_plain(name): name for name in (*before, *self._on_the_way, *there.names, *being_deleted.names)}
         outcomes: Made = {}
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
@@ -447,6 +458,14 @@ class Admin:
         self, changes: Mapping[tuple[str, str], Change], validate_only: bool
     ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
         outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
+        for some in _portions(list(changes)):
+            outcomes |= yield from self._change_some({entity: changes[entity] for entity in some}, validate_only)
+        return outcomes
+
+    def _change_some(
+        self, changes: Mapping[tuple[str, str], Change], validate_only: bool
+    ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
+        outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
         remaining = list(changes)
         for _ in range(CHANGE_ATTEMPTS):
             found = yield [Get(config_path(*entity)) for entity in remaining]
@@ -469,6 +488,11 @@ class Admin:
                 return outcomes
         text = "somebody else changes these settings all the time"
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
+
+
+def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The same in order, as many at a time as are written in one step."""
+    return (items[start : start + WRITTEN_AT_ONCE] for start in range(0, len(items), WRITTEN_AT_ONCE))
 
 
 def check_new_name(name: str, names: Mapping[str, str]) -> None:

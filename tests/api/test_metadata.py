@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.limits import TOPICS_MADE_AT_ONCE
+from kbroker.config.limits import WRITTEN_AT_ONCE
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import DELETE_TOPICS
 from kbroker.ports import Children, Operation, PeerAddress
@@ -184,7 +184,7 @@ def test_the_names_of_all_topics_are_not_read_for_each_new_one(monkeypatch: pyte
         submit(operations, token)
 
     monkeypatch.setattr(store, "submit", noted)
-    names = [f"t{number}" for number in range(TOPICS_MADE_AT_ONCE + 10)]
+    names = [f"t{number}" for number in range(WRITTEN_AT_ONCE + 10)]
     found = [topic.error_code for topic in ask(cluster, *names).topics]
     assert (found, len(listed)) == ([ErrorCode.NONE] * len(names), 2)
 
