@@ -10,9 +10,11 @@ from typing import Any
 
 from protocol._reader_source import ReaderSource
 from protocol._runtime import explain_write, skip_unknown_tags
+from protocol._source import packed
 from protocol._writer_source import WriterSource
 from protocol.flat import flat_default, message_of
 from protocol.message import Message, Struct
+from protocol.namedtuple import NamedTuple
 from protocol.schema import Field, fields, fields_at
 
 
@@ -63,17 +65,35 @@ class FlatReaderSource(ReaderSource):
         """The tagged fields at the end of a struct, mostly none; those that nobody knows are passed over."""
         count = self.length("i")
         self.settle()
-        with self.block(f"if {count}:"):
-            if not tagged:
-                self.emit(f"pos = skip_unknown(b, pos, {count})")
-                return
-            holder = self.name("holder")  # so rare that an instance may stand in between
-            self.emit(f"{holder} = new({self.constant(cls, cls.__name__)})")
-            for field, place in tagged:
-                self.emit(f"{holder}.{field.name} = {place}")
-            self.emit(f"pos = {self.tag_reader(cls)}({holder}, b, pos, end, {count})")
-            for field, place in tagged:
-                self.emit(f"{place} = {holder}.{field.name}")
+        alone = fixed_tag([field for field, _ in tagged], self.version)
+        if alone is None:
+            with self.block(f"if {count}:"):
+                self.any_tags(cls, tagged, count)
+            return
+        place = next(place for field, place in tagged if field is alone.field)
+        at, size = f"b[pos] == {alone.field.tag} and b[pos + 1] == {alone.size}", alone.size
+        with self.block(f"if {count} == 1 and {at} and not b[pos + {size + 1}]:"):
+            names = {field.name: self.name(field.name) for field in alone.members}
+            unpack = self.form(alone.codes, packed(alone.codes))
+            self.emit(f"{_tuple(list(names.values()))} = {unpack}(b, pos + 2)")
+            inner = fields(alone.cls)
+            self.emit(f"{place} = {_tuple([names.get(field.name) or self.default(field) for field in inner])}")
+            self.emit(f"pos += {size + 2}")
+        with self.block(f"elif {count}:"):
+            self.any_tags(cls, tagged, count)
+
+    def any_tags(self, cls: type[Struct], tagged: list[tuple[Field, str]], count: str) -> None:
+        """Whatever tagged fields there are."""
+        if not tagged:
+            self.emit(f"pos = skip_unknown(b, pos, {count})")
+            return
+        holder = self.name("holder")  # so rare that an instance may stand in between
+        self.emit(f"{holder} = new({self.constant(cls, cls.__name__)})")
+        for field, place in tagged:
+            self.emit(f"{holder}.{field.name} = {place}")
+        self.emit(f"pos = {self.tag_reader(cls)}({holder}, b, pos, end, {count})")
+        for field, place in tagged:
+            self.emit(f"{place} = {holder}.{field.name}")
 
 
 class FlatWriterSource(WriterSource):
@@ -144,12 +164,61 @@ class FlatWriterSource(WriterSource):
             run.append(("x", ""))
         return (tests, run) if tests and run else None
 
+    def some_tags(self, cls: type[Struct], source: str, known: list[Field]) -> None:
+        """As for instances; a struct of fixed size alone, as followers send one with each fetch, by one `pack`."""
+        alone = fixed_tag(known, self.version)
+        if alone is None:
+            super().some_tags(cls, source, known)
+            return
+        waiting, place = list(self.run), self.place(source, alone.field)
+        tests = [f"{place} != {self.literal(self.default_of(alone.field))}"]
+        tests += [f"not ({self.tag_differs(each, self.place(source, each))})" for each in known if each != alone.field]
+        with self.block(f"if {' and '.join(tests)}:"):
+            inner = self.name("o")
+            self.emit(f"{inner} = {place}")
+            self.open(alone.cls, inner)
+            self.refusals(alone.cls, inner)
+            self.run += [("B", "1"), ("B", str(alone.field.tag)), ("B", str(alone.size))]
+            self.run += [(code, self.place(inner, each)) for code, each in zip(alone.codes, alone.members, strict=True)]
+            self.run.append(("x", ""))
+            self.flush()
+        with self.block("else:"):
+            self.run = waiting
+            super().some_tags(cls, source, known)
+
     def tag_writer(self, cls: type[Struct], known: list[Field]) -> str:
         """As for instances; the function takes its tuple apart by itself."""
         outer, self._places = self._places, {}
         name = super().tag_writer(cls, known)
         self._places = outer
         return name
+
+
+class FixedTag(NamedTuple):
+    """A tagged field that is a struct of fixed-size fields: its class, these, their formats, the size of all."""
+
+    field: Field
+    cls: type[Struct]
+    members: tuple[Field, ...]
+    codes: str
+    size: int  # with the byte that says that it has no tagged fields itself
+
+
+def fixed_tag(tagged: list[Field], version: int) -> FixedTag | None:
+    """The only such field among these; None if there are others, which then come together as well as alone."""
+    found = [made for field in tagged if (made := _fixed(field, version)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _fixed(field: Field, version: int) -> FixedTag | None:
+    cls = field.type.struct
+    if cls is None:
+        return None
+    members = fields_at(cls, version)
+    codes = "".join(each.type.wire.format for each in members if each.type.wire is not None and each.tag is None)
+    size = packed(codes).size + 1
+    is_fixed = all(each.tag is None and each.type.wire is not None and each.type.wire.size for each in members)
+    return FixedTag(field, cls, members, codes, size) if is_fixed and size < 128 else None
 
 
 def _tuple(places: list[str]) -> str:

@@ -262,14 +262,19 @@ class WriterSource(Source):
         if not some:
             self.run.append(("x", ""))
             return
-        section = f"{self.tag_writer(cls, known)}({source})" if known else f"tag_section({unknown})"
         waiting = list(self.run)
         with self.block(f"if {some}:"):
-            self.flush()
-            self.emit(f"w({section})")
+            self.some_tags(cls, source, known)
         with self.block("else:"):
             self.run = [*waiting, ("x", "")]
             self.flush()
+
+    def some_tags(self, cls: type[Struct], source: str, known: list[Field]) -> None:
+        """What waits, and tagged fields that are there."""
+        unknown = self.unknown(source)
+        section = f"{self.tag_writer(cls, known)}({source})" if known else f"tag_section({unknown})"
+        self.flush()
+        self.emit(f"w({section})")
 
     def tag_differs(self, field: Field, place: str) -> str:
         """A quick test whether the value may have to be written: it may err on the side of yes."""

@@ -122,6 +122,43 @@ def test_a_large_tuple_is_read_and_written_in_many_slices_and_not_beyond_what_is
         in_one_go(FetchRequest.read_flat_slices(data, 12, 0, 1279))
 
 
+STATE = (
+    b"\x01\x0d" + (7).to_bytes(4, "big") + (9).to_bytes(8, "big") + b"\0"
+)  # tag 1 of FetchRequest, as a follower has it
+CLUSTER, UNKNOWN = b"\0\x02\x02c", b"\x4d\x01x"  # tag 0, and one that nobody knows
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        b"\0",
+        b"\x01" + STATE,
+        b"\x01" + CLUSTER,
+        b"\x01" + UNKNOWN,
+        b"\x02" + CLUSTER + STATE,
+        b"\x02" + STATE + UNKNOWN,
+        b"\x01\x01\x10" + STATE[2:-1] + b"\x01\x4d\x01x",  # with a tag of its own
+        b"\x01\x01\x0d" + b"\xff" * 12 + b"\0",  # all default
+        b"\x01\x01\x0e" + STATE[2:] + b"\0",  # too long
+        b"\x01\x01\x0c" + STATE[2:-1],  # too short
+        b"\x81\0" + STATE,
+        b"\x01" + STATE[:-1],
+        b"\x01\x01",
+        b"\x01",
+    ],
+)
+def test_tags_are_read_alike_whether_one_is_alone_or_not(tags: bytes) -> None:
+    data = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]).encode(17)[:-1] + tags
+    assert outcome(FetchRequest, data, 17, flat=True) == outcome(FetchRequest, data, 17, flat=False)
+
+
+@pytest.mark.parametrize("cluster_id", [None, "c"])
+@pytest.mark.parametrize("state", [(-1, -1), (7, 9), (7, -1)])
+def test_tags_are_written_alike_whether_one_is_alone_or_not(cluster_id: str | None, state: tuple[int, int]) -> None:
+    values = (cluster_id, -1, state, 1, 1, 1, 0, 0, -1, [], [], "")
+    assert written(FetchRequest, values, 17) == message_of(FetchRequest, values).encode(17)
+
+
 def test_a_tag_that_nobody_knows_is_passed_over() -> None:
     request = ProduceRequest(acks=1, timeout_ms=2, topic_data=[])
     request.unknown_tags = {77: b"later"}
