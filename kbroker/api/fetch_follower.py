@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.api.fetch_reader import NO_DIVERGENCE, Reader, divergence
+from kbroker.api.fetch_reader import FOLLOWERS_SINCE, NO_DIVERGENCE, Reader, divergence
 from kbroker.broker.permission import Operation
 from kbroker.log.isolation import LOG_END
 from kbroker.replica.partition import NO_EPOCH
@@ -180,6 +180,18 @@ class FollowerReader(Reader):
 
     def _find(self, wanted: Wanted) -> Partition:
         """As for a consumer; the follower must be one of the partition's."""
+        here: dict[tuple[str | None, int], Partition] = self._replicas.partitions  # type: ignore[assignment]  # of no name there is none
+        found = here.get((wanted.topic, wanted.index))
+        if (
+            found is not None
+            and found.is_leader
+            and found.log is not None
+            and found.leader_epoch == wanted.current_leader_epoch
+            and self._replica_id in found.followers
+            and self._call.version >= FOLLOWERS_SINCE
+            and not found.is_of_another(wanted.topic_id)
+        ):
+            return found  # as nearly always; what is amiss is found below
         partition = super()._find(wanted)
         partition.led()
         if self._replica_id not in partition.followers:
