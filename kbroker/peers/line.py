@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
 from kbroker.ports import FlatRequest, PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request_header, parse_response_header
+from protocol.headers import CORRELATION_AT, encode_request_header, parse_response_header
 from protocol.message import DecodeError
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Line:
         self._queue: deque[_Pending] = deque()
         self._link: Link | None = None
         self._served: dict[int, tuple[int, int]] | None = None  # versions by API; None before the greeting
+        self._heads: dict[tuple[type[Message], int], bytes] = {}  # of what has been asked on this connection
         self._asked: tuple[type[Message], int] | None = None  # class and version of the request under way
         self._correlation_id = 0
         self._is_ready = False
@@ -216,7 +217,7 @@ class Line:
             if not self._is_ready:
                 return
             head = self._queue[0]
-            if not self._serves(head):
+            if (head.kind, head.version) not in self._heads and not self._serves(head):
                 why = f"{head.kind.__name__} v{head.version} is not served by {self!r}"
                 self._end_head(PeerFault(head.token, PeerFaultKind.UNSUPPORTED, False, why), now_ms)
                 continue
@@ -237,9 +238,12 @@ class Line:
 
     def _put(self, kind: type[Message], version: int, body: bytes) -> None:
         assert self._link is not None, self
-        self._asked = kind, version
-        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-        self._link.send(encode_request_header(kind, version, self._correlation_id, self._client_id) + body)
+        self._asked = asked = kind, version
+        self._correlation_id = number = self._correlation_id + 1 & 0x7FFFFFFF
+        head = self._heads.get(asked)
+        if head is None:
+            head = self._heads[asked] = encode_request_header(kind, version, 0, self._client_id)
+        self._link.send(head[:CORRELATION_AT] + number.to_bytes(4, "big") + head[CORRELATION_AT + 4 :] + body)
 
     def _decode(self, frame: memoryview) -> Message | Flat:
         """The answer to what was asked. Raises: DecodeError."""
@@ -259,6 +263,7 @@ class Line:
     def _hang_up(self) -> None:
         link, self._link = self._link, None
         self._asked = self._served = None
+        self._heads.clear()
         self._is_ready = False
         if link is not None:
             link.close()

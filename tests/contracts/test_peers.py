@@ -321,6 +321,19 @@ def test_a_version_that_the_broker_does_not_serve_fails_alone(bench: Bench) -> N
     assert ends(bench) == [(1, PeerFaultKind.UNSUPPORTED), (2, None)]
 
 
+def test_what_a_broker_serves_counts_for_one_connection(bench: Bench) -> None:
+    broker = bench.broker()
+    send(bench, broker, 1, version=7)
+    asked = heard(bench, broker)
+    asked.answer(done())
+    ends(bench)
+    broker.served[4] = (0, 6)  # an older one has taken its place
+    asked.hang_up()
+    bench.settle()
+    send(bench, broker, 2, version=7)
+    assert ends(bench) == [(2, PeerFaultKind.UNSUPPORTED)]
+
+
 def test_an_api_that_the_broker_does_not_serve_fails_alone(bench: Bench) -> None:
     broker = bench.broker()
     send(bench, broker, 1)
