@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,16 +94,13 @@ def decoded(
         for position, header in _batches(chunk):
             if header is None:
                 yield from rows.add_old(chunk, position)
-                continue
-            if verify:
-                check(chunk, position, len(chunk))
-            if header[0] + header[6] < span.start:
-                gone.passes(chunk, position, header)
-                continue
-            if header[0] >= span.end:
-                break
-            if gone.passes(chunk, position, header) and header[12]:
-                yield from rows.add(chunk, position, header)
+            else:
+                if verify:
+                    check(chunk, position, len(chunk))
+                if header[0] >= span.end:
+                    break
+                if gone.passes(chunk, position, header) and header[0] + header[6] >= span.start and header[12]:
+                    yield from rows.add(chunk, position, header)
         rows.gather()  # the chunk may be used again for the next one
     yield from rows.take()
 
@@ -174,16 +170,18 @@ class _Memory:
         self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
         self.marks, self.types = np.empty(rows, np.uint8), np.empty(rows, np.int32)
         self.keys, self.values = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        columns: tuple[Any, ...] = (
-            self.offsets,
-            self.times,
-            self.key_ends,
-            self.keys,
-            self.value_ends,
-            self.values,
-            self.marks,
-        )
-        self.room = Room(*(memoryview(each) for each in columns))
+        columns = {
+            "offsets": self.offsets,
+            "timestamps": self.times,
+            "key_ends": self.key_ends,
+            "keys": self.keys,
+            "value_ends": self.value_ends,
+            "values": self.values,
+            "marks": self.marks,
+        }
+        self.room = Room(**{name: memoryview(column) for name, column in columns.items()})
+        self.addresses = {name: column.ctypes.data for name, column in columns.items()}
+        self.addresses["types"] = self.types.ctypes.data
 
 
 class _Lent:
@@ -194,13 +192,14 @@ class _Lent:
 
     def __init__(self, memory: _Memory, free: list[_Memory]) -> None:
         self._memory, self._free = memory, free
+        self._addresses = memory.addresses  # to ask an array for its own takes longer than all else here
 
     def __del__(self) -> None:
         self._free.append(self._memory)
 
-    def laid_on(self, values: np.ndarray) -> pa.Buffer:
-        """A buffer of these bytes."""
-        return pa.foreign_buffer(values.ctypes.data, values.nbytes, self)
+    def buffer(self, name: str, size: int) -> pa.Buffer:
+        """The first bytes of one of the memory's columns."""
+        return pa.foreign_buffer(self._addresses[name], size, self)
 
 
 class _Rows:
@@ -288,14 +287,22 @@ class _Rows:
         memory, count = self._memory, self._count
         lent = _Lent(memory, self._free)
         memory.times[:count] *= 1000
+        ends = int(memory.key_ends[count]), int(memory.value_ends[count])
         columns = [
-            _binary(lent, memory.key_ends[: count + 1], memory.keys, memory.marks[:count] & 1),
-            _binary(lent, memory.value_ends[: count + 1], memory.values, memory.marks[:count] & 2),
+            _binary(
+                count, lent.buffer("key_ends", 4 * count + 4), lent.buffer("keys", ends[0]), memory.marks[:count] & 1
+            ),
+            _binary(
+                count,
+                lent.buffer("value_ends", 4 * count + 4),
+                lent.buffer("values", ends[1]),
+                memory.marks[:count] & 2,
+            ),
             self._repeated("topic", count, lambda: _text(self._span.topic, memory.rows)),
             self._repeated("partition", count, lambda: _number(self._span.partition, memory.rows)),
-            _numbers(lent, pa.int64(), memory.offsets[:count]),
-            _numbers(lent, TIME, memory.times[:count]),
-            _numbers(lent, pa.int32(), memory.types[:count]),
+            _numbers(pa.int64(), count, lent.buffer("offsets", 8 * count)),
+            _numbers(TIME, count, lent.buffer("timestamps", 8 * count)),
+            _numbers(pa.int32(), count, lent.buffer("types", 4 * count)),
         ]
         schema = SCHEMA
         if self._with_headers:
@@ -321,16 +328,14 @@ class _Rows:
 # `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker. So arrays are laid on memory.
 
 
-def _numbers(lent: _Lent, kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, lent.laid_on(values)])
+def _numbers(kind: pa.DataType, count: int, values: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, values])
 
 
-def _binary(lent: _Lent, ends: np.ndarray, data: np.ndarray, nulls: np.ndarray) -> pa.Array:
+def _binary(count: int, ends: pa.Buffer, data: pa.Buffer, nulls: np.ndarray) -> pa.Array:
     """A column of bytes. nulls: not 0 where there is none."""
-    absent = nulls.any()
-    valid = pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if absent else None
-    buffers = [valid, lent.laid_on(ends), lent.laid_on(data[: ends[-1]])]
-    return pa.Array.from_buffers(pa.binary(), len(nulls), buffers)
+    valid = pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if nulls.any() else None
+    return pa.Array.from_buffers(pa.binary(), count, [valid, ends, data])
 
 
 def _number(value: int, count: int) -> pa.Array:
