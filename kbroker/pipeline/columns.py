@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from protocol.namedtuple import NamedTuple
-from protocol.records import Record
+from protocol.records import Record, crc32c
 from protocol.records.batch import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
@@ -29,7 +30,17 @@ from protocol.records.batch import (
     set_base_offset,
     unpack_header,
 )
-from protocol.records.content import Room, Run, build_batch, gather_records, open_records, parse_records, run_of
+from protocol.records.content import (
+    LARGEST_DELTA,
+    LARGEST_OFFSET,
+    Room,
+    Run,
+    build_batch,
+    gather_records,
+    open_records,
+    parse_records,
+    run_of,
+)
 from protocol.records.control_records import ControlType, parse_key
 from protocol.records.legacy import check_crc, parse_message
 from protocol.records.legacy import scan as scan_messages
@@ -78,12 +89,11 @@ def decoded(
     *,
     headers: bool = False,
     aborted: Callable[[], Sequence[tuple[int, int]]] | None = None,
-    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records of a sequence of whole batches, and old messages, in order.
 
     chunks: log bytes, each of whole batches. aborted: (producer_id, first_offset) of the transactions to leave out,
-    asked after each chunk has come; None hands out what is not committed too. verify: look at checksums.
+    asked after each chunk has come; None hands out what is not committed too.
     Raises: RecordError for bytes that are no records.
     """
     rows = _Rows(span, headers)
@@ -91,43 +101,44 @@ def decoded(
     for chunk in chunks:
         if aborted is not None:
             gone.expect(aborted())
-        for position, header in _batches(chunk):
+        position = rows.add_plain(chunk, 0)
+        while found := _batch_at(chunk, position):
+            header, after = found
             if header is None:
                 yield from rows.add_old(chunk, position)
             else:
-                if verify:
-                    check(chunk, position, len(chunk))
+                check(chunk, position, len(chunk))
                 if header[0] >= span.end:
                     break
                 if gone.passes(chunk, position, header) and header[0] + header[6] >= span.start and header[12]:
                     yield from rows.add(chunk, position, header)
+            position = rows.add_plain(chunk, after)
         rows.gather()  # the chunk may be used again for the next one
     yield from rows.take()
 
 
-def _batches(chunk: memoryview) -> Iterator[tuple[int, HeaderTuple | None]]:
-    """Positions of whole batches with their headers, None for an old message; what is cut short at the end is left."""
-    position, size = 0, len(chunk)
-    while position + LENGTH_OVERHEAD + SMALLEST_LEGACY_LENGTH <= size:
-        length = int.from_bytes(chunk[position + 8 : position + 12], "big", signed=True)
-        after = position + LENGTH_OVERHEAD + length
-        if after > size:
-            return
-        old = length < SMALLEST_LEGACY_LENGTH or chunk[position + MAGIC_AT] != MAGIC
-        if not old and length < HEADER_SIZE - LENGTH_OVERHEAD:
-            check(chunk, position, size)  # says what is wrong
-        yield position, None if old else unpack_header(chunk, position)
-        position = after
+def _batch_at(chunk: memoryview, position: int) -> tuple[HeaderTuple | None, int] | None:
+    """The header of a whole batch, None for that of an old message, and where it ends; None if it is cut short."""
+    size = len(chunk)
+    if position + LENGTH_OVERHEAD + SMALLEST_LEGACY_LENGTH > size:
+        return None
+    length = int.from_bytes(chunk[position + 8 : position + 12], "big", signed=True)
+    after = position + LENGTH_OVERHEAD + length
+    if after > size:
+        return None
+    old = length < SMALLEST_LEGACY_LENGTH or chunk[position + MAGIC_AT] != MAGIC
+    if not old and length < HEADER_SIZE - LENGTH_OVERHEAD:
+        check(chunk, position, size)  # says what is wrong
+    return None if old else unpack_header(chunk, position), after
 
 
 def last_offset(chunk: memoryview) -> int | None:
     """The offset of the last record of the whole batches and messages in a chunk; None if there are none."""
-    last = None
-    for position, header in _batches(chunk):
-        if header is None:
-            last = int.from_bytes(chunk[position : position + 8], "big")
-        else:
-            last = header[0] + header[6]
+    last, position = None, 0
+    while found := _batch_at(chunk, position):
+        header, after = found
+        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else header[0] + header[6]
+        position = after
     return last
 
 
@@ -220,6 +231,36 @@ class _Rows:
         fitting = [each for each in self._free if each.rows >= rows and each.size >= size]
         self._memory = fitting.pop() if fitting else _Memory(max(rows, ROWS), max(size, BYTES))
         self._free[:] = fitting
+
+    def add_plain(self, chunk: memoryview, position: int) -> int:
+        """Add the batches from `position` on as far as they are like most: sound, neither compressed nor of a
+        transaction, timed by their producers, wanted, and with room left. Returns: where the first other one is.
+
+        What `add` does, in one loop that calls nothing of ours: that spares some 7 us a batch.
+        """
+        if self._with_headers:
+            return position
+        if chunk is not self._body:
+            self.gather()
+            self._body = chunk
+        count, size, begun = self._count, self._size, self._span.start
+        last_base, last_header = min(self._span.end - 1, LARGEST_OFFSET - LARGEST_DELTA), len(chunk) - HEADER_SIZE
+        while position <= last_header:
+            base, length, _, magic, crc, attributes, delta, time, _, _, _, _, many = unpack_header(chunk, position)
+            start, after = position + HEADER_SIZE, position + LENGTH_OVERHEAD + length
+            if attributes or magic != MAGIC or base > last_base or base + delta < begun:
+                break
+            if not start < after <= len(chunk) or many <= 0 or count + many > ROWS:
+                break
+            if size + after - start + ROW_BYTES * (count + many) > BYTES:
+                break
+            if crc32c(chunk[position + ATTRIBUTES_AT : after]) != crc:
+                break
+            self._runs.append((start, after, many, base, time, None))
+            count, size, position = count + many, size + after - start, after
+        self._memory.types[self._count : count] = CREATE_TIME
+        self._count, self._size = count, size
+        return position
 
     def add(
         self, chunk: memoryview, position: int, header: HeaderTuple, time_type: int | None = None
