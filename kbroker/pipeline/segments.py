@@ -24,7 +24,6 @@ from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
 
 LAST_OFFSET = 2**63 - 1
-CHUNK_BYTES = 64 << 20
 _OFFSET_ENTRY = np.dtype([("relative", ">u4"), ("position", ">u4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">u4")])
 
@@ -101,7 +100,7 @@ def _of_partition(place: Path, topic: str, partition: int, wanted: Wanted, commi
             if later is None and after != LAST_OFFSET:
                 continue  # nothing in this segment is so young
             start = max(start, later or 0)
-        position = _position_of(place, base, start)
+        position = _position_of(place, base, start) if start > base else 0
         if os.path.getsize(place / f"{base:020}.log") <= position:
             continue
         mine = tuple((producer, first) for producer, first, last in gone if first < span.end and last >= start)

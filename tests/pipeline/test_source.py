@@ -103,6 +103,17 @@ def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any,
     assert len(young) == 1  # the active segment, whose index does not say so yet
 
 
+def test_a_segment_that_is_read_whole_needs_no_index(tmp_path: Path) -> None:
+    """The active one's is 10 MB, laid out in advance."""
+    place = tmp_path / "t-0"
+    (place / f"{0:020}.index").mkdir(parents=True)
+    (place / f"{0:020}.log").write_bytes(build_batch(records(20)))
+    (whole,) = segments.plan(str(tmp_path), segments.Wanted(), committed=False)
+    assert whole.position == 0
+    with pytest.raises(IsADirectoryError):  # as a part of it does
+        segments.plan(str(tmp_path), segments.Wanted(start=5), committed=False)
+
+
 def test_memory_is_used_again_once_its_rows_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "BYTES", 1000)
     log = memoryview(b"".join(build_batch(records(first + 10)[first:]) for first in range(0, 200, 10)))
