@@ -74,6 +74,8 @@ class Founder(Router):
             topic = wanted.get(found.name or "")
             if topic is None or found.error_code != ErrorCode.NONE:
                 continue
+            if len(found.partitions) < topic.partitions:
+                continue  # one that had no live replica at its creation is told of once it has a leader
             if len(found.partitions) != topic.partitions:
                 raise self.world.broken(f"{self}: {topic.name} has {len(found.partitions)} partitions: {found}")
             if self.versions[METADATA] >= 10:

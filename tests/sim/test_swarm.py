@@ -49,7 +49,7 @@ def test_a_few_worlds_hold(seed: int) -> None:
     assert Swarm(seed, machines=1).run().simulated_ms >= 300_000
 
 
-@pytest.mark.parametrize(("seed", "machines"), [(1, 3), (4, 3), (7, 5), (700013, 3), (720075, 5)])
+@pytest.mark.parametrize(("seed", "machines"), [(1, 3), (4, 3), (13_107_010, 3), (7, 5), (700013, 3), (720075, 5)])
 def test_a_few_clusters_hold(seed: int, machines: int) -> None:
     swarm = Swarm(seed, machines=machines)
     swarm.run()
