@@ -132,8 +132,12 @@ class Ledger:
                     raise self.world.broken(f"{reader} has not read {value!r} of {where}, and {deed} is committed")
 
 
-def stable_end(log: Log) -> int:
-    """The last stable offset that a log should have, from its batches alone: a second opinion."""
+def stable_end(log: Log, opened_at: int = 0) -> int:
+    """The last stable offset that a log should have, from its batches alone: a second opinion.
+
+    opened_at: where the log ended when its broker started. For a marker below it that the high watermark has still to
+    pass, nobody waits: producers' snapshots, Kafka's too, do not tell of it. A leader that lacks it gets the same one.
+    """
     high_watermark = log.high_watermark
     open_from: dict[int, int] = {}
     ended = []
@@ -149,7 +153,7 @@ def stable_end(log: Log) -> int:
                 marker = parse_marker(parse_records(data, position, header)[0])
                 assert marker.control_type in (ControlType.COMMIT, ControlType.ABORT), marker
                 first = open_from.pop(header.producer_id, None)
-                if first is not None and header.last_offset >= high_watermark:
+                if first is not None and header.last_offset >= max(high_watermark, opened_at):
                     ended.append(first)
             elif header.is_transactional:
                 open_from.setdefault(header.producer_id, header.base_offset)

@@ -64,6 +64,7 @@ class Machine:
         self.store: SimSession | None = None  # the metadata store as this broker sees it
         self.peers: SimPeers | None = None  # the other brokers as this one does
         self.boots = 0
+        self.opened_at: dict[tuple[str, int], int] = {}  # where the logs ended when the process started
         self.moved = False  # the core or a job has run since the checks last looked
         self.gathers = world.chance(f"{self.name} gathers").random() < 0.5
         self.job_ms = (0, 10)  # least and most a job for the disk takes
@@ -118,6 +119,7 @@ class Machine:
             return False
         self.core = core
         core.gathers, self._is_to_look = self.gathers, False
+        self.opened_at = {where: log.log_end_offset for where, log in self.broker.logs.logs()}
         self.world.note(f"{self} is up")
         self.on_up(self)
         self._run(lambda: None)
