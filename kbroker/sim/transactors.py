@@ -160,7 +160,8 @@ class Transactor(Reader):
                     code = ErrorCode.of(code_of(answer))
                     if code is ErrorCode.NONE:
                         return answer
-                    if code is ErrorCode.INVALID_TXN_STATE and self.raises and self._is_replaced(machine, key):
+                    is_refused = code is ErrorCode.INVALID_TXN_STATE and self.raises
+                    if is_refused and self._is_replaced(machine, _place(machine, key)):
                         self._coordinators.pop(key)
                         raise Impatient
                     self._heed(code, answer)
@@ -197,11 +198,10 @@ class Transactor(Reader):
         machine = self._coordinators[key] = self.machine(told.node_id)
         return machine
 
-    def _is_replaced(self, coordinator: Machine, key: tuple[int, str]) -> bool:
-        """Whether another broker leads the coordinator's partition in a newer epoch."""
-        place = TRANSACTION_STATE, coordinator.broker.transactions.runtime.partition_of(key[1])
-        known = coordinator.broker.replicas.partitions[place].leader_epoch
-        led = (each.broker.replicas.partitions.get(place) for each in self.machines if each.up)
+    def _is_replaced(self, leader: Machine, where: Where) -> bool:
+        """Whether another broker leads a partition in a newer epoch than this one, which has not heard of it."""
+        known = leader.broker.replicas.partitions[where].leader_epoch
+        led = (each.broker.replicas.partitions.get(where) for each in self.machines if each.up)
         return any(each is not None and each.is_leader and each.leader_epoch > known for each in led)
 
     @property
@@ -256,6 +256,8 @@ class Transactor(Reader):
                         if part.base_offset >= 0:
                             self.checks.appended(where, part.base_offset, values, moment)
                         return
+                    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_replaced(machine, where):
+                        raise Impatient  # it lacks what came before; as a client of Kafka, abort
                     self._heed(code, answer)
             except Lost as lost:
                 self.note(f"lost an answer: {lost.why}")
@@ -302,6 +304,11 @@ class Transactor(Reader):
             self.sequences.clear()
         self.committed += commit
         self.note(f"{'commits' if commit else 'aborts'} {deed}")
+
+
+def _place(coordinator: Machine, key: tuple[int, str]) -> Where:
+    """The partition that a coordinator keeps a transactional id in."""
+    return TRANSACTION_STATE, coordinator.broker.transactions.runtime.partition_of(key[1])
 
 
 class Mapper(Transactor):
