@@ -105,7 +105,7 @@ def open_logs(
     manager = LogManager(disk, random, paths, config, tell, begin_compaction)
     manager._lifetime.claim(cluster_id, node_id)
     manager._lifetime.load(config_of, now_ms, wall_ms, run_all, progress)
-    for producers in list(manager._producers()):
+    for producers in manager._producers():
         producers.known = manager._known_producers
     manager._known_producers.make_room()
     return manager
