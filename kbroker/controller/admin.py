@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
@@ -256,7 +256,7 @@ class Admin:
         epoch = self._epoch()
         _check_many(sum(len(topic.assignments) or max(topic.partitions, 1) for topic in topics))
         outcomes: Made = {}
-        for some in _portions(topics):
+        for some in pieces(topics, WRITTEN_AT_ONCE):
             outcomes |= yield from self._create_some(
                 epoch, some, outcomes.keys() if validate_only else (), validate_only
             )
@@ -458,7 +458,7 @@ class Admin:
         self, changes: Mapping[tuple[str, str], Change], validate_only: bool
     ) -> Procedure[dict[tuple[str, str], dict[str, str] | KafkaError]]:
         outcomes: dict[tuple[str, str], dict[str, str] | KafkaError] = {}
-        for some in _portions(list(changes)):
+        for some in pieces(list(changes), WRITTEN_AT_ONCE):
             outcomes |= yield from self._change_some({entity: changes[entity] for entity in some}, validate_only)
         return outcomes
 
@@ -488,11 +488,6 @@ class Admin:
                 return outcomes
         text = "somebody else changes these settings all the time"
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
-
-
-def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The same in order, as many at a time as are written in one step."""
-    return (items[start : start + WRITTEN_AT_ONCE] for start in range(0, len(items), WRITTEN_AT_ONCE))
 
 
 def check_new_name(name: str, names: Mapping[str, str]) -> None:

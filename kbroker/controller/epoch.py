@@ -80,7 +80,7 @@ class ControllerEpoch:
         Many at a time in one transaction, which costs the store one fsync and both of us one message. Where one fails,
         so do all that are with it, though nothing is wrong with them: then these are done again, one by one.
         """
-        groups = [writes[start : start + WRITES_AT_ONCE] for start in range(0, len(writes), WRITES_AT_ONCE)]
+        groups = list(pieces(writes, WRITES_AT_ONCE))
         answers = yield [self.fenced(*group) for group in groups]
         check_fence(answers)
         outcomes: list[Outcome] = []
@@ -94,9 +94,10 @@ class ControllerEpoch:
         return outcomes
 
 
-def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The same in order, as many at a time as make a step."""
-    return (items[start : start + STEP_PARTITIONS] for start in range(0, len(items), STEP_PARTITIONS))
+def pieces(items: Sequence[T], most: int | None = None) -> Iterator[Sequence[T]]:
+    """The same in order, at most so many at a time: unless told, as many partitions as make a step."""
+    size = STEP_PARTITIONS if most is None else most
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def stat_of(outcome: Outcome) -> int:
