@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.log.names import TopicPartition
     from kbroker.ports import Volume
-
-AT_ONCE = 32  # partitions looked at without a break: some hundred microseconds
 
 
 def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> InSlices:
@@ -117,7 +116,7 @@ def _topics(
     if wanted is not None:
         both = [each for each in both if each[0] in wanted]
     for at, ((topic, index), log, is_future) in enumerate(sorted(both, key=itemgetter(0, 2))):
-        if at % AT_ONCE == AT_ONCE - 1:
+        if is_break(at):
             yield
         goal = _end_of(logs, topic, index) if is_future else log.high_watermark
         topics.setdefault(topic, []).append(

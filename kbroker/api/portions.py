@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from protocol.message import Message
 
 
+AT_ONCE = 32  # topics or partitions looked at without a break: some hundred microseconds
+
+
+def is_break(at: int, at_once: int = AT_ONCE) -> bool:
+    """Whether others get their turn before the item at this place, of many in a row."""
+    return at % at_once == at_once - 1
+
+
 class HasPartitions(Protocol):
     """A topic of a request."""
 

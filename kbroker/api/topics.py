@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from kbroker.api.portions import is_break
 from kbroker.api.routes import Route
 from kbroker.broker.facts import Touched
 from kbroker.broker.permission import Operation
@@ -72,7 +73,6 @@ ELECTION_TEXTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted",
 }
-AT_ONCE = 32  # topics looked at without a break: some hundred microseconds
 TOLD_AT_ONCE = 4  # new topics whose settings are told without a break: a millisecond
 STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
 
@@ -135,11 +135,6 @@ def _awaited(waiting: AwaitChange | AwaitElection, now_ms: int) -> InSlices:
     return cast("Message | Waiting", answer or waiting)
 
 
-def _is_break(at: int) -> bool:
-    """Whether others get their turn before the topic at this place."""
-    return at % AT_ONCE == AT_ONCE - 1
-
-
 def _changing(pending: Pending[T], topics: Iterable[str]) -> list[str]:
     """The topics whose change was written."""
     if not isinstance(pending.value, dict):
@@ -167,7 +162,7 @@ def _sorted_out(
     wanted: dict[str, T] = {}
     refused: dict[str, KafkaError] = {}
     for at, topic in enumerate(topics):
-        if _is_break(at):
+        if is_break(at):
             yield
         try:
             wanted[topic.name] = want(topic, times[topic.name])
@@ -186,7 +181,7 @@ def _results(
     """Of each topic what became of it; REQUEST_TIMED_OUT if it was done and is not shown."""
     results = []
     for at, name in enumerate(names):
-        if at % TOLD_AT_ONCE == TOLD_AT_ONCE - 1:
+        if is_break(at, TOLD_AT_ONCE):
             yield
         outcome = refused[name] if name in refused else _outcome(pending, name)
         if not isinstance(outcome, KafkaError) and name not in shown:
@@ -301,7 +296,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
         )
     asked = []
     for at, topic in enumerate(_wanted(request)):
-        if _is_break(at):
+        if is_break(at):
             yield
         asked.append(_resolved(topic, plane))
     names = {name: None for name, _ in asked if name is not None and name in plane.cache.topics}
@@ -310,7 +305,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
     def answer_with(shown: set[str]) -> InSlices:
         results = []
         for at, (name, topic_id) in enumerate(asked):
-            if _is_break(at):
+            if is_break(at):
                 yield
             error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
             if error is None and name not in shown:
@@ -494,7 +489,7 @@ def _elections(
     strategy = "OfflinePartitionLeaderElectionStrategy(true)" if is_unclean else PREFERRED_STRATEGY
     topics: dict[str, ReplicaElectionResult] = {}
     for at, ((topic, index), outcome) in enumerate(codes.items()):
-        if _is_break(at):
+        if is_break(at):
             yield
         result = topics.setdefault(topic, ReplicaElectionResult(topic=topic, partition_result=[]))
         text = ELECTION_TEXTS.get(outcome, outcome.message)
