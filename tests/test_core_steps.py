@@ -34,6 +34,16 @@ def new_topics(*names: str, validate_only: bool = False) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=validate_only)
 
 
+def kept_for_7_ms(topics: list[str]) -> AlterConfigsRequest:
+    resources = [
+        AlterConfigsResource(
+            resource_type=2, resource_name=topic, configs=[AlterableConfig(name="retention.ms", value="7")]
+        )
+        for topic in topics
+    ]
+    return AlterConfigsRequest(resources=resources, validate_only=False)
+
+
 def codes(world: World, request: Message, version: int, part: str) -> list[int]:
     client = world.client()
     number = client.send(request, version)
@@ -59,13 +69,7 @@ def test_names_of_one_request_are_compared_however_far_they_are_apart(world: Wor
 def test_settings_of_many_topics_are_not_changed_in_one_step(world: World, steps: StepCount) -> None:
     names = [f"t-{number}" for number in range(MANY)]
     assert codes(world, new_topics(*names), 5, "topics") == [0] * MANY
-    changed = [
-        AlterConfigsResource(
-            resource_type=2, resource_name=name, configs=[AlterableConfig(name="retention.ms", value="7")]
-        )
-        for name in names
-    ]
-    most = steps.most_lines(AlterConfigsRequest(resources=changed, validate_only=False), 1)
+    most = steps.most_lines(kept_for_7_ms(names), 1)
     world.advance(0)
     found = {world.broker.plane.configs.topic_config(name).retention_ms for name in names}
     assert (most < 4 * FEW_LINES, found) == (True, {7})
@@ -75,13 +79,7 @@ def test_notices_of_another_brokers_changes_are_not_all_read_in_one_step(world: 
     names = [f"t-{number}" for number in range(3 * WRITTEN_AT_ONCE)]
     assert codes(world, new_topics(*names), 5, "topics") == [0] * len(names)
     world.plane.notices._seen_at_ms.clear()
-    changed = [
-        AlterConfigsResource(
-            resource_type=2, resource_name=name, configs=[AlterableConfig(name="retention.ms", value="7")]
-        )
-        for name in names
-    ]
-    assert codes(world, AlterConfigsRequest(resources=changed, validate_only=False), 1, "responses") == [0] * len(names)
+    assert codes(world, kept_for_7_ms(names), 1, "responses") == [0] * len(names)
     assert len(world.plane.notices._seen_at_ms) == len(names)
 
 
