@@ -204,6 +204,20 @@ class Transactor(Reader):
         led = (each.broker.replicas.partitions.get(where) for each in self.machines if each.up)
         return any(each is not None and each.is_leader and each.leader_epoch > known for each in led)
 
+    def _is_astray(self, code: ErrorCode, leader: Machine, where: Where) -> bool:
+        """Whether a batch was refused by a replaced leader, which lacks what came before, or a replaced coordinator.
+
+        A leader asks the coordinator it knows of. One that has been replaced, and has not heard of it, does not know
+        what the new one was asked to add, in Kafka too.
+        """
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return self._is_replaced(leader, where)
+        if code is not ErrorCode.INVALID_TXN_STATE:
+            return False
+        place = _place(leader, self._own)
+        led = ((each, each.broker.replicas.partitions.get(place)) for each in self.machines if each.up)
+        return any(known is not None and known.is_leader and self._is_replaced(each, place) for each, known in led)
+
     @property
     def _own(self) -> tuple[int, str]:
         return TRANSACTION, self.transactional_id
@@ -256,8 +270,8 @@ class Transactor(Reader):
                         if part.base_offset >= 0:
                             self.checks.appended(where, part.base_offset, values, moment)
                         return
-                    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_replaced(machine, where):
-                        raise Impatient  # it lacks what came before; as a client of Kafka, abort
+                    if self._is_astray(code, machine, where):
+                        raise Impatient  # as a client of Kafka, abort
                     self._heed(code, answer)
             except Lost as lost:
                 self.note(f"lost an answer: {lost.why}")
