@@ -24,7 +24,7 @@ from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.txn import Producer
-from kbroker.txn.coordinator import topic_results
+from kbroker.txn.coordinator import topic_results, undescribed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -33,7 +33,6 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
-    DescribedTransactionState,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
@@ -409,19 +408,7 @@ def _refuse_describe(
     request: DescribeTransactionsRequest, code: ErrorCode, text: str, version: int
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[
-            DescribedTransactionState(
-                error_code=code,
-                transactional_id=name,
-                transaction_state="",
-                transaction_timeout_ms=0,
-                transaction_start_time_ms=0,
-                producer_id=0,
-                producer_epoch=0,
-                topics=[],
-            )
-            for name in request.transactional_ids
-        ],
+        transaction_states=[undescribed(name, code) for name in request.transactional_ids]
     )
 
 

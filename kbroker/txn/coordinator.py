@@ -170,10 +170,10 @@ class TransactionCoordinator:
         """DescribeTransactions of one transactional id."""
         shard = self._shard(name)
         if isinstance(shard, ErrorCode):
-            return _undescribed(name, shard)
+            return undescribed(name, shard)
         known = shard.transactions.get(name)
         if known is None or known.state is DEAD:
-            return _undescribed(name, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            return undescribed(name, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(known.partitions):
             topics.setdefault(topic, []).append(index)
@@ -248,7 +248,8 @@ def _for_version(code: ErrorCode, version: int, fenced_since: int) -> ErrorCode:
     return code
 
 
-def _undescribed(name: str, code: ErrorCode) -> DescribedTransactionState:
+def undescribed(name: str, code: ErrorCode) -> DescribedTransactionState:
+    """What is told of a transactional id whose state is not: the error, and nothing else."""
     return DescribedTransactionState(
         error_code=code,
         transactional_id=name,
