@@ -50,6 +50,7 @@ from kbroker.ports import (
     StoreFault,
 )
 from kbroker.replica.facts import RoleChanged
+from protocol.messages.control import LeaderAndIsrRequest
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class ControlPlane:
         self.configs = configs
         self.cluster_id = cluster_id
         self.fatal = ""
+        self._has_led = False  # it has obeyed, or refused, its own controller's first LeaderAndIsr
         self.cache = MetadataCache()
         replicas.is_known = self.cache.partition
         replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
@@ -129,8 +131,20 @@ class ControlPlane:
 
     @property
     def ready(self) -> bool:
-        """Whether this broker is registered and has been told of the cluster, itself included."""
-        return self.broker_id in self.cache.brokers and self.control_requests.broker_epoch >= 0
+        """Whether this broker is registered and has been told of the cluster, itself included.
+
+        One that is alone leads by then what it led before: clients that are told to come again would come at once, and
+        keep it from getting there.
+        """
+        is_known = self.broker_id in self.cache.brokers and self.control_requests.broker_epoch >= 0
+        return is_known and not self._is_coming_up
+
+    @property
+    def _is_coming_up(self) -> bool:
+        """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
+        if self._has_led or len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
+            return False
+        return self.controller.is_taking_over or self.controller.outbox.head(self.broker_id) is not None
 
     @property
     def open_to_brokers(self) -> bool:
@@ -227,6 +241,8 @@ class ControlPlane:
 
     def _answered(self, answer: ControlAnswer, now_ms: int) -> None:
         """By a broker, this one or another."""
+        if answer.broker_id == self.broker_id and isinstance(answer.request, LeaderAndIsrRequest):
+            self._has_led = True
         if self.controller.outbox.answered(answer.broker_id, answer.request):
             self.controller.put(answer)
 

@@ -79,7 +79,8 @@ ELECTION_ATTEMPTS = 10
 class Controller:
     """This broker's controller.
 
-    active_id: who is controller as far as is known, -1 nobody. epoch: None while it is not this one.
+    active_id: who is controller as far as is known, -1 nobody. epoch: None while it is not this one. is_taking_over: it
+    has still to say who leads what.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Controller:
         """listener: the one over which brokers speak to each other."""
         self.active_id = NOBODY
         self.epoch: ControllerEpoch | None = None
+        self.is_taking_over = False
         self.outbox = Outbox(tell)
         self.broker_id = self._broker_id = broker_id
         self._steps = steps
@@ -328,7 +330,12 @@ class Controller:
         self.epoch = epoch
         self.active_id = self._broker_id
         yield [Get(CONTROLLER, watch=True)]
-        yield from failover.take_over(epoch)
+        self.is_taking_over = True
+        try:
+            yield from failover.take_over(epoch)
+        finally:
+            self.is_taking_over = False
+        yield from failover.go_on(epoch)
 
     def _follow(self) -> Procedure[None]:
         """Somebody is controller: who? This broker may find that it is not any more."""

@@ -25,7 +25,7 @@ log = logging.getLogger("kbroker.controller")
 
 
 def take_over(epoch: ControllerEpoch) -> Procedure[None]:
-    """Know the cluster, say so to all brokers, and go on with what was under way."""
+    """Know the cluster, and say to all brokers who is in it and who leads what."""
     check_fence((yield [epoch.fenced(Create(FEATURES, encode_features()))]))  # unless it is there
     yield from _drop_notices(epoch)
     yield from _load(epoch)
@@ -40,10 +40,15 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     _line_up_partitions(epoch)
     yield from gather_elections(epoch, batch)
     batch.send()  # of each partition where it has arrived: who was to lead in between, nobody has to obey
+
+
+def go_on(epoch: ControllerEpoch) -> Procedure[None]:
+    """With what was under way when the last epoch ended."""
     yield from reassignment.requests_changed(epoch)
     yield from reassignment.resume(epoch)
     yield from leaders.preferred_elections_changed(epoch)
     yield from deletions_changed(epoch)
+    context = epoch.context
     brokers, topics = len(context.brokers), len(context.assignments)
     log.info("%d broker%s, %d topic%s", brokers, "s" * (brokers != 1), topics, "s" * (topics != 1))
 

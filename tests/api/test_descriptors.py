@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
+from kbroker.log.names import PARTITION_METADATA
 from protocol.errors import ErrorCode
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.requests import produce, produced
@@ -46,3 +47,15 @@ def test_a_partition_is_led_once_there_is_a_descriptor_for_its_log() -> None:
     world.advance(DESCRIPTOR_RETRY_MS)
     assert [each.error_code for each in client.look()[number].topics] == [0, 0]
     assert produced(client.ask(produce(b"one"), 9)).base_offset == 0
+
+
+def test_a_start_that_finds_no_descriptor_to_lead_a_partition_lets_clients_in_nevertheless() -> None:
+    world = World()
+    world.create("t")
+    world.stop()
+    world.disk.restart(power_loss=False)
+    world.disk.fail("open", PARTITION_METADATA, errno.EMFILE)
+    world.start()
+    leads = [(world.plane.ready, world.replicas.find("t", 0).is_leader)]
+    world.advance(DESCRIPTOR_RETRY_MS)
+    assert [*leads, (world.plane.ready, world.replicas.find("t", 0).is_leader)] == [(True, False), (True, True)]

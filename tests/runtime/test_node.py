@@ -75,6 +75,19 @@ def test_a_node_that_serves_takes_connections(tmp_path: Path, loop: Loop) -> Non
     assert client.socket.recv(1) == b""
 
 
+def test_alone_it_is_ready_when_it_leads_again_what_it_led(tmp_path: Path, loop: Loop) -> None:
+    first = serving(tmp_path, loop)
+    client = Client(first.ports["PLAINTEXT"])
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+    loop.run_until(lambda: answered(client))
+    first.stop()
+    again = serving(tmp_path, loop)
+    leads = [partition.is_leader for partition in again.core.broker.replicas.partitions.values()]
+    again.stop()
+    assert leads == [True]
+
+
 def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
     serving(tmp_path, loop).stop()
     assert marker(tmp_path)
