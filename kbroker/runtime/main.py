@@ -1,6 +1,6 @@
 """A broker that has a process to itself: signals, limits of the process, the collector, and a node on its loop.
 
-Called by `kbroker start`, with the collector off until the node is open. It chooses what the node runs on (real disk,
+Called by `kbroker start`, with the collector off until it serves. It chooses what the node runs on (real disk,
 real clock, SQLite) and says when it ends; what a broker is put together from is `node.py`'s business.
 """
 
@@ -57,8 +57,6 @@ def run_process(
             loop.on_signal(number, lambda number=number: signals.append(number))  # type: ignore[misc]
         if not node.open(given_up=lambda: signals):
             return 0
-        gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
-        gc.enable()  # few hundred objects, would cost a twentieth of the start
         try:
             _serve(loop, node, started, signals)
         finally:
@@ -82,6 +80,9 @@ def _keep_house(loop: Loop, node: Node) -> None:
 
 
 def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: list[int]) -> None:
+    loop.run_until(lambda: node.ready or node.serves or node.fatal or signals)
+    gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
+    gc.enable()  # few hundred objects, would cost a twentieth of the start
     loop.run_until(lambda: node.ready or node.fatal or signals)
     if node.ready:
         node.serve()

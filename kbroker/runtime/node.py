@@ -224,6 +224,11 @@ class Node:
         """Why it cannot go on, or empty."""
         return self.core.broker.plane.fatal
 
+    @property
+    def serves(self) -> bool:
+        """Whether clients are let in."""
+        return self._is_open
+
     def serve(self) -> None:
         """Let clients in. Happens by itself once the controller, if it is another broker, may come."""
         if self._is_open or self._is_ending:
