@@ -18,6 +18,7 @@ Source: Kafka documentation, implementation, "Log"; KIP-113 (future), KIP-966 er
 from __future__ import annotations
 
 import re
+import sys
 from typing import Literal, cast
 
 from protocol.errors import ErrorCode, KafkaError
@@ -76,15 +77,16 @@ FileState = Literal["live", "deleted", "swap", "cleaned"]
 
 SEGMENT_PARTS: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex", "snapshot")
 
+_STATES: dict[str, FileState] = {"": "live", ".deleted": "deleted", ".swap": "swap", ".cleaned": "cleaned"}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LIVE_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})", re.ASCII)
 _OTHER_FOLDER = re.compile(
     r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\.(?P<unique>[^.\s]+)-(?P<state>delete|future|stray)", re.ASCII
 )
-_SEGMENT_FILE = re.compile(
-    r"(?P<offset>[0-9]{20})\.(?P<part>log|index|timeindex|txnindex|snapshot)(?:\.(?P<state>deleted|swap|cleaned))?",
-    re.ASCII,
-)
+_OFFSET_DIGITS = 20
+_BEHIND_OFFSET: dict[str, tuple[SegmentPart, FileState]] = {
+    f".{part}{suffix}": (part, state) for part in SEGMENT_PARTS for suffix, state in _STATES.items()
+}
 
 
 class TopicPartition(NamedTuple):
@@ -161,20 +163,19 @@ def folder_name_in_state(topic_partition: tuple[str, int], state: FolderState, u
 
 
 def parse_folder_name(name: str) -> PartitionFolder | None:
-    """What the folder `name` holds, or None if no Kafka broker would have named one so."""
-    found = _OTHER_FOLDER.fullmatch(name)
-    if found is None:
-        if name.endswith(("-delete", "-future", "-stray")):
-            return None
-        found = _LIVE_FOLDER.fullmatch(name)
+    """What the folder `name` holds, or None if no Kafka broker would have named one so.
+
+    The topic is one string for all its folders: a broker may have thousands.
+    """
+    is_other = name.endswith(("-delete", "-future", "-stray"))
+    found = (_OTHER_FOLDER if is_other else _LIVE_FOLDER).fullmatch(name)
     if found is None:
         return None
-    fields = found.groupdict()
-    topic, partition = fields["topic"], int(fields["partition"])
+    topic, partition = found["topic"], int(found["partition"])
     if partition > MAX_PARTITION or not is_topic_name(topic):
         return None
-    state = cast(FolderState, fields.get("state", "live"))
-    return PartitionFolder(TopicPartition(topic, partition), state, fields.get("unique", ""))
+    state, unique = (cast(FolderState, found["state"]), found["unique"]) if is_other else ("live", "")
+    return PartitionFolder(TopicPartition(sys.intern(topic), partition), state, unique)
 
 
 def is_known_file(name: str) -> bool:
@@ -193,10 +194,8 @@ def segment_file_name(base_offset: int, part: SegmentPart, state: FileState = "l
 
 def parse_segment_file_name(name: str) -> SegmentFile | None:
     """Which segment's which part the file `name` is, or None if it is not a segment's."""
-    found = _SEGMENT_FILE.fullmatch(name)
-    if found is None:
+    behind, digits = _BEHIND_OFFSET.get(name[_OFFSET_DIGITS:]), name[:_OFFSET_DIGITS]
+    if behind is None or not (digits.isdecimal() and digits.isascii()):
         return None
-    base_offset = int(found["offset"])
-    if base_offset > MAX_OFFSET:
-        return None
-    return SegmentFile(base_offset, cast(SegmentPart, found["part"]), cast(FileState, found["state"] or "live"))
+    base_offset = int(digits)
+    return SegmentFile(base_offset, *behind) if base_offset <= MAX_OFFSET else None

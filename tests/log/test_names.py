@@ -116,6 +116,10 @@ def test_segment_file_name_reads_back(base_offset: int, part: str, state: str) -
         "00000000000000000000.log.old",
         "99999999999999999999.log",
         "00000000000000000000-0000000000.checkpoint",
+        "0000000000000000000٣.log",
+        "-0000000000000000000.log",
+        "0000000000000000_000.log",
+        ".log",
     ],
 )
 def test_other_file_is_no_segment(name: str) -> None:
@@ -127,3 +131,9 @@ def test_other_file_is_no_segment(name: str) -> None:
 )
 def test_metadata_that_a_rebuild_set_aside_is_no_foreign_file(name: str, ours: bool) -> None:
     assert is_known_file(name) is ours
+
+
+def test_the_folders_of_a_topic_share_one_string() -> None:
+    found = [parse_folder_name(name) for name in ("some.topic-0", "some.topic-1")]
+    first, second = [folder.topic_partition.topic for folder in found if folder is not None]
+    assert first is second
