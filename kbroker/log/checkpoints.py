@@ -21,6 +21,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, PARTITION_METADATA, TopicPartition
@@ -31,6 +32,7 @@ MAX_TEXT_BYTES = 256 * 1024 * 1024
 """A checkpoint larger than this is no checkpoint: a million partitions with the longest names take 270 MB."""
 
 ZERO_UUID = bytes(16)
+_MOST_AT_FIRST = 4096  # read without asking for the size: a start reads two texts of each partition, all of them short
 _OFFSET_LINE = re.compile(r"(\S+)\s+([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
 _EPOCH_LINE = re.compile(r"([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
@@ -74,6 +76,13 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
     if len(offsets) != len(lines):
         raise CorruptFileError(f"{len(lines) - len(offsets)} partitions appear more than once")
     return offsets
+
+
+def check_offsets_version(text: str) -> None:
+    """Raise what `parse_offsets` raises for an offset checkpoint of a version that is not known, whatever is in it."""
+    lines = text.splitlines()
+    if lines:
+        _check_version(lines[0])
 
 
 def format_offsets(offsets: Mapping[tuple[str, int], int]) -> str:
@@ -132,6 +141,8 @@ def _entries(text: str) -> list[str]:
 
 
 def _check_version(line: str) -> None:
+    if line == "0":  # nobody has written another one yet
+        return
     version = _number(line, where="line 1")
     if version > 0:
         raise NewerFormatError(f"has version {version}, this program knows version 0", where="line 1")
@@ -207,10 +218,15 @@ def read_topic_id(disk: Disk, folder: str, notice: Callable[[str], None]) -> byt
     """
     try:
         text = read_text(disk, folder, PARTITION_METADATA)
-        return None if text is None else parse_partition_metadata(text).topic_id
+        return None if text is None else _topic_id_in(text)
     except CorruptFileError as error:
         notice(f"{error.at(f'{folder}/{PARTITION_METADATA}')}; the file is ignored")
         return None
+
+
+@lru_cache(1)  # a start asks for one partition of a topic after the other, and they say the same
+def _topic_id_in(text: str) -> bytes:
+    return parse_partition_metadata(text).topic_id
 
 
 # ---- the clean-shutdown marker
@@ -295,10 +311,12 @@ def read_text(disk: Disk, folder: str, name: str) -> str | None:
     except IsADirectoryError:
         raise CorruptFileError("is a folder", path=path) from None
     try:
-        size = file.size()
-        if size > MAX_TEXT_BYTES:
-            raise CorruptFileError(f"is {size} bytes long, no such file is", path=path)
-        content = file.read(0, size)
+        content = file.read(0, _MOST_AT_FIRST)
+        if len(content) == _MOST_AT_FIRST:
+            size = file.size()
+            if size > MAX_TEXT_BYTES:
+                raise CorruptFileError(f"is {size} bytes long, no such file is", path=path)
+            content += file.read(_MOST_AT_FIRST, size - _MOST_AT_FIRST)
     finally:
         file.close()
     try:

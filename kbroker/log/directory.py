@@ -11,11 +11,11 @@ Source: Kafka documentation, implementation, "Log"; KIP-112 (several directories
 from __future__ import annotations
 
 import errno
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from kbroker.log.checkpoints import (
+    check_offsets_version,
     format_clean_shutdown,
     format_offsets,
     parse_clean_shutdown,
@@ -52,6 +52,9 @@ from protocol.records import crc32c
 
 CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
 """The files whose checksums the clean-shutdown marker carries, since their own format has none."""
+
+
+_TELL_EVERY = 64  # partitions, after a clean stop: none of them takes long
 
 
 class DirectoryRefusedError(Exception):
@@ -105,17 +108,25 @@ def inspect(disk: Disk, path: str) -> Inspected:
     except CorruptFileError as error:
         raise DirectoryRefusedError(str(error.at(f"{path}/{META_PROPERTIES}"))) from None
     for name in OFFSET_CHECKPOINTS:
-        _read_offsets(disk, path, name, [])
+        with suppress(CorruptFileError), _refusing_newer(f"{path}/{name}"):
+            check_offsets_version(read_text(disk, path, name) or "")
     return Inspected(True, meta)
+
+
+@contextmanager
+def _refusing_newer(path: str) -> Iterator[None]:
+    """A block in which a newer broker's file keeps the broker from starting."""
+    try:
+        yield
+    except NewerFormatError as error:
+        raise DirectoryRefusedError(str(error.at(path))) from None
 
 
 def _read_offsets(disk: Disk, path: str, name: str, notices: list[str]) -> dict[TopicPartition, int]:
     """An offset checkpoint; {} where there is none, or, with a notice, where it makes no sense."""
     try:
-        text = read_text(disk, path, name)
-        return {} if text is None else parse_offsets(text)
-    except NewerFormatError as error:
-        raise DirectoryRefusedError(str(error.at(f"{path}/{name}"))) from None
+        with _refusing_newer(f"{path}/{name}"):
+            return parse_offsets(read_text(disk, path, name) or "")
     except CorruptFileError as error:
         notices.append(f"{error.at(f'{path}/{name}')}; the file is ignored")
         return {}
@@ -466,7 +477,7 @@ class _Loader:
             log.is_configured = False
             durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
             self._keep(partition, folder, log)
-            if self._progress is not None:
+            if self._progress is not None and (not clean or done % _TELL_EVERY == 0 or done + 1 == len(folders)):
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
         if clean and self._segments != checksum_of(self._found.logs):
             self._found.notices.extend(lines_of(self._found.logs, cleaned))
@@ -479,14 +490,14 @@ class _Loader:
         """The partitions to open, in order; everything else is sorted out here."""
         found, folders = self._found, []
         for entry in sorted(self._disk.list(self._path)):
+            if entry.name in NOT_OURS:
+                continue
             path = f"{self._path}/{entry.name}"
             folder = parse_folder_name(entry.name) if entry.is_dir else None
-            if entry.is_dir and is_known_file(entry.name):
-                found.notices.append(put_aside(self._disk, self._path, entry.name))
-                continue
-            if entry.name in NOT_OURS or is_known_file(entry.name):
-                continue
-            if folder is None:
+            if is_known_file(entry.name):
+                if entry.is_dir:
+                    found.notices.append(put_aside(self._disk, self._path, entry.name))
+            elif folder is None:
                 kind = "folder" if entry.is_dir else "file"
                 found.notices.append(f"{path}: a foreign {kind} in a log directory, left alone")
             elif folder.state == "delete":
@@ -495,9 +506,7 @@ class _Loader:
                 found.strays.append(path)
                 found.notices.append(f"{path}: a stray partition of an earlier life, left alone")
             else:
-                topic = sys.intern(folder.topic_partition.topic)
-                partition = TopicPartition(topic, folder.topic_partition.partition)
-                folders.append((entry.name, folder._replace(topic_partition=partition)))
+                folders.append((entry.name, folder))
         return folders
 
     def _take_marker(self) -> list[str] | None:

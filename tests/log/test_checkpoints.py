@@ -214,3 +214,10 @@ def test_a_failed_replacement_leaves_the_old_file() -> None:
     with pytest.raises(OSError, match="EIO"):
         replace_file(disk, "/logs", "f", b"new")
     assert read_text(disk, "/logs", "f") == "old"
+
+
+@pytest.mark.parametrize("size", [0, 4095, 4096, 4097, 10_000])
+def test_a_text_of_any_length_is_read_whole(size: int) -> None:
+    disk, text = new_disk(1), "".join(str(each % 10) for each in range(size))
+    replace_file(disk, "/logs", "f", text.encode())
+    assert read_text(disk, "/logs", "f") == text

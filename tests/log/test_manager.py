@@ -16,6 +16,7 @@ from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_id
 from kbroker.log.facts import LogsLost
 from kbroker.log.manager import open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
+from kbroker.log.names import TopicPartition
 from kbroker.log.producers import Origin
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
@@ -58,6 +59,21 @@ def test_partitions_survive_a_clean_restart_without_recovery() -> None:
     assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (3, 3, 3)
     assert [entry.recovering for entry in seen] == [None, None]
     assert again.topic_id("t", 1) == TOPIC_ID
+
+
+def test_offset_checkpoints_are_parsed_once_at_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    start(disk).close()
+    parsed: list[str] = []
+
+    def counted(text: str) -> dict[TopicPartition, int]:
+        parsed.append(text)
+        return parse_offsets(text)
+
+    monkeypatch.setattr("kbroker.log.directory.parse_offsets", counted)
+    stored_identity(disk, ["/a"])
+    start(disk)
+    assert len(parsed) == 4
 
 
 def test_after_a_crash_partitions_are_recovered_and_progress_is_told() -> None:
