@@ -76,17 +76,17 @@ def open_log(
     folder = Folder(disk, path, open_files)
     found = _tidy(folder, notices)
     segments = _load_segments(folder, found, config, wall_ms, notices)
-    cleaned_to = max(cleaned_to, _split_overflowing(segments, recovery_point, wall_ms, notices))
+    cleaned_to, log_end_offset, end = _split_overflowing(segments, cleaned_to, recovery_point, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
     producers = Producers()
     epochs = _load_epochs(folder, segments, notices) if found.has_epochs else LeaderEpochs()
-    if clean and segments and not _ends_well(segments[-1], notices):
+    if clean and segments and not _ends_well(segments[-1], end, notices):
         clean, recovery_point = False, segments[-1].base_offset
     if segments and not clean:
         recovery = _Recovery(config, segments, epochs, producers, snapshots, notices, cleaned_to)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
+        log_end_offset = segments[-1].end()[0]
     _mend_aborted(segments, notices)
-    log_end_offset = segments[-1].end()[0] if segments else -1
     if segments and log_end_offset < recovery_point:
         lost = f"it was durable to {recovery_point}: what came between is lost"
         notices.append(f"{path}: ends at offset {log_end_offset}, {lost}")
@@ -146,33 +146,32 @@ def _tidy(folder: Folder, notices: list[str]) -> _Found:
 
     Folders are none of ours; one that has a name of a file of ours is put aside.
     """
-    listed = []
-    for entry in folder.disk.list(folder.path):
-        if not entry.is_dir:
-            listed.append(entry)
-        elif entry.name in PARTITION_FILES or parse_segment_file_name(entry.name) is not None:
-            notices.append(put_aside(folder.disk, folder.path, entry.name))
-    found, unfinished = _sort(listed)
+    found, unfinished, foreign = _sort(folder.disk.list(folder.path))
+    notices += [put_aside(folder.disk, folder.path, name) for name in foreign]
     if unfinished:
         _finish_swaps(folder, found, unfinished)
-        found, _ = _sort(folder.disk.list(folder.path))
+        found, _, _ = _sort(folder.disk.list(folder.path))
     return found
 
 
-def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]]]:
-    """Files in use, and files that are on their way in or out."""
+def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]], list[str]]:
+    """Files in use, files that are on their way in or out, and the names of folders that have a file's name."""
     parts: dict[int, dict[SegmentPart, Entry]] = {}
-    unfinished = []
+    unfinished, foreign = [], []
     has_epochs = False
     for entry in listed:
-        file = parse_segment_file_name(entry.name)
-        if file is None:
-            has_epochs = has_epochs or entry.name == LEADER_EPOCHS
-        elif file.state == "live":
-            parts.setdefault(file.base_offset, {})[file.part] = entry
+        name, _, _, is_dir = entry
+        file = parse_segment_file_name(name)
+        if is_dir:
+            if file is not None or name in PARTITION_FILES:
+                foreign.append(name)
+        elif file is None:
+            has_epochs = has_epochs or name == LEADER_EPOCHS
+        elif file[2] == "live":
+            parts.setdefault(file[0], {})[file[1]] = entry
         else:
             unfinished.append((entry, file))
-    return _Found(parts, has_epochs), unfinished
+    return _Found(parts, has_epochs), unfinished, foreign
 
 
 def _finish_swaps(folder: Folder, found: _Found, unfinished: list[tuple[Entry, SegmentFile]]) -> None:
@@ -241,26 +240,34 @@ def _load_segments(folder: Folder, found: _Found, config: LogConfig, wall_ms: in
     return segments
 
 
-def _split_overflowing(segments: list[Segment], recovery_point: int, wall_ms: int, notices: list[str]) -> int:
+def _split_overflowing(
+    segments: list[Segment], cleaned_to: int, recovery_point: int, wall_ms: int, notices: list[str]
+) -> tuple[int, int, int]:
     """Divide segments that span more offsets than an index can tell, after whatever kind of stop: see `split`.
 
-    Returns: where the last one begins that came of this. Only a cleaner makes such segments, so gaps before it are its.
+    Returns: to which offset the log is cleaned, and the `end` of its last segment, -1 and 0 if it has none. Only a
+    cleaner makes such segments, so gaps before what came of them are its.
     """
-    last = 0
-    for segment in overflowing(segments, recovery_point):
+    end_offset, end = segments[-1].end() if segments else (-1, 0)
+    too_long = overflowing(segments, end_offset, recovery_point)
+    if not too_long:
+        return cleaned_to, end_offset, end
+    for segment in too_long:
         at = segments.index(segment)
         _mend_aborted(segments[: at + 1], notices)
         parts = split(segment, [] if segment.aborted is None else segment.aborted.entries(), wall_ms)
         path = segment.folder.file_path(segment.base_offset, "log")
         notices.append(f"{path}: spans more than {MAX_RELATIVE_OFFSET} offsets: divided into {len(parts)} segments")
         segments[at : at + 1] = parts
-        last = parts[-1].base_offset
-    return last
+        cleaned_to = max(cleaned_to, parts[-1].base_offset)
+    return cleaned_to, *segments[-1].end()
 
 
-def _ends_well(active: Segment, notices: list[str]) -> bool:
-    """After a clean stop: whether the last segment ends with a whole batch, but for zeros that were never used."""
-    _, end = active.end()
+def _ends_well(active: Segment, end: int, notices: list[str]) -> bool:
+    """After a clean stop: whether the last segment ends with a whole batch, but for zeros that were never used.
+
+    end: the position behind its last batch.
+    """
     while end < active.size:
         rest = active.file.read(end, min(WALK_BYTES, active.size - end))
         if rest.strip(b"\0"):

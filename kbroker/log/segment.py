@@ -379,6 +379,8 @@ class Segment:
         The position is less than the size where the file goes on with what is no batch.
         """
         offset, position = self.base_offset, 0
+        if not self.size:
+            return offset, position
         for start in (self.offsets.lookup(self.offsets.last_offset)[1], 0):
             for at, header in headers(self.file, start, self.size):
                 offset, position = header[0] + header[6] + 1, at + header[1] + LENGTH_OVERHEAD

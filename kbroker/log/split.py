@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from kbroker.log.names import SegmentPart
 
 
-def overflowing(segments: list[Segment], recovery_point: int) -> list[Segment]:
+def overflowing(segments: list[Segment], end_offset: int, recovery_point: int) -> list[Segment]:
     """Those whose batches lie further behind their base offset than an index can say. Raises: OSError, KafkaError.
 
     A changed bit in an offset is not taken for that: a segment's offsets rise, and end where the next one begins. The
     very last batch of a log has no such neighbour: what it says counts if the recovery point lies behind it.
+    end_offset: behind that batch.
     """
     bounds = [after.base_offset for _, after in pairwise(segments)]
     found = [
@@ -41,7 +42,7 @@ def overflowing(segments: list[Segment], recovery_point: int) -> list[Segment]:
         if _reaches_beyond(segment, bound) and _rises(segment, bound)
     ]
     last = segments[-1] if segments else None
-    if last is not None and last.size and last.end()[0] - 1 - last.base_offset > MAX_RELATIVE_OFFSET:
+    if last is not None and end_offset - 1 - last.base_offset > MAX_RELATIVE_OFFSET:
         *before, end = [header[0] + header[6] for _, header in headers(last.file, 0, last.size)]
         several = bool(before) and before[-1] - last.base_offset > MAX_RELATIVE_OFFSET
         if (several or end < recovery_point) and _rises(last, end + 1):

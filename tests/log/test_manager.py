@@ -61,6 +61,19 @@ def test_partitions_survive_a_clean_restart_without_recovery() -> None:
     assert again.topic_id("t", 1) == TOPIC_ID
 
 
+def test_after_a_clean_stop_a_log_is_opened_where_it_has_records_and_its_end_is_looked_for_once() -> None:
+    disk = SimDisk()
+    manager = start(disk)
+    create(manager, "t", 0, 1)
+    append(manager, "t", 1, count=3)
+    run_jobs(manager)
+    manager.close()
+    disk.trace = []
+    start(disk)
+    opened = [path for call, path in disk.trace if call == "open" and path.endswith((".log", "index"))]
+    assert opened == ["/a/t-1/00000000000000000000.log"]
+
+
 def test_offset_checkpoints_are_parsed_once_at_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
     start(disk).close()
