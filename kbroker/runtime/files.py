@@ -23,6 +23,9 @@ OPEN_FLAGS: dict[OpenMode, int] = {
 _MOST_BUFFERS = 1024  # IOV_MAX on Linux: more in one call is EINVAL
 _EXCLUSIVE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: the whole file
 
+_KIND, _FOLDER = 0o170000, 0o040000
+_make = tuple.__new__
+
 pread, pwrite, pwritev = os.pread, os.pwrite, os.pwritev  # looked up once: a produce request makes few other calls
 
 
@@ -144,7 +147,9 @@ class SystemDisk:
                     status = name.stat()
                 except FileNotFoundError:
                     continue
-                entries.append(_entry(name.name, status))
+                is_dir = (status.st_mode & _KIND) == _FOLDER  # as `_entry`, without the call: a start lists thousands
+                size = 0 if is_dir else status.st_size
+                entries.append(_make(Entry, (name.name, size, status.st_mtime_ns // 1_000_000, is_dir)))
         return entries
 
     def stat(self, path: str) -> Entry | None:
@@ -193,5 +198,5 @@ class SystemDisk:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    is_dir = (status.st_mode & 0o170000) == 0o040000
+    is_dir = (status.st_mode & _KIND) == _FOLDER
     return Entry(name, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000, is_dir)
