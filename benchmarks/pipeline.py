@@ -2,12 +2,13 @@
 
 And how the jobs' times grow. Both brokers run all the time, with one Spark session for all. All rows of a size are the
 same query of the same records (all columns, thrown away by Spark's `noop`) and take turns, each turn in another order;
-one turn that does not count warms the JVM, the Python workers and the page cache. A row's rate is that of its best
-turn. Budgets: the connector on kbroker at least as fast as on Apache's broker; reading segments from disk at least 3
-times the connector as it is shipped, over the wire at least half of it. On a machine with other work look at ratios,
-and run it again.
+one turn that does not count warms the JVM, the Python workers and the page cache. Printed: the median rate over the
+turns, the median of the turns' ratios, the least and the greatest. Budgets, of the median ratio: the connector on
+kbroker at least as fast as on Apache's broker; reading segments from disk at least 3 times the connector as it is
+shipped, over the wire at least half of it.
 
-    scripts/bench pipeline [--quick] [--records N] [--jobs-records N] [--turns N] [--only rates|jobs] [--json FILE]
+    scripts/bench pipeline [--quick] [--records N] [--jobs-records N] [--turns N] [--only rates|jobs] [--rows TEXT]
+                           [--json FILE]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -34,8 +36,8 @@ from protocol.records import Record, legacy
 PARTITIONS = 2
 KEEP = {"retention.ms": "-1"}
 JOBS = ("archive", "replay", "mirror", "audit", "profile", "compact-check", "convert")
-Rates = dict[tuple[str, str], float]
-"""Records a second, by row and who ran it."""
+Rates = dict[tuple[str, str], list[float]]
+"""Records a second in each turn that counts, by row and who ran it."""
 Runners = Mapping[tuple[str, str], Callable[[], None]]
 """What a turn of each row is."""
 
@@ -50,14 +52,15 @@ def main() -> int:
     times: dict[str, list[float]] = {}
     with scratch() as folder:
         if given.only != "jobs":
-            rates = measure(spark, folder, shapes, given.turns)
+            rates = measure(spark, folder, shapes, given.turns, given.rows)
         missed = show_rates(rates)
         if given.only != "rates":
             times = jobs(spark, folder / "jobs", given.jobs_records)
     show_times(times, given.jobs_records)
     if given.json:
         Path(given.json).write_text(
-            json.dumps({"rates": {" ".join(row): rate for row, rate in rates.items()}, "jobs": times}, indent=1) + "\n"
+            json.dumps({"rates": {" ".join(row): found for row, found in rates.items()}, "jobs": times}, indent=1)
+            + "\n"
         )
     spark.stop()
     return missed
@@ -68,7 +71,10 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--quick", action="store_true", help="a million records of 100 B, 50,000 for the jobs")
     options.add_argument("--records", type=int, help="of 100 B; a fifth as many of 1 KB. 5,000,000")
     options.add_argument("--jobs-records", type=int, help="at first; then twice and four times as many. 250,000")
-    options.add_argument("--turns", type=int, default=3, help="of each row, behind the one that warms; the best counts")
+    options.add_argument("--turns", type=int, default=5, help="of each row, behind the one that warms")
+    options.add_argument(
+        "--rows", default="", metavar="TEXT", help="only rows with this in their names, and rows beside"
+    )
     options.add_argument("--only", choices=["rates", "jobs"], help="leave out the other half")
     options.add_argument("--json", help="write the numbers there")
     given = options.parse_args()
@@ -107,21 +113,37 @@ def load(cluster: Cluster, topic: str, size: int, count: int, keys: int = 0) -> 
             left -= step * repeats
 
 
-def measure(spark: Any, folder: Path, shapes: Mapping[str, tuple[int, int]], turns: int) -> Rates:
-    """Records a second of each row, by who ran it."""
+def measure(spark: Any, folder: Path, shapes: Mapping[str, tuple[int, int]], turns: int, text: str) -> Rates:
+    """Records a second of each row, by who ran it. text: in the names of the rows that are wanted."""
     rates: Rates = {}
     with ExitStack() as stack:
         brokers = {kind: stack.enter_context(started(kind, folder / kind)) for kind in (OURS, APACHES)}
         for name, (size, count) in shapes.items():
+            reading = chosen(readers(spark, brokers, name, size), text)
+            writing = chosen(writers(spark, brokers, name, size, count // 5), text)
             for broker in brokers.values():
                 with Cluster(Source(broker.address).settings) as cluster:
-                    load(cluster, f"bench-{size}", size, count)
-            rates |= best(count, readers(spark, brokers, name, size), turns)
-            rates |= best(count // 5, writers(spark, brokers, name, size, count // 5), turns)
+                    load(cluster, f"bench-{size}", size, count if reading else 0)
+            rates |= in_turns(count, reading, turns)
+            rates |= in_turns(count // 5, writing, turns)
             for broker in brokers.values():  # the disk is needed by the next shape
                 with Cluster(Source(broker.address).settings) as cluster:
                     cluster.remove([f"bench-{size}", f"bench-write-{size}"])
     return rates
+
+
+def chosen(runners: Runners, text: str) -> Runners:
+    """Those with this text in their rows' names, and what stands beside them."""
+    wanted = {row for row in runners if text in row[0]}
+    wanted |= {beside(*row) for row in wanted}
+    return {row: runner for row, runner in runners.items() if row in wanted}
+
+
+def beside(row: str, kind: str) -> tuple[str, str]:
+    """What a row is compared with: the connector as it is shipped, or the same on Apache's broker."""
+    if row.startswith("source"):
+        return f"connector reads {' '.join(row.split()[-2:])}", kind
+    return row, APACHES
 
 
 def readers(spark: Any, brokers: Mapping[str, Broker], name: str, size: int) -> Runners:
@@ -146,18 +168,18 @@ def writers(spark: Any, brokers: Mapping[str, Broker], name: str, size: int, cou
     }
 
 
-def best(count: int, runners: Runners, turns: int) -> Rates:
-    """The best rate of each runner. They take turns: other work on the machine meets all of them."""
-    rates: Rates = {}
+def in_turns(count: int, runners: Runners, turns: int) -> Rates:
+    """The rates of each runner. They take turns: other work on the machine meets all of them."""
+    rates: Rates = {row: [] for row in runners}
     order = list(runners)
-    for number in range(turns + 1):
+    for number in range(turns + 1 if runners else 0):
         for row in order:
             begun = time.perf_counter()
             runners[row]()
             rate = count / (time.perf_counter() - begun)
+            print(f"turn {number}: {' '.join(row)} {rate:,.0f}", file=sys.stderr, flush=True)
             if number:  # the first warms
-                rates[row] = max(rate, rates.get(row, 0.0))
-        print(f"turn {number}: " + ", ".join(f"{' '.join(row)} {rates.get(row, 0):,.0f}" for row in runners))
+                rates[row].append(rate)
         order = [*order[1::2], *order[::2]]  # nobody always goes first, or behind the same neighbour
     return rates
 
@@ -257,18 +279,19 @@ def show_rates(rates: Rates) -> int:
     """Print the table and the verdicts; 1 if a budget is missed."""
     missed = 0
     print("| records a second | kbroker | beside | ratio | budget | |\n|---|---|---|---|---|---|")
-    for (row, kind), rate in rates.items():
-        if kind != OURS:
+    for (row, kind), found in rates.items():
+        other = beside(row, kind)
+        if kind != OURS or other not in rates:
             continue
-        size = " ".join(row.split()[-2:])
-        other, budget, named = (row, APACHES), 1.0, "Apache Kafka"
-        if row.startswith("source"):
-            other, budget, named = (f"connector reads {size}", OURS), 3.0 if "disk" in row else 0.5, "the connector"
-        ratio = rate / rates[other]
+        budget = 1.0 if other[1] == APACHES else 3.0 if "disk" in row else 0.5
+        named = "Apache Kafka" if other[1] == APACHES else "the connector"
+        ratios = [mine / theirs for mine, theirs in zip(found, rates[other], strict=True)]
+        ratio, spread = statistics.median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"
         missed |= ratio < budget
         verdict = "holds" if ratio >= budget else "MISSED"
-        beside = f"{named} {rates[other]:,.0f}"
-        print(f"| {row} | {rate:,.0f} | {beside} | {ratio:.2f}x | >= {budget}x | {verdict} |", flush=True)
+        theirs = f"{named} {statistics.median(rates[other]):,.0f}"
+        mine = f"{statistics.median(found):,.0f}"
+        print(f"| {row} | {mine} | {theirs} | {ratio:.2f}x ({spread}) | >= {budget}x | {verdict} |", flush=True)
     return int(missed)
 
 
