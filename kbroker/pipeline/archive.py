@@ -18,24 +18,30 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kbroker.pipeline import kafka
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
-from kbroker.pipeline.wire import Cluster
+from kbroker.pipeline.wire import PATIENCE_S, Cluster
 
 MANIFEST, STAGING, CHECKPOINT, QUARANTINE = "_manifest", "_staging", "_checkpoint", "_quarantine"
 FORMATS = ("text", "json", "avro")
 FILE_BYTES = 128 << 20
 """What compaction makes files of."""
+LOOK_S, SILENT_S = 5.0, 20.0
+"""How often the brokers are asked whether they are there, and when an archive up to now gives them up: Spark asks three
+times for a minute each where its topics end. An archive that goes on is as patient as our client."""
 FILES = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
     "timestamp timestamp, timestampType int, topic string, date string"
@@ -60,25 +66,50 @@ def archive(
 
     values: one of FORMATS, or None to keep bytes as they are. schema: of avro, JSON. Raises PipelineError.
     """
+    store = Storage(spark, to)
     with Cluster(source.settings) as cluster:
         topics = kafka.existing(cluster, topics, source.bootstrap)
-    store = Storage(spark, to)
-    _same_topics(store, topics, values)
-    recover(store)
-    before = {name for name in store.names(MANIFEST) if name.startswith("batch-")}
-    frame = kafka.stream(spark, source, topics, allow_gaps=allow_gaps)
+        _same_topics(store, topics, values)
+        recover(store)
+        before = {name for name in store.names(MANIFEST) if name.startswith("batch-")}
+        frame = kafka.stream(spark, source, topics, allow_gaps=allow_gaps)
 
-    def write(batch: DataFrame, number: int) -> None:
-        _write_batch(store, laid_out(with_values(batch, values, schema)), number)
-        on_progress(f"batch {number}")
+        def write(batch: DataFrame, number: int) -> None:
+            _write_batch(store, laid_out(with_values(batch, values, schema)), number)
+            on_progress(f"batch {number}")
 
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", store.path(CHECKPOINT))
-    query = (writer.trigger(availableNow=True) if until_now else writer.trigger(processingTime="5 seconds")).start()
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", store.path(CHECKPOINT))
+        query = (writer.trigger(availableNow=True) if until_now else writer.trigger(processingTime="5 seconds")).start()
+        try:
+            _await(spark, query, cluster, source.bootstrap, SILENT_S if until_now else PATIENCE_S)
+        except KeyboardInterrupt:
+            query.stop()
     return _summary(store, before)
+
+
+def _await(spark: SparkSession, query: StreamingQuery, cluster: Cluster, bootstrap: str, patience_s: float) -> None:
+    """Until the stream is over. Raises: what it raised; PipelineError once no broker has answered for so long."""
+    heard_s = time.monotonic()
+    while not query.awaitTermination(LOOK_S):
+        trouble = cluster.trouble()
+        if trouble is None:
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > patience_s:
+            _stop_at_once(spark, query)
+            raise PipelineError(
+                f"the broker at {bootstrap} does not answer any more ({trouble}): start it, then start this job again; "
+                "it goes on where it stopped"
+            )
+
+
+def _stop_at_once(spark: SparkSession, query: StreamingQuery) -> None:
+    """Have the stream end, without waiting for the connector's client: that one gives nothing up within its minute."""
+    name = "spark.sql.streaming.stopTimeout"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "1s")
+    with suppress(Exception):  # Spark's own, of many names: it is still stopping
+        query.stop()
+    spark.conf.set(name, before)
 
 
 # ---- DataFrame -> DataFrame

@@ -202,6 +202,19 @@ class Cluster:
             for each in topic.partitions:
                 self._leaders[topic.name, each.partition_index] = each.leader_id
 
+    def trouble(self) -> str | None:
+        """Why no broker answers; None if one does. Asks once, and connects anew the next time."""
+        try:
+            if -1 not in self._connections:
+                self._connections[-1] = self._first()
+            self.look([])
+        except (OSError, PipelineError) as error:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+            return str(error)
+        return None
+
     def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Make a topic with the cluster's default number of replicas, and wait until it can be used."""
         given = [CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,31 @@ def test_a_batch_whose_broker_dies_is_not_seen_and_is_archived_when_it_is_back(
     mortal.start()
     assert archive.archive(spark, source, ["t"], folder, until_now=True)["records"] == 100
     assert equal(spark, folder, source, {"t": "t"})
+
+
+def test_an_archive_whose_broker_dies_before_spark_asks_it_anything_ends_soon(
+    spark: Any, mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself the connector would ask three times, a minute each, where the topic ends."""
+    source, folder = Source(mortal.bootstrap), str(tmp_path / "archive")
+    with Cluster(source.settings) as cluster:
+        fill(cluster, "t", [records(100)])
+    begin = kafka.stream
+
+    def begun_without_a_broker(*given: Any, **rest: Any) -> Any:
+        mortal.kill()
+        return begin(*given, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka, "stream", begun_without_a_broker)
+        patch.setattr(archive, "LOOK_S", 0.1)
+        patch.setattr(archive, "SILENT_S", 0.5)
+        begun_s = time.monotonic()
+        with pytest.raises(PipelineError, match=f"{mortal.bootstrap} does not answer any more"):
+            archive.archive(spark, source, ["t"], folder, until_now=True)
+        assert time.monotonic() - begun_s < 50  # not even one of the connector's minutes
+    mortal.start()
+    assert archive.archive(spark, source, ["t"], folder, until_now=True)["records"] == 100
 
 
 @pytest.mark.usefixtures("hasty")
