@@ -124,6 +124,11 @@ NEW_PARTITIONS_PER_REQUEST = 10_000
 # all names of topics are read, to see whether one of the new ones is among them.
 WRITTEN_AT_ONCE = 50
 
+# Names that partition folders of a log directory have given up, until they are durable, which may be at its next stop:
+# each is a text that stays where a deleted topic was, and keeps a page of memory. Beyond it, any name may have been one
+# of them: the next new partition waits for an fsync, and they are forgotten.
+VACATED_NAMES = 500
+
 # Preferred log directories, by AlterReplicaLogDirs, of partitions that are not here (yet): the oldest is forgotten.
 REMEMBERED_DIRECTORIES = 10_000
 

@@ -14,6 +14,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from kbroker.config.limits import VACATED_NAMES
 from kbroker.log.checkpoints import (
     check_offsets_version,
     format_clean_shutdown,
@@ -166,8 +167,9 @@ class LogDirectory:
 
     online: whether it may still be used. partitions: how many it holds, of all kinds. names: how often partition
     folders were made or renamed in it; durable_names: the same when its names were last made durable. vacated: names of
-    folders that were moved away and may come back at a crash, or what checkpoints say of them; None after an unclean
-    start, where an earlier life may have moved any. durable_points: what its recovery-point checkpoint says.
+    folders that were moved away and may come back at a crash, or what checkpoints say of them; None where it may be any
+    name: after an unclean start, where an earlier life may have moved some, or once there are too many to remember.
+    durable_points: what its recovery-point checkpoint says.
     """
 
     __slots__ = (
@@ -274,6 +276,8 @@ class LogDirectory:
         self.names += 1
         if self.vacated is not None:
             self.vacated.add(name)
+            if len(self.vacated) > VACATED_NAMES:
+                self.vacated = None
 
     def may_have_had(self, name: str) -> bool:
         """Whether a folder of this name was moved away, and may come back at a crash, or its offsets may."""

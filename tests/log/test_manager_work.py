@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kbroker.config.limits import FOLDER_RETRY_MS
+from kbroker.config.limits import FOLDER_RETRY_MS, VACATED_NAMES
 from kbroker.log.background import Delete, Flush, ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.config import LogConfig
@@ -251,6 +251,19 @@ def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_befor
     log = start(disk).get("t", 0)
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+
+
+def test_of_very_many_folders_that_went_no_names_are_kept() -> None:
+    (directory,) = start(SimDisk()).directories
+    directory.sync_names()
+    for number in range(VACATED_NAMES):
+        directory.moved_away(f"t-{number}")
+    some = directory.may_have_had("t-0"), directory.may_have_had("other-0")
+    directory.moved_away("one-more-0")
+    many = directory.may_have_had("t-0"), directory.may_have_had("other-0"), directory.vacated
+    directory.sync_names()
+    assert (some, many) == ((True, False), (True, True, None))
+    assert not directory.may_have_had("t-0")
 
 
 def test_a_folder_that_was_written_into_while_it_went_is_removed_a_little_later() -> None:
