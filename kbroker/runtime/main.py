@@ -71,12 +71,12 @@ def run_process(
 
 def _keep_house(loop: Loop, node: Node) -> None:
     broker = node.core.broker
-    broker.turns.context = OutsideArenas()
+    outside = broker.turns.context = OutsideArenas()
 
     def is_busy() -> bool:
         return bool(broker.turns) or len(broker.openings) > 0
 
-    Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim).start()
+    Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim, outside).start()
 
 
 def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: list[int]) -> None:

@@ -15,6 +15,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 10.0
 GROWN_BYTES = 8 << 20
+BURST_BYTES = 4 << 20
 MOST_LOOKS_BUSY = 60  # ten minutes: then even what is under way has to wait for once
 LAST_PAUSE = 32  # looks from one giving back to the last one
 NEVER = 1 << 30
@@ -34,7 +36,11 @@ class Housekeeping:
     What held the memory may go only later, and the process does not grow by that: it gives back after 1, 2, 4... looks
     more, as long as it is larger than it was.
 
+    A burst is what makes the process grow by BURST_BYTES; all of it is within `outside`, and it is tidied up once it
+    grows no more. The collector's second look at young objects says when to see: so many thousands have stayed.
+
     is_busy: whether something is. resident: the process's memory in bytes. collect: finds cycles. trim: gives back.
+    outside: a context in which objects are made where they keep little of what was around them.
     """
 
     def __init__(
@@ -44,12 +50,17 @@ class Housekeeping:
         resident: Callable[[], int],
         collect: Callable[[], object],
         trim: Callable[[], None],
+        outside: AbstractContextManager[None],
     ) -> None:
+        self._loop = loop
         self._is_busy = is_busy
         self._resident = resident
         self._collect = collect
         self._trim = trim
+        self._outside = outside
+        self._is_burst = False
         self._at_rest_bytes = self._least_bytes = resident()  # ever, and since it tidied up
+        self._last_bytes = self._least_bytes  # at the last look
         self._busy = 0  # looks in a row at which there was something to do, and something was under way
         self._pause = LAST_PAUSE + 1  # looks between two givings back; none after the last
         self._looks = 0  # since memory was given back
@@ -59,7 +70,18 @@ class Housekeeping:
         """From now on all objects are looked at by `look` alone."""
         young, old, _ = gc.get_threshold()
         gc.set_threshold(young, old, NEVER)
+        gc.callbacks.append(self._collected)
         self._timer.set(LOOK_S)
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 1 and not self._is_burst:
+            self._loop.call_soon(self.notice)  # this may be in the middle of anything
+
+    def notice(self) -> None:
+        """Thousands of objects have come and stayed: it may be a burst."""
+        if not self._is_burst and self._resident() > self._least_bytes + BURST_BYTES:
+            self._is_burst = True
+            self._outside.__enter__()
 
     def look(self) -> None:
         """Tidy up if the process has grown since the last time; give back what has become free since."""
@@ -68,10 +90,12 @@ class Housekeeping:
         self._least_bytes = min(self._least_bytes, resident)
         self._at_rest_bytes = min(self._at_rest_bytes, resident)
         self._looks += 1
-        has_grown = resident > self._least_bytes + GROWN_BYTES
+        has_grown = self._is_burst or resident > self._least_bytes + GROWN_BYTES
+        grows = self._is_burst and resident > self._last_bytes + GROWN_BYTES
+        self._last_bytes = resident
         if not has_grown and not self._is_due(resident):
             self._busy = 0
-        elif self._is_busy() and self._busy < MOST_LOOKS_BUSY:
+        elif (grows or self._is_busy()) and self._busy < MOST_LOOKS_BUSY:
             self._busy += 1
         else:
             self._tidy(has_grown)
@@ -86,6 +110,9 @@ class Housekeeping:
         self._least_bytes = self._resident()
         self._pause = 1 if has_grown else 2 * self._pause
         self._busy = self._looks = 0
+        if self._is_burst:
+            self._is_burst = False
+            self._outside.__exit__(None, None, None)
 
 
 def resident_bytes() -> int:
@@ -116,19 +143,25 @@ class OutsideArenas:
     may go at any time, in the context or out of it. Nothing happens where it is not CPython's allocator that is used,
     or where somebody watches it (PYTHONMALLOC, tracemalloc): then memory and objects are not served by the same
     functions, or by functions with a context. It concerns all threads; the interpreter's lock is held at each change.
+    One within another changes nothing.
     """
 
     def __init__(self) -> None:
         self._set: Callable[[bool], None] | None = None
+        self._depth = 0
 
     def __enter__(self) -> None:
-        if self._set is None:
-            self._set = _allocators()
-        self._set(True)
+        self._depth += 1
+        if self._depth == 1:
+            if self._set is None:
+                self._set = _allocators()
+            self._set(True)
 
     def __exit__(self, *_: object) -> None:
         assert self._set is not None
-        self._set(False)
+        self._depth -= 1
+        if not self._depth:
+            self._set(False)
 
 
 def _allocators() -> Callable[[bool], None]:

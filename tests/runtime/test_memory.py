@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.memory import (
+    BURST_BYTES,
     GROWN_BYTES,
     LAST_PAUSE,
     MOST_LOOKS_BUSY,
@@ -29,7 +30,14 @@ class House:
         self.busy = False
         self.free = GROWN_BYTES // 2  # of them
         self.tidied = self.trimmed = 0
-        self.keeping = Housekeeping(loop, lambda: self.busy, lambda: self.bytes, self.collect, self.trim)
+        self.outside = 0  # how deep
+        self.keeping = Housekeeping(loop, lambda: self.busy, lambda: self.bytes, self.collect, self.trim, self)
+
+    def __enter__(self) -> None:
+        self.outside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.outside -= 1
 
     def collect(self) -> None:
         self.tidied += 1
@@ -47,11 +55,18 @@ class House:
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
-    before, loop = gc.get_threshold(), Loop()
+def loop() -> Iterator[Loop]:
+    turning = Loop()
+    yield turning
+    turning.close()
+
+
+@pytest.fixture
+def house(loop: Loop) -> Iterator[House]:
+    thresholds, callbacks = gc.get_threshold(), gc.callbacks[:]
     yield House(loop)
-    loop.close()
-    gc.set_threshold(*before)
+    gc.set_threshold(*thresholds)
+    gc.callbacks[:] = callbacks
 
 
 def test_a_process_that_has_not_grown_is_left_alone(house: House) -> None:
@@ -108,6 +123,44 @@ def test_one_that_is_back_where_it_was_gives_back_nothing_more(house: House) -> 
     house.bytes += GROWN_BYTES + 1
     house.looks(LAST_PAUSE)
     assert house.trimmed == 1
+
+
+def test_a_burst_lasts_until_the_process_grows_no_more(house: House) -> None:
+    seen = []
+    for growth in (BURST_BYTES, 1, 2 * GROWN_BYTES, 2 * GROWN_BYTES, GROWN_BYTES):
+        house.bytes += growth
+        house.keeping.notice()
+        before = house.outside
+        seen.append((before, house.looks(), house.outside))
+    assert seen == [(0, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 1), (1, 2, 0)]
+
+
+def test_a_burst_without_end_waits_for_once(house: House) -> None:
+    for _ in range(MOST_LOOKS_BUSY + 1):
+        house.bytes += 2 * GROWN_BYTES
+        house.keeping.notice()
+        house.looks()
+    assert (house.tidied, house.outside) == (1, 0)
+
+
+def test_what_a_burst_has_left_is_tidied_up_at_its_end(house: House) -> None:
+    house.bytes += BURST_BYTES + 1
+    house.keeping.notice()
+    house.busy = True
+    while_busy = house.looks(2), house.outside
+    house.busy = False
+    assert (while_busy, house.looks(2), house.outside) == ((0, 1), 1, 0)
+
+
+def test_a_burst_is_noticed_once_thousands_of_objects_stay(house: House, loop: Loop) -> None:
+    house.keeping.start()
+    house.bytes += 2 * BURST_BYTES
+    young, old, _ = gc.get_threshold()
+    loop.turn(wait=False)
+    at_first = house.outside
+    stay: list[list[int]] = [[] for _ in range(young * (old + 2))]
+    loop.turn(wait=False)
+    assert (len(stay) > 1_000, at_first, house.outside) == (True, 0, 1)
 
 
 def test_memory_goes_back_to_the_system() -> None:
