@@ -6,9 +6,9 @@ nothing about Kafka: frames go to the core's channel, and what the channel has i
 Reading. A readable socket is read into one buffer that all connections of a loop share. A frame that arrived whole is
 handled right there; the part of one that did not is moved into a buffer of the connection's own, and the rest is
 received behind it. So an idle connection owns no buffer, and a large frame is copied only as far as its first part.
-One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs; what else came with them is
-kept as it came until its turn comes. What came while the channel had enough in flight is held back. Nothing
-more is received until all of it is handled.
+One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others get theirs, and fewer while loop turns are
+long; what else came with them is kept as it came until its turn comes. What came while the channel had enough in flight
+is held back. Nothing more is received until all of it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
@@ -210,13 +210,18 @@ class Connection:
             server.gathered(self, decoder.held_bytes)
         return frames
 
+    @property
+    def _turn_requests(self) -> int:
+        """How many requests are its turn."""
+        return REQUESTS_PER_LOOP_TURN >> self._server.loop.halvings
+
     def _frames_of(self, data: memoryview, now_ms: int) -> Sequence[memoryview]:
         """As many frames as are the connection's turn (all, if it is a controller's); what is behind them is kept."""
         decoder = self._decoder
         try:
-            frames = decoder.feed(data, NO_LIMIT if self.in_lane else REQUESTS_PER_LOOP_TURN)
+            frames = decoder.feed(data, NO_LIMIT if self.in_lane else self._turn_requests)
         except FrameError as error:
-            self._handle(error.frames, now_ms, is_last=True)
+            self._handle(error.frames, now_ms)
             self.close(str(error))
             return ()
         if decoder.rest:
@@ -234,19 +239,18 @@ class Connection:
         else:
             self.close("")
 
-    def _handle(self, frames: Sequence[memoryview], now_ms: int, *, is_last: bool = False) -> None:
-        """Pass frames to the core, as many as are its turn (all, if they are the last), and write what that gave."""
+    def _handle(self, frames: Sequence[memoryview], now_ms: int) -> None:
+        """Pass a turn's frames to the core, and write what that gave."""
         channel = self.channel
         server = self._server
         receive = server.core.receive
-        turn = len(frames) if self.in_lane or is_last else REQUESTS_PER_LOOP_TURN
         try:
             for number, frame in enumerate(frames):
                 if server.lane and not self.in_lane:
                     server.empty_lane()
                 if channel.closing:
                     break
-                if number == turn or channel.full:
+                if channel.full:
                     self._hold(frames[number:])
                     break
                 receive(channel, frame, now_ms)
@@ -306,7 +310,7 @@ class Connection:
         # Not `last_heard_ms`: deadlines count from when a request is looked at, and it may have been held for long.
         now_ms = self._server.clock.now_ms()
         if self._backlog:
-            count = min(REQUESTS_PER_LOOP_TURN, len(self._backlog))
+            count = min(self._turn_requests, len(self._backlog))
             frames: Sequence[memoryview] = [self._backlog.popleft() for _ in range(count)]
         else:
             rest, self._rest = self._rest, NOTHING

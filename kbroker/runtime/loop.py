@@ -11,6 +11,10 @@ its predecessor's: whoever registers does not block, and takes "nothing there" f
 A client that asks, gets its answer and asks again is back before a processor has gone to sleep and woken up. So before
 a wait the loop looks again and again for a moment, as long as that is worth it (docs/decisions/0009-lookout.md).
 
+Where very many descriptors are ready, a turn is as long as what all of their callbacks do together, and whoever comes
+up meanwhile waits for it. So callbacks are told to do less at a time once turns get long, and more again when none was
+for a while: the length is measured once a turn, and nobody has to know what the work is.
+
 A callback that raises is a bug: it is reported, and the others go on.
 """
 
@@ -34,6 +38,9 @@ SOON_PER_TURN = 8  # calls, each of them a step of the broker: answers of the me
 RESTLESS_TURNS = 4  # that do not end with nothing ready: what waits for rest is called then all the same,
 RESTLESS_S = 2e-3  # and after so long: a turn in which much is done may take that by itself
 LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
+LONG_TURN_S = 20e-3  # of which the others have to wait for two or three
+EASE_S = 0.25  # without a long turn, after which twice as much is done again
+MOST_HALVINGS = 4
 MOST_MISSES = 8  # in a row: then one wait in 2**8 begins with a look, so that being wrong costs next to nothing
 WAKE_BYTES = 4096  # read at once from the pipe that ends a wait
 
@@ -72,12 +79,15 @@ class Loop:
     """Readiness, time, signals and other threads, as calls on one thread.
 
     failed: what becomes of an exception that a callback let out; it is logged unless this is set. is_only_one: no other
-    descriptor was ready than the one whose callback runs; whoever takes its time clears it.
+    descriptor was ready than the one whose callback runs; whoever takes its time clears it. halvings: how often what a
+    callback does at a time is to be halved, for turns have been long of late.
     """
 
     def __init__(self) -> None:
         self.failed: Callable[[Exception], object] = _log_failure
         self.is_only_one = False
+        self.halvings = 0
+        self._ease_s = 0.0  # when there are to be fewer, on time.monotonic's clock
         self._epoll = select.epoll()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
@@ -106,6 +116,7 @@ class Loop:
         timeout_s = self._patience_s() if wait and not self._at_rest else 0
         readers, writers = self._readers, self._writers
         ready = self._wait(timeout_s)
+        begun_s = time.monotonic()
         self.is_only_one = len(ready) == 1
         for fd, event in ready:
             try:
@@ -126,6 +137,13 @@ class Loop:
             self._restless_turns += 1
             if not ready or self._restless_turns >= RESTLESS_TURNS or now_s >= self._rest_by_s:
                 self._rest()
+        took_s = time.monotonic() - begun_s
+        if took_s > LONG_TURN_S:
+            self.halvings = min(self.halvings + 1, MOST_HALVINGS)
+            self._ease_s = begun_s + took_s + EASE_S
+        elif self.halvings and begun_s >= self._ease_s:
+            self.halvings -= 1
+            self._ease_s = begun_s + EASE_S
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         """The descriptors that are ready: after a moment's look, if looking has paid of late, else after a sleep."""

@@ -218,7 +218,7 @@ class Server:
     # -- accepting
 
     def _accept(self, name: str, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        for _ in range(ACCEPTS_PER_TURN >> self.loop.halvings):
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

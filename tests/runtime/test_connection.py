@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,17 @@ def test_one_connection_has_only_so_many_requests_handled_in_a_turn(here: Loopba
     here.send(other, b"emine")
     here.until(lambda: b"emine" in here.core.seen)
     assert here.core.seen.index(b"emine") <= 2 * REQUESTS_PER_LOOP_TURN
+
+
+@pytest.mark.parametrize(("halvings", "in_a_turn"), [(0, 16), (1, 8), (4, 1)])
+def test_a_turn_has_fewer_requests_while_turns_are_long(here: Loopback, halvings: int, in_a_turn: int) -> None:
+    client, seen = here.connect(), []
+    here.send(client, *[b"e"] * 100)
+    for _ in range(4):
+        here.server.loop.halvings = halvings
+        here.turn()
+        seen.append(len(here.core.seen))
+    assert [after - before for before, after in pairwise(seen)] == [in_a_turn] * 3
 
 
 def test_what_is_pipelined_is_kept_as_it_came(here: Loopback) -> None:

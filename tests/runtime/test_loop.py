@@ -12,7 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbroker.runtime.loop import MOST_MISSES, RESTLESS_S, RESTLESS_TURNS, SOON_PER_TURN, Loop
+from kbroker.runtime.loop import (
+    EASE_S,
+    LONG_TURN_S,
+    MOST_HALVINGS,
+    MOST_MISSES,
+    RESTLESS_S,
+    RESTLESS_TURNS,
+    SOON_PER_TURN,
+    Loop,
+)
 
 
 @pytest.fixture
@@ -326,6 +335,37 @@ def test_what_waits_for_rest_does_not_wait_for_long_turns(
     for _ in range(2):
         loop.turn(wait=False)
     assert order == ["ready", "rest", "ready"]
+
+
+@pytest.mark.parametrize("where", ["ready", "soon", "timer"])
+def test_less_is_to_be_done_at_a_time_while_turns_are_long(
+    loop: Loop, pair: Pair, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    now_s = [1.0]
+    monkeypatch.setattr("kbroker.runtime.loop.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    pair[1].send(b"x")
+
+    def turn(took_s: float) -> int:
+        def work() -> None:
+            now_s[0] += took_s
+
+        loop.remove_reader(pair[0].fileno())
+        if where == "ready":
+            loop.add_reader(pair[0].fileno(), work)
+        elif where == "soon":
+            loop.call_soon(work)
+        else:
+            loop.call_later(0, work)
+        loop.turn()
+        return loop.halvings
+
+    long = [turn(2 * LONG_TURN_S) for _ in range(MOST_HALVINGS + 1)]
+    short = turn(LONG_TURN_S / 2), turn(0)
+    later = []
+    for _ in range(MOST_HALVINGS + 1):
+        now_s[0] += EASE_S
+        later.append((turn(0), turn(0)))
+    assert (long, short, later) == ([1, 2, 3, 4, 4], (4, 4), [(3, 3), (2, 2), (1, 1), (0, 0), (0, 0)])
 
 
 def test_sockets_are_asked_between_many_calls(loop: Loop) -> None:
