@@ -168,17 +168,15 @@ class Connection:
         self._turn_due = False  # the loop will call `_turn`
         self._waits = IDLE
         self._region_ready = 0  # bytes of the queue's first region known to be in the page cache
-        server.loop.add_reader(self.fd, self.on_readable)
+        server.loop.add_reader(self.fd, self.receive)
 
     # -- in
 
-    def on_readable(self) -> None:
-        """Receive once, handle frames that are whole, write what that gave."""
-        self.receive()
-        self._server.settle()
-
     def receive(self) -> None:
-        """The same, but for what it caused on other connections."""
+        """Receive once, handle frames that are whole, write what that gave.
+
+        What it causes on other connections is the server's, which settles it once for all that was ready together.
+        """
         if self._backlog or self._rest or self.closed:
             return  # first what is held back; its turn is due, or answers have to leave
         frames = self._received()
@@ -187,9 +185,8 @@ class Connection:
 
     def _received(self) -> Sequence[memoryview]:
         """Read the socket once; the frames that are whole now."""
-        decoder = self._decoder
-        server = self._server
-        room = decoder.room()
+        decoder, server = self._decoder, self._server
+        room = None if decoder.body is None else decoder.room()
         try:
             size = self._socket.recv_into(self._view if room is None else room)
         except (BlockingIOError, InterruptedError):
@@ -206,7 +203,7 @@ class Connection:
             frames = self._frames_of(self._view[:size], self.last_heard_ms)
         else:
             frames = decoder.filled(size)
-        if room is not None or decoder.midway:
+        if room is not None or decoder.body is not None:
             server.gathered(self, decoder.held_bytes)
         return frames
 
@@ -240,9 +237,8 @@ class Connection:
             self.close("")
 
     def _handle(self, frames: Sequence[memoryview], now_ms: int) -> None:
-        """Pass a turn's frames to the core, and write what that gave."""
-        channel = self.channel
-        server = self._server
+        """Pass frames to the core, as many as it takes now, and write what that gave. frames: no more than a turn's."""
+        channel, server = self.channel, self._server
         receive = server.core.receive
         try:
             for number, frame in enumerate(frames):
@@ -250,7 +246,7 @@ class Connection:
                     server.empty_lane()
                 if channel.closing:
                     break
-                if channel.full:
+                if (channel.pending or channel.unsent_bytes) and channel.full:
                     self._hold(frames[number:])
                     break
                 receive(channel, frame, now_ms)
@@ -295,7 +291,7 @@ class Connection:
         if not self._backlog and not self._rest:
             if not self._reading and not self.channel.closing:
                 self._reading = True
-                self._server.loop.add_reader(self.fd, self.on_readable)
+                self._server.loop.add_reader(self.fd, self.receive)
         elif self.channel.full:  # until answers have left: back-pressure
             self._stop_reading()
         elif not self._turn_due:
@@ -370,7 +366,9 @@ class Connection:
             self._queue.append(memoryview(data)[sent:])
             self._wait_writable()
             return
-        self._written_all()
+        channel.unsent_bytes = 0
+        if channel.closing or self.ended or self._backlog or self._rest or not self._reading:
+            self._written_all()
 
     def _take(self, channel: Channel) -> None:
         queue = self._queue

@@ -92,6 +92,7 @@ class Loop:
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._soon: deque[Callback] = deque()  # other threads, and handlers of signals, append to it too
+        self._after_ready: list[Callback] = []
         self._at_rest: list[Callback] = []
         self._restless_turns = 0  # in a row, with such calls waiting
         self._rest_by_s = 0.0  # on time.monotonic's clock
@@ -109,7 +110,7 @@ class Loop:
             self.turn()
 
     def turn(self, *, wait: bool = True) -> None:
-        """One turn: what is ready, then the timers that are due, then what was to be called soon.
+        """One turn: what is ready, and what follows that; then timers that are due, then what was to be called soon.
 
         wait: for something to come up. False: only what is there.
         """
@@ -127,12 +128,15 @@ class Loop:
             except Exception as error:
                 self.failed(error)
         self.is_only_one = False
+        if ready:
+            for callback in self._after_ready:
+                self._call(callback)
         now_s = time.monotonic()
         if now_s >= self._earliest_s:
             self._fire_timers()
-        # What these add is for the next turn, and so is what would take long: sockets are asked in between.
-        for _ in range(min(len(self._soon), SOON_PER_TURN)):
-            self._call(self._soon.popleft())
+        if self._soon:  # what these add is for the next turn, and so is what would take long: sockets are asked first
+            for _ in range(min(len(self._soon), SOON_PER_TURN)):
+                self._call(self._soon.popleft())
         if self._at_rest:
             self._restless_turns += 1
             if not ready or self._restless_turns >= RESTLESS_TURNS or now_s >= self._rest_by_s:
@@ -258,6 +262,10 @@ class Loop:
     def call_soon(self, callback: Callback) -> None:
         """Call in the next turn at the latest."""
         self._soon.append(callback)
+
+    def after_ready(self, callback: Callback) -> None:
+        """From now on, call in every turn that found a descriptor ready, once, behind what is called for those."""
+        self._after_ready.append(callback)
 
     def at_rest(self, callback: Callback) -> None:
         """Call once no descriptor is ready, before the loop sleeps; in a busy one after some turns all the same."""

@@ -118,6 +118,8 @@ class Server:
         self._sweep_timer = loop.timer(self.sweep)
         self._wake = loop.timer(self.wake)
         self._wake_at_ms: int | None = None
+        self._settled_bytes_in = 0
+        loop.after_ready(self._settle_received)
 
     def accept_from(self, name: str, listening: socket.socket, *, control: bool = False) -> None:
         """Serve the connections of a listening socket, under this listener's name.
@@ -141,15 +143,8 @@ class Server:
         core = self.core
         if self._settling:
             return  # a flush below made room for a request whose answers concern others: they are flushed there
-        self._settling = True
-        try:
-            while core.dirty:
-                for channel in core.take_dirty():
-                    connection = self._connections.get(channel)
-                    if connection is not None:
-                        connection.flush()
-        finally:
-            self._settling = False
+        if core.dirty:
+            self._flush_dirty()
         if self._closed:
             return
         if core.moved and not self._is_to_look:
@@ -160,6 +155,24 @@ class Server:
         deadline_ms = core.next_deadline_ms()
         if deadline_ms != self._wake_at_ms:
             self._set_timer(deadline_ms)
+
+    def _flush_dirty(self) -> None:
+        core = self.core
+        self._settling = True
+        try:
+            while core.dirty:
+                for channel in core.take_dirty():
+                    connection = self._connections.get(channel)
+                    if connection is not None:
+                        connection.flush()
+        finally:
+            self._settling = False
+
+    def _settle_received(self) -> None:
+        """The same, once for all that connections have received in a turn."""
+        if self._settled_bytes_in != self.bytes_in:
+            self._settled_bytes_in = self.bytes_in
+            self.settle()
 
     def _look_around(self) -> None:
         """Answer what waited for what has moved while there was something to receive."""

@@ -299,6 +299,29 @@ def test_what_waits_for_rest_comes_when_nothing_is_ready(loop: Loop, pair: Pair)
     assert order == ["1", "2", "rest"]
 
 
+def test_what_follows_readiness_is_called_once_behind_all_that_were_ready(loop: Loop, pair: Pair) -> None:
+    order: list[str] = []
+    loop.after_ready(lambda: order.append("after"))
+    loop.turn(wait=False)
+    for end, name in zip(pair, "ab", strict=True):
+        end.send(b"x")
+        loop.add_reader(end.fileno(), lambda name=name: order.append(name))  # type: ignore[misc]
+    for _ in range(2):
+        loop.turn(wait=False)
+    assert [sorted(order[:2]), order[2], sorted(order[3:5]), order[5:]] == [["a", "b"], "after", ["a", "b"], ["after"]]
+
+
+def test_what_follows_readiness_follows_a_callback_that_fails(loop: Loop, pair: Pair) -> None:
+    faults: list[Exception] = []
+    loop.failed = faults.append
+    called: list[int] = []
+    loop.after_ready(lambda: called.append(1))
+    pair[1].send(b"x")
+    loop.add_reader(pair[0].fileno(), lambda: 1 // 0)
+    loop.turn()
+    assert (len(faults), called) == (1, [1])
+
+
 def test_a_loop_that_waits_for_rest_does_not_sleep(loop: Loop) -> None:
     rested: list[int] = []
     loop.at_rest(lambda: rested.append(1))

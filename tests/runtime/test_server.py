@@ -216,6 +216,21 @@ def test_what_moved_is_looked_at_once_for_all_that_came_together(here: Loopback)
     assert [sorted(moved) for moved in here.core.looked] == [[b"e0", b"e1", b"e2"]]  # type: ignore[type-var]
 
 
+def test_what_came_in_one_turn_is_settled_once(here: Loopback) -> None:
+    clients = [here.connect() for _ in range(3)]
+    asked: list[int] = []  # how many requests there had been, each time that the core was asked for its deadline
+
+    def next_deadline_ms() -> int | None:
+        asked.append(len(here.core.seen))
+        return None
+
+    here.core.next_deadline_ms = next_deadline_ms  # type: ignore[method-assign]
+    for client in clients:
+        here.send(client, b"e")
+    here.until(lambda: len(here.core.seen) == 3)
+    assert asked == [3]
+
+
 def test_the_lane_is_emptied_before_each_request_not_each_turn(here: Loopback) -> None:
     here.listen("CONTROL", control=True)
     data, control = here.connect(), here.connect("CONTROL")
