@@ -7,19 +7,17 @@ request is begun, and when it is answered, is decided in `core.py`; the socket i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Hashable
+from collections.abc import Hashable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import Call
-from kbroker.api.handshake import API_VERSIONS
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
-from protocol.headers import NO_TAGS
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Answer, Waiting
+    from kbroker.api.call import Waiting
     from kbroker.api.routes import Route
     from kbroker.broker.broker import Broker
     from kbroker.broker.session import Session
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
 
     Piece: TypeAlias = Buffer | Region
 
-_SIZE_AND_CORRELATION = Layout(">ii")
-_CORRELATION_BYTES = 4
+_HEAD, _HEAD_BYTES = Layout(">ii").pack, 4  # size of what follows it, correlation id; bytes behind the size
+_TAGGED_HEAD, _TAGGED_HEAD_BYTES = Layout(">iix").pack, 5  # the same, and no tagged fields
 
 
 class Request(Call):
@@ -101,7 +99,10 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """Whether no more requests are taken until answers have left, or one is carried out: back-pressure."""
+        """Whether no more requests are taken until answers have left, or one is carried out: back-pressure.
+
+        Never without `pending` or `unsent_bytes`: who asks often looks at those first.
+        """
         return (
             self.held_by is not None
             or len(self.pending) >= REQUESTS_IN_FLIGHT_PER_CONNECTION
@@ -125,8 +126,8 @@ class Channel:
 def emit(channel: Channel, buffers: list[Piece]) -> None:
     """Put an answer where it may be written."""
     channel.out += buffers
-    first = buffers[0] if buffers else b""
-    channel.unsent_bytes += len(first) if len(buffers) == 1 and first.__class__ is bytes else bytes_in(buffers)
+    is_small = len(buffers) == 1 and buffers[0].__class__ is bytes
+    channel.unsent_bytes += len(buffers[0]) if is_small else bytes_in(buffers)
 
 
 def bytes_in(buffers: list[Piece]) -> int:
@@ -134,24 +135,16 @@ def bytes_in(buffers: list[Piece]) -> int:
     return sum(len(piece) for piece in buffers if piece.__class__ is not Region)
 
 
-def encode(request: Request, response: Answer) -> list[Piece]:
-    """The answer with its size and header in front; small answers are one buffer."""
-    return _with_header(request, request.route.write(response, request.version))
-
-
-def encode_slices(request: Request, response: Answer) -> Generator[None, None, list[Piece]]:
-    """The same as `encode`, with a break now and then."""
-    pieces = yield from request.route.write_slices(response, request.version)
-    return _with_header(request, pieces)
-
-
-def _with_header(request: Request, pieces: list[Piece]) -> list[Piece]:
-    route = request.route
-    tags = NO_TAGS if request.version >= route.flexible_from and route.api != API_VERSIONS else b""
-    size = _CORRELATION_BYTES + len(tags) + (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)))
-    first = _SIZE_AND_CORRELATION.pack(size, request.correlation_id) + tags
-    if pieces[0].__class__ is bytes:
-        pieces[0] = first + pieces[0]
+def framed(request: Request, pieces: list[Piece]) -> list[Piece]:
+    """An encoded answer with its size and header in front, in the same list; a small one is one buffer."""
+    first = pieces[0]
+    size = len(first) if len(pieces) == 1 else sum(map(len, pieces))
+    if request.version >= request.route.answers_tagged_from:
+        head = _TAGGED_HEAD(size + _TAGGED_HEAD_BYTES, request.correlation_id)
     else:
-        pieces.insert(0, first)
+        head = _HEAD(size + _HEAD_BYTES, request.correlation_id)
+    if first.__class__ is bytes:
+        pieces[0] = head + first
+    else:
+        pieces.insert(0, head)
     return pieces

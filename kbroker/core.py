@@ -33,7 +33,7 @@ from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
 from kbroker.broker.facts import Reply, Touched
 from kbroker.broker.session import Session
-from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, encode, encode_slices
+from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
     DECODED_TIMES,
     FEW_PARKED,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from kbroker.channel import Piece
 
 AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | InSlices | None")
-IS_ANSWER = (Message, tuple)  # what `Answer` is at run time
+IS_ANSWER = (tuple, Message)  # what `Answer` is at run time; mostly the first
 
 log = logging.getLogger("kbroker.requests")
 
@@ -88,7 +88,7 @@ class Core:
         self.moved: dict[Hashable, None] = {}  # keys of the purgatory, gathered
         self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
         self._is_waking = False
-        self._requests, self._facts = broker.counters.requests, broker.facts
+        self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
         self._turns = broker.turns
         self._now_ms = now_ms
         self._deadline_ms: int | None = None
@@ -138,14 +138,18 @@ class Core:
                 self._begin_large(request, _owned(request, frame), start)
                 self._follow(now_ms)
                 return
-            body = route.read(frame, version, start)
+            body = route.readers[version](frame, start)[0]
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
         if api_key not in MOVE_NO_DEADLINE:
             self._deadline_moved = True
         self._handle(request, body)
-        if self._facts or self.broker.replicas.touched:
+        if self._replicas.touched:
+            self._notice(now_ms)
+            if self._facts or self._replicas.touched:
+                self._follow(now_ms)
+        elif self._facts:
             self._follow(now_ms)
 
     def expire(self, now_ms: int) -> None:
@@ -290,7 +294,7 @@ class Core:
         if request.has_errors or request.route.api not in SAY_ERRORS:
             self.broker.counters.note_errors(request.route.api, response, request.route.flat)
         try:
-            buffers = encode(request, response)
+            buffers = framed(request, request.route.writers[request.version](response))
         except EncodeError as error:
             if self.broker.strict:
                 raise
@@ -341,7 +345,7 @@ class Core:
             if len(held.frame) > LARGE_REQUEST_BYTES:
                 self._begin_large(request, bytes(held.frame), start)
                 return
-            body = route.read(held.frame, request.version, start)
+            body = route.readers[request.version](held.frame, start)[0]
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{request.version}: {error}")
             return
@@ -418,7 +422,7 @@ class Core:
                 yield from self.broker.counters.note_errors_in_slices(route.api, result, route.flat)
                 yield
             try:
-                buffers = yield from encode_slices(request, result)
+                buffers = framed(request, (yield from route.write_slices(result, request.version)))
             except EncodeError:
                 request.is_large = False  # said below
             else:
@@ -459,23 +463,25 @@ class Core:
 
     def _follow(self, now_ms: int) -> None:
         """Until nothing more follows: look again at what watches what moved, and heed what was told."""
-        broker = self.broker
-        facts = broker.facts
+        replicas, facts = self._replicas, self._facts
         while True:
-            if broker.replicas.touched:
-                touched = broker.take_touched()
-                if not self._purgatory.watched_keys():
-                    continue
-                if self.gathers:
-                    self.moved.update(dict.fromkeys(touched))
-                else:
-                    self._look_again(touched, now_ms)
+            if replicas.touched:
+                self._notice(now_ms)
             elif facts:
                 fact = facts.popleft()
                 self._deadline_moved |= fact.__class__ is not Reply
                 self._heed(fact, now_ms)
             else:
                 return
+
+    def _notice(self, now_ms: int) -> None:
+        """Look again at what watches what moved, or gather that."""
+        touched = self.broker.take_touched()
+        if self._purgatory.watched_keys():
+            if self.gathers:
+                self.moved.update(dict.fromkeys(touched))
+            else:
+                self._look_again(touched, now_ms)
 
     def _heed(self, fact: object, now_ms: int) -> None:
         if isinstance(fact, Reply):

@@ -63,6 +63,14 @@ class FlatReaderSource(ReaderSource):
 
     def flat_tags(self, cls: type[Struct], tagged: list[tuple[Field, str]]) -> None:
         """The tagged fields at the end of a struct, mostly none; those that nobody knows are passed over."""
+        if not tagged and not self.run:
+            at = self.at()
+            with self.block(f"if b[{at}]:"):
+                self.emit(f"pos = skip_unknown(b, pos + {self.skew + 1}, b[{at}])")
+            with self.block("else:"):
+                self.emit(f"pos += {self.skew + 1}")
+            self.skew = 0
+            return
         count = self.length("i")
         self.settle()
         alone = fixed_tag([field for field, _ in tagged], self.version)

@@ -160,9 +160,8 @@ class ReaderSource(Source):
                     self.emit(f"{size} += (m << 7) - 128; pos += 1")
                 with self.block("else:"):
                     self.emit(f"{size}, pos = rest(b, pos, {size})")
-            self.emit(f"{size} -= 1")
-        with self.block(f"if {size} >= 0:"):
-            self.emit(f"e = pos + {size}")
+        with self.block(f"if {size}:" if self.flexible else f"if {size} >= 0:"):
+            self.emit(f"e = pos + {size}{' - 1' if self.flexible else ''}")
             cut = "b[pos:e]" if kind == "records" or not self.views else "bytes(b[pos:e])"
             self.emit(f"{place} = {cut}", "pos = e")
         self.null("else:", place, nullable)
@@ -191,7 +190,9 @@ class ReaderSource(Source):
             raise SchemaError(f"{place}: elements of an array cannot be empty")
         more = 1 if self.flexible else 0  # a compact count is one more than the elements, and 0 is null
         is_plain = f"{more} <= {count} < 128" if self.flexible else f"{count} >= 0"
-        with self.block(f"if not {is_plain} or {count} * {least} > end - pos{_plus(more * least)}:"):
+        # So few elements as one byte says need no look at the bytes left: the end of the frame comes soon enough.
+        is_too_long = "" if self.flexible else f" or {count} * {least} > end - pos"
+        with self.block(f"if not {is_plain}{is_too_long}:"):
             if self.flexible:
                 self.emit(f"{count}, pos = array_count(b, pos, {count}, {least}, {nullable})")
             elif nullable:

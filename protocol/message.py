@@ -250,12 +250,17 @@ class Message(Struct):
     @classmethod
     def decode_from(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> tuple[Self, int]:
         """As `decode`, with the position after the message: whoever allows nothing to follow checks that."""
+        return cls.reader(version)(buffer, start)
+
+    @classmethod
+    def reader(cls, version: int) -> Callable[[Any, int], tuple[Self, int]]:
+        """What `decode_from` calls, for whoever reads much of one version."""
         reader = cls._readers.get(version)
         if reader is None:
             from protocol.codec import compile_reader  # the compiler imports this file
 
             reader = cls._readers[version] = compile_reader(cls, version)
-        return reader(buffer, start)
+        return reader
 
     @classmethod
     def decode_slices(
@@ -308,12 +313,17 @@ class Message(Struct):
     @classmethod
     def read_flat(cls, buffer: bytes | bytearray | memoryview, version: int, start: int = 0) -> tuple[Any, ...]:
         """As `decode`, as a tuple (`flat.py`)."""
+        return cls.flat_reader(version)(buffer, start)[0]
+
+    @classmethod
+    def flat_reader(cls, version: int) -> Callable[[Any, int], tuple[tuple[Any, ...], int]]:
+        """What `read_flat` calls, for whoever reads much of one version: (buffer, start) to the tuple and its end."""
         reader = cls._flat_readers.get(version)
         if reader is None:
             from protocol.codec import compile_flat_reader  # the compiler imports this file
 
             reader = cls._flat_readers[version] = compile_flat_reader(cls, version)
-        return reader(buffer, start)[0]
+        return reader
 
     @classmethod
     def read_flat_slices(
@@ -331,12 +341,17 @@ class Message(Struct):
     @classmethod
     def write_flat(cls, values: tuple[Any, ...], version: int) -> list[Any]:
         """As `encode_parts`, of a tuple (`flat.py`)."""
+        return cls.flat_writer(version)(values)
+
+    @classmethod
+    def flat_writer(cls, version: int) -> Callable[[tuple[Any, ...]], list[Any]]:
+        """What `write_flat` calls, for whoever writes much of one version."""
         writer = cls._flat_writers.get(version)
         if writer is None:
             from protocol.codec import compile_flat_writer  # the compiler imports this file
 
             writer = cls._flat_writers[version] = compile_flat_writer(cls, version)
-        return writer(values)
+        return writer
 
     @classmethod
     def write_flat_slices(cls, values: tuple[Any, ...], version: int) -> Generator[None, None, list[Any]]:

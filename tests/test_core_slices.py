@@ -346,13 +346,12 @@ def test_a_late_answer_to_a_large_request_is_written_in_slices(
     world.client().send(FindCoordinatorRequest(key="g", key_type=0), 3)
     world.advance(0)
     written: list[Message] = []
-    encode = Message.encode_parts
 
-    def noted(message: Message, version: int) -> list[Any]:
+    def noted(message: Message) -> list[Any]:
         written.append(message)
-        return encode(message, version)
+        return message.encode_parts(2)
 
-    monkeypatch.setattr(ROUTES[DeleteGroupsRequest.api or 0], "write", noted)
+    monkeypatch.setitem(ROUTES[DeleteGroupsRequest.api or 0].writers, 2, noted)
     steps.most_lines(DeleteGroupsRequest(groups_names=[f"group-{number}" for number in range(2_000)]), 2)
     assert written == []
 

@@ -49,13 +49,13 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 254,
-    "produce 100 records in a batch": 280,
-    "produce one record to each of 100 partitions": 8674,
-    "produce one record, acks=all": 275,
-    "fetch a log": 321,
-    "fetch at the end, nothing to wait for": 256,
-    "list where a log ends": 192,
+    "produce one record": 242,
+    "produce 100 records in a batch": 264,
+    "produce one record to each of 100 partitions": 8300,
+    "produce one record, acks=all": 266,
+    "fetch a log": 316,
+    "fetch at the end, nothing to wait for": 252,
+    "list where a log ends": 184,
 }
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from kbroker.api.permitted import permitted
 from kbroker.config.limits import ELEMENTS_AT_ONCE
+from protocol.headers import API_VERSIONS
 from protocol.message import LAST_VERSION, Message
 from protocol.namedtuple import NamedTuple
 
@@ -91,19 +93,36 @@ class NotLoadedError(Exception):
     """A module that handles an API cannot be imported: its file is gone, or another version's."""
 
 
+class ByVersion(dict[int, Callable[..., Any]]):
+    """What reads or writes a message, by version; made when a version is first asked for."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], Callable[..., Any]]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        made = self[version] = self._make(version)
+        return made
+
+
 class Route:
     """How one API is served.
 
     first, last: versions served. handle: request and call to result. refuse: request, code, text and version to the
     response that tells every part of the request the same error. needs: operations on the cluster, one of which has to
     be allowed. flat: the response's class, where `handle` and `refuse` take and give tuples instead of messages
-    (`protocol/flat.py`). read: (frame, version, start) to what `handle` takes; write: an answer and a version to
-    buffers and regions; read_slices, write_slices: the same with breaks, and how many elements may be read.
-    flexible_from: first version with tagged fields in headers and bodies. elements: how many a large request may have
-    in its arrays: more where `handle` does them in slices, and where only brokers ask.
+    (`protocol/flat.py`). readers: by version, (frame, start) to what `handle` takes, and its end; writers: by version,
+    an answer to buffers and regions; read_slices, write_slices: the same with breaks, and how many elements may be
+    read.
+    flexible_from: first version with tagged fields in headers and bodies; answers_tagged_from: in headers of answers.
+    elements: how many a large request may have in its arrays: more where `handle` does them in slices, and where only
+    brokers ask.
     """
 
     __slots__ = (
+        "answers_tagged_from",
         "api",
         "elements",
         "first",
@@ -111,12 +130,12 @@ class Route:
         "flexible_from",
         "handle",
         "last",
-        "read",
         "read_slices",
+        "readers",
         "refuse",
         "request",
-        "write",
         "write_slices",
+        "writers",
     )
 
     def __init__(
@@ -140,15 +159,16 @@ class Route:
         self.handle = permitted(handle, needs, refuse) if needs else handle
         self.refuse = refuse
         self.flat = flat
-        self.read: Callable[[memoryview, int, int], Any] = request.decode
+        self.readers = ByVersion(request.reader)
         self.read_slices: Callable[..., Any] = request.decode_slices
-        self.write: Callable[[Any, int], list[Any]] = Message.encode_parts
+        self.writers = ByVersion(lambda version: methodcaller("encode_parts", version))
         self.write_slices: Callable[[Any, int], Any] = Message.encode_slices
         if flat is not None:
-            self.read, self.read_slices = request.read_flat, request.read_flat_slices
-            self.write, self.write_slices = flat.write_flat, flat.write_flat_slices
+            self.readers, self.read_slices = ByVersion(request.flat_reader), request.read_flat_slices
+            self.writers, self.write_slices = ByVersion(flat.flat_writer), flat.write_flat_slices
         tagged_from, tagged_to = request.flexible
         self.flexible_from = tagged_from if tagged_from <= tagged_to else LAST_VERSION + 1
+        self.answers_tagged_from = LAST_VERSION + 1 if api == API_VERSIONS else self.flexible_from
 
     @property
     def name(self) -> str:
