@@ -49,10 +49,10 @@ SLACK = 1.08
 WARM_UP = 3
 
 LINES = {
-    "produce one record": 242,
-    "produce 100 records in a batch": 264,
-    "produce one record to each of 100 partitions": 8300,
-    "produce one record, acks=all": 266,
+    "produce one record": 231,
+    "produce 100 records in a batch": 249,
+    "produce one record to each of 100 partitions": 7859,
+    "produce one record, acks=all": 255,
     "fetch a log": 316,
     "fetch at the end, nothing to wait for": 252,
     "list where a log ends": 184,
@@ -60,7 +60,7 @@ LINES = {
 TRANSACTION_LINES = 1783  # AddPartitionsToTxn 3, Produce 11 of one record, EndTxn 4
 POLL_LINES, SHARED_POLL_LINES = 640, 405
 IN_A_SESSION = 20  # partitions, of which a fetch names one
-SESSION_LINES = {"a consumer": 1414, "a follower": 1186}
+SESSION_LINES = {"a consumer": 1410, "a follower": 1175}
 SESSION_VERSION = 12
 FOLLOWER = 2
 

@@ -42,8 +42,8 @@ from kbroker.log.producers import Origin
 from kbroker.replica.partition import ALL_REPLICAS
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.namedtuple import NamedTuple
+from protocol.flat import default_tuple
+from protocol.messages.produce import LeaderIdAndEpoch, ProduceRequest, ProduceResponse
 from protocol.records import RecordError
 from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL, unpack_header
 
@@ -75,28 +75,20 @@ _SAY_NO_LOG_START = frozenset(  # in Kafka, too: nothing here, or nothing that a
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-NO_LEADER = (-1, -1)  # as LeaderIdAndEpoch has it where nothing is known
+NO_LEADER = default_tuple(LeaderIdAndEpoch)
 # A part of the answer: index, error_code, base_offset, log_append_time_ms, log_start_offset, record_errors,
 # error_message, current_leader.
 RECORD_ERRORS = 5
 # A batch that was written, where it ends, and the place of its part of the answer: a list, and an index into it.
 Appended: TypeAlias = "list[tuple[Partition, int, list[Flat], int]]"
+# What one request has come to so far: what was written, and somebody else has to be waited for; batches that have to be
+# made anew first; and for each batch that failed, how many records had been named as refused by then.
+Gathered: TypeAlias = "tuple[Appended, list[Unprepared], list[int]]"
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
 class UnverifiedError(KafkaError):
     """A batch that its transaction's coordinator does not know of; no log has seen it."""
-
-
-class Gathered(NamedTuple):
-    """What one request has come to so far. unprepared: batches that have to be made anew first.
-
-    failures: one for each batch that failed: how many records had been named as refused by then.
-    """
-
-    appended: Appended
-    unprepared: list[Unprepared]
-    failures: list[int]
 
 
 def produce(request: Flat, call: Call) -> Result:
@@ -109,7 +101,7 @@ def produce(request: Flat, call: Call) -> Result:
     if call.is_large:
         return _in_slices(request, call)
     topics: list[Flat] = []
-    gathered = Gathered([], [], [])
+    gathered: Gathered = ([], [], [])
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         answers: list[Flat] = []
@@ -122,7 +114,7 @@ def _in_slices(request: Flat, call: Call) -> InSlices:
     """`produce` of many partitions or bytes: one partition after the other."""
     *_, topic_data = request
     topics: list[Flat] = []
-    gathered = Gathered([], [], [])
+    gathered: Gathered = ([], [], [])
     for topic, topic_id, partition_data in topic_data:
         answers: list[Flat] = []
         topics.append((topic, topic_id, answers))
@@ -161,18 +153,18 @@ def _append(
             assert log is not None, partition
             if isinstance(written, int):
                 if acks == ALL_REPLICAS:
-                    gathered.appended.append((partition, log.log_end_offset, answers, len(answers)))
+                    gathered[0].append((partition, log.log_end_offset, answers, len(answers)))
                 answers.append((index, 0, written, -1, log.log_start_offset, (), None, NO_LEADER))
             else:
                 replicas.flush_if_wanted(partition, written)
-                _note(partition, written, acks, answers, gathered.appended)
+                _note(partition, written, acks, answers, gathered[0])
         except (KafkaError, OSError) as reason:
             error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
-            failures = gathered.failures
+            _, unprepared, failures = gathered
             named = failures[-1] if failures else 0
             is_unprepared = isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old)
             if is_unprepared:
-                gathered.unprepared.append(Unprepared(partition, records, answers, call))
+                unprepared.append(Unprepared(partition, records, answers, call))
             answers.append(_failure(index, error, _log_start(call, name, index), NAMED_RECORDS - named))
             if not is_unprepared:
                 call.has_errors = True
@@ -189,11 +181,10 @@ def _conclude(
     """What follows once all is appended that could be at once."""
     _, acks, timeout_ms, _ = request
     appended, unprepared, failures = gathered
-    failed = bool(failures)
     if unprepared:
-        return Preparing(call, request, topics, appended, unprepared, failed=failed).start()
+        return Preparing(call, request, topics, appended, unprepared, failed=bool(failures)).start()
     if acks == 0:
-        return HANGUP if failed else SILENCE
+        return HANGUP if failures else SILENCE
     response: Flat = (topics, 0, [])
     if not appended:
         return response

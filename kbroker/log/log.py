@@ -389,6 +389,13 @@ class Log(LogReads):
             self.producers.high_watermark_moved(offset)
         return offset
 
+    def commit_all(self) -> None:
+        """`set_high_watermark` to the end of the log: nobody else is in sync."""
+        if self.flush_wanted > self.recovery_point or self.producers.ended:
+            self.set_high_watermark(self.log_end_offset)
+        else:
+            self.high_watermark = self.log_end_offset
+
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below `offset` (DeleteRecords, or a leader's log start); whether that changed anything.
 

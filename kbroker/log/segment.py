@@ -198,11 +198,8 @@ class Segment:
         position = self.size
         file = self._file or self.file
         self.touched = True
-        if (
-            self._bytes_since_entry > self.config.index_interval_bytes
-            or self._max_timestamp == _UNKNOWN
-            or len(batches) > 1
-        ):
+        is_due = self._bytes_since_entry > self.config.index_interval_bytes
+        if is_due or self._max_timestamp == _UNKNOWN or len(batches) > 1:
             self._open_indices()  # before the write: where no descriptor is left, nothing may have been written
         try:
             file.write(buffers, position)
@@ -217,14 +214,15 @@ class Segment:
             return position
         if max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
-        if self._bytes_since_entry > self.config.index_interval_bytes:
+        if is_due:
             self._add_entries(last_offset, position)
         self._bytes_since_entry += size
         return position
 
     def _open_indices(self) -> None:
         """Read what the last entries say; from then on the indices are appended to in memory."""
-        _ = self.offsets, self.times, self.max_timestamp
+        if self._offsets is None or self._times is None or self._max_timestamp == _UNKNOWN:
+            _ = self.offsets, self.times, self.max_timestamp
 
     def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""

@@ -294,9 +294,12 @@ class Partition:
         self, records: memoryview, acks: int, wall_ms: int, opener: Opener | None = None
     ) -> int | AppendPlan:
         """The same, of a client's batch. Returns: as `Log.append_from_client`."""
-        log = self._appendable(acks)
+        log = self.log
+        if log is None or not self.is_leader or acks == ALL_REPLICAS:
+            log = self._appendable(acks)
         written = log.append_from_client(records, self.leader_epoch, wall_ms, opener)
-        self._appended(log)
+        if self.isr == self._alone:
+            self._appended(log)
         return written
 
     def append_own(self, batch: bytearray, wall_ms: int, marker: Marker | None = None) -> int | AppendPlan:
@@ -320,10 +323,11 @@ class Partition:
         return log
 
     def _appended(self, log: Log) -> None:
-        if not self.followers and self.isr == self._alone:
-            log.set_high_watermark(log.log_end_offset)
-        elif self.isr == self._alone:
-            self.advance_high_watermark()
+        if self.isr == self._alone:
+            if self.followers:
+                self.advance_high_watermark()
+            else:
+                log.commit_all()
 
     @property
     def is_under_min_isr(self) -> bool:
