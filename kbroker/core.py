@@ -477,7 +477,7 @@ class Core:
     def _notice(self, now_ms: int) -> None:
         """Look again at what watches what moved, or gather that."""
         touched = self.broker.take_touched()
-        if self._purgatory.watched_keys():
+        if self._purgatory.watchers:
             if self.gathers:
                 self.moved.update(dict.fromkeys(touched))
             else:

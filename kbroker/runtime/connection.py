@@ -360,7 +360,7 @@ class Connection:
         except OSError as error:
             self.close(error.strerror or str(error))
             return
-        channel.written()
+        channel.out = []
         self._server.bytes_out += sent
         if sent < len(data):
             self._queue.append(memoryview(data)[sent:])

@@ -45,13 +45,13 @@ class Parked(Generic[Key, Operation]):
 
 
 class Purgatory(Generic[Key, Operation]):
-    """Parked operations by key and by deadline."""
+    """Parked operations by key and by deadline. watchers: those under each key, empty if nothing waits; to be read."""
 
-    __slots__ = ("_watchers", "_wheel")
+    __slots__ = ("_wheel", "watchers")
 
     def __init__(self, now_ms: int = 0) -> None:
         self._wheel: TimingWheel[Parked[Key, Operation]] = TimingWheel(now_ms)
-        self._watchers: dict[Key, dict[Parked[Key, Operation], None]] = {}
+        self.watchers: dict[Key, dict[Parked[Key, Operation], None]] = {}
 
     def __len__(self) -> int:
         """How many operations wait."""
@@ -59,19 +59,15 @@ class Purgatory(Generic[Key, Operation]):
 
     def operations(self) -> set[Operation]:
         """Those that wait; put together anew each time."""
-        return {parked.operation for watching in self._watchers.values() for parked in watching}
-
-    def watched_keys(self) -> int:
-        """How many keys have an operation waiting under them."""
-        return len(self._watchers)
+        return {parked.operation for watching in self.watchers.values() for parked in watching}
 
     def watching(self, key: Key) -> int:
         """How many operations wait under a key."""
-        return len(self._watchers.get(key, ()))
+        return len(self.watchers.get(key, ()))
 
     def under(self, key: Key) -> tuple[Parked[Key, Operation], ...]:
         """What waits under a key now, oldest first; each may be over by the time it is looked at."""
-        return tuple(self._watchers.get(key, ()))
+        return tuple(self.watchers.get(key, ()))
 
     def park(self, operation: Operation, keys: Iterable[Key], deadline_ms: int) -> Parked[Key, Operation]:
         """Keep an operation until a check of one of its keys says it is ready, or until its deadline.
@@ -80,13 +76,13 @@ class Purgatory(Generic[Key, Operation]):
         """
         parked = Parked(operation, tuple(dict.fromkeys(keys)))
         for key in parked.keys:
-            self._watchers.setdefault(key, {})[parked] = None
+            self.watchers.setdefault(key, {})[parked] = None
         parked._timer = self._wheel.add(deadline_ms, parked)
         return parked
 
     def check(self, key: Key, ready: Callable[[Operation], bool]) -> list[Operation]:
         """Complete the operations under `key` for which `ready` holds, oldest first, and return them."""
-        watching = self._watchers.get(key)
+        watching = self.watchers.get(key)
         if watching is None:
             return []
         done = [parked for parked in watching if ready(parked.operation)]
@@ -117,7 +113,7 @@ class Purgatory(Generic[Key, Operation]):
 
     def _forget(self, parked: Parked[Key, Operation]) -> None:
         for key in parked.keys:
-            watching = self._watchers[key]
+            watching = self.watchers[key]
             del watching[parked]
             if not watching:
-                del self._watchers[key]
+                del self.watchers[key]

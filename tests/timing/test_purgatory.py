@@ -59,7 +59,7 @@ def test_cancelled_operation_leaves_every_watch_list() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     parked = purgatory.park("x", ["t-0", "t-1", "t-0"], 100)
     purgatory.cancel(parked)
-    assert (len(purgatory), purgatory.watched_keys()) == (0, 0)
+    assert (len(purgatory), purgatory.watchers) == (0, {})
 
 
 def test_second_cancel_says_that_nothing_waited() -> None:
@@ -117,7 +117,7 @@ class EveryOperationIsOverOnce(RuleBasedStateMachine):
     @invariant()
     def watches_exactly_what_waits(self) -> None:
         assert len(self.purgatory) == len(self.waiting)
-        assert self.purgatory.watched_keys() == len({key for parked in self.waiting.values() for key in parked.keys})
+        assert self.purgatory.watchers.keys() == {key for parked in self.waiting.values() for key in parked.keys}
 
 
 TestEveryOperationIsOverOnce = EveryOperationIsOverOnce.TestCase
