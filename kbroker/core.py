@@ -527,9 +527,9 @@ class Core:
             key = next(iter(self._waking))
             del self._waking[key]
             for parked in self._purgatory.under(key):
-                if not parked.waiting:
+                if not parked.pending:
                     continue
-                request = parked.operation
+                request = parked.payload
                 response = self._asked(request, cast("Waiting", request.waiting).answer, self._now_ms)
                 if response is not None:
                     self._purgatory.cancel(parked)

@@ -91,11 +91,14 @@ class FollowerReader(Reader):
 
         A parked fetch is looked at whenever the high watermark moves, which is no news to it.
         """
-        return None if self._has_all() and self._min_bytes > 0 else super().response_if_enough()
+        return None if self._min_bytes > 0 and self._has_all() else super().response_if_enough()
 
     def _has_all(self) -> bool:
         """Whether every partition ends where the follower reads on."""
-        return all(self._read_to_its_end(wanted) is not None for wanted in self._wanted)
+        for wanted in self._wanted:  # noqa: SIM110  # a generator costs as much as the look
+            if self._read_to_its_end(wanted) is None:
+                return False
+        return True
 
     def _read_to_its_end(self, wanted: Wanted) -> Partition | None:
         """The partition, if it is led here, in the epoch that the follower knows, and ends where it reads on."""

@@ -13,7 +13,7 @@ once: no sweep, no memory kept by what is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from kbroker.timing.wheel import Timer, TimingWheel
 from protocol.namedtuple import NamedTuple
@@ -28,20 +28,17 @@ class Touched(NamedTuple):
     keys: Sequence[Hashable]
 
 
-class Parked(Generic[Key, Operation]):
-    """One parked operation: the receipt with which it can be taken out by hand."""
+class Parked(Timer[Operation], Generic[Key, Operation]):
+    """One parked operation, its own timer: the receipt with which it can be taken out by hand.
 
-    __slots__ = ("_timer", "keys", "operation")
+    payload: the operation. pending: false once it was completed, expired or cancelled.
+    """
 
-    def __init__(self, operation: Operation, keys: tuple[Key, ...]) -> None:
-        self.operation = operation
+    __slots__ = ("keys",)
+
+    def __init__(self, operation: Operation, keys: tuple[Key, ...], deadline_ms: int) -> None:
+        self.deadline_ms, self.payload, self._bucket = deadline_ms, operation, None
         self.keys = keys
-        self._timer: Timer[Parked[Key, Operation]] | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """False once it was completed, expired or cancelled."""
-        return self._timer is not None
 
 
 class Purgatory(Generic[Key, Operation]):
@@ -50,16 +47,16 @@ class Purgatory(Generic[Key, Operation]):
     __slots__ = ("_wheel", "watchers")
 
     def __init__(self, now_ms: int = 0) -> None:
-        self._wheel: TimingWheel[Parked[Key, Operation]] = TimingWheel(now_ms)
+        self._wheel: TimingWheel[Operation] = TimingWheel(now_ms)
         self.watchers: dict[Key, dict[Parked[Key, Operation], None]] = {}
 
     def __len__(self) -> int:
         """How many operations wait."""
-        return len(self._wheel)
+        return self._wheel.size
 
     def operations(self) -> set[Operation]:
         """Those that wait; put together anew each time."""
-        return {parked.operation for watching in self.watchers.values() for parked in watching}
+        return {parked.payload for watching in self.watchers.values() for parked in watching}
 
     def watching(self, key: Key) -> int:
         """How many operations wait under a key."""
@@ -74,10 +71,10 @@ class Purgatory(Generic[Key, Operation]):
 
         The caller has just found it not ready: a single thread owns the state, so nothing can have moved in between.
         """
-        parked = Parked(operation, tuple(dict.fromkeys(keys)))
+        parked = Parked(operation, tuple(dict.fromkeys(keys)), deadline_ms)
         for key in parked.keys:
             self.watchers.setdefault(key, {})[parked] = None
-        parked._timer = self._wheel.add(deadline_ms, parked)
+        self._wheel.put(parked)
         return parked
 
     def check(self, key: Key, ready: Callable[[Operation], bool]) -> list[Operation]:
@@ -85,17 +82,15 @@ class Purgatory(Generic[Key, Operation]):
         watching = self.watchers.get(key)
         if watching is None:
             return []
-        done = [parked for parked in watching if ready(parked.operation)]
+        done = [parked for parked in watching if ready(parked.payload)]
         for parked in done:
             self.cancel(parked)
-        return [parked.operation for parked in done]
+        return [parked.payload for parked in done]
 
     def cancel(self, parked: Parked[Key, Operation]) -> bool:
         """Take an operation out (its connection closed, or the caller answers it): true if it still waited."""
-        timer, parked._timer = parked._timer, None
-        if timer is None:
+        if not self._wheel.cancel(parked):
             return False
-        self._wheel.cancel(timer)
         self._forget(parked)
         return True
 
@@ -105,11 +100,10 @@ class Purgatory(Generic[Key, Operation]):
 
     def expire(self, now_ms: int) -> list[Operation]:
         """Move time on and return the operations whose deadline has passed, by deadline."""
-        expired = [timer.payload for timer in self._wheel.advance(now_ms)]
+        expired = cast("list[Parked[Key, Operation]]", self._wheel.advance(now_ms))
         for parked in expired:
-            parked._timer = None
             self._forget(parked)
-        return [parked.operation for parked in expired]
+        return [parked.payload for parked in expired]
 
     def _forget(self, parked: Parked[Key, Operation]) -> None:
         for key in parked.keys:

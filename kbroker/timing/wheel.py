@@ -61,14 +61,14 @@ class _Bucket(dict[Timer[Payload], None]):
 
 
 class TimingWheel(Generic[Payload]):
-    """Timers by deadline; time moves only through `advance`, and never back."""
+    """Timers by deadline; time moves only through `advance`, and never back. size: how many are pending."""
 
-    __slots__ = ("_buckets", "_ends", "_queue", "_size", "_ticks", "now_ms")
+    __slots__ = ("_buckets", "_ends", "_queue", "_ticks", "now_ms", "size")
 
     def __init__(self, now_ms: int = 0) -> None:
         assert now_ms >= 0, now_ms
         self.now_ms = now_ms
-        self._size = 0
+        self.size = 0
         self._ticks: list[int] = []  # by level: the width of a bucket
         self._ends: list[int] = []  # by level: the first deadline out of its reach; rises with the level
         self._buckets: list[list[_Bucket[Payload]]] = []
@@ -76,14 +76,18 @@ class TimingWheel(Generic[Payload]):
         self._add_level()
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def add(self, deadline_ms: int, payload: Payload) -> Timer[Payload]:
         """Set a timer; `advance` returns it at or after its deadline. One that is due already comes back at once."""
         timer = Timer(deadline_ms, payload)
-        self._place(timer)
-        self._size += 1
+        self.put(timer)
         return timer
+
+    def put(self, timer: Timer[Payload]) -> None:
+        """As `add`, of a timer that its owner has made."""
+        self._place(timer)
+        self.size += 1
 
     def cancel(self, timer: Timer[Payload]) -> bool:
         """Take a timer back: true if it was pending. Its memory is free at once; no other timer is looked at."""
@@ -92,7 +96,7 @@ class TimingWheel(Generic[Payload]):
             return False
         del bucket[timer]
         timer._bucket = None
-        self._size -= 1
+        self.size -= 1
         return True
 
     def next_deadline_ms(self) -> int | None:
@@ -141,8 +145,8 @@ class TimingWheel(Generic[Payload]):
                     timer._bucket = None
                 expired += timers
         self._move_to(now_ms)
-        self._size -= len(expired)
-        assert self._size >= 0, self._size
+        self.size -= len(expired)
+        assert self.size >= 0, self.size
         return expired
 
     def _place(self, timer: Timer[Payload]) -> None:

@@ -112,7 +112,7 @@ class EveryOperationIsOverOnce(RuleBasedStateMachine):
 
     def over(self, operations: list[int]) -> None:
         for operation in operations:
-            assert not self.waiting.pop(operation).waiting
+            assert not self.waiting.pop(operation).pending
 
     @invariant()
     def watches_exactly_what_waits(self) -> None:
