@@ -6,7 +6,8 @@ Called by the data source and by whatever writes to a topic. Its loops run once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
@@ -71,6 +73,7 @@ DDL = "key binary, value binary, topic string, partition int, offset bigint, tim
 HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
 
 NOTHING = memoryview(b"")
+_INT32 = struct.Struct(">i")
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # Kafka's own numbers
 
 
@@ -101,20 +104,28 @@ def decoded(
     for chunk in chunks:
         if aborted is not None:
             gone.expect(aborted())
-        position = rows.add_plain(chunk, 0)
-        while found := _batch_at(chunk, position):
-            header, after = found
-            if header is None:
-                yield from rows.add_old(chunk, position)
-            else:
-                check(chunk, position, len(chunk))
-                if header[0] >= span.end:
-                    break
-                if gone.passes(chunk, position, header) and header[0] + header[6] >= span.start and header[12]:
-                    yield from rows.add(chunk, position, header)
-            position = rows.add_plain(chunk, after)
+        has_end = yield from _add_all(rows, chunk, span, gone)
         rows.gather()  # the chunk may be used again for the next one
+        if has_end:
+            break
     yield from rows.take()
+
+
+def _add_all(rows: _Rows, chunk: memoryview, span: Span, gone: _Aborted) -> Generator[pa.RecordBatch, None, bool]:
+    """Add what is wanted of a chunk; what was full before comes out. Returns: whether the span ends in it."""
+    position = rows.add_plain(chunk, 0)
+    while found := _batch_at(chunk, position):
+        header, after = found
+        if header is None:
+            yield from rows.add_old(chunk, position)
+        else:
+            check(chunk, position, len(chunk))
+            if header[0] >= span.end:
+                return True
+            if gone.passes(chunk, position, header) and header[0] + header[6] >= span.start and header[12]:
+                yield from rows.add(chunk, position, header)
+        position = rows.add_plain(chunk, after)
+    return False
 
 
 def _batch_at(chunk: memoryview, position: int) -> tuple[HeaderTuple | None, int] | None:
@@ -130,6 +141,27 @@ def _batch_at(chunk: memoryview, position: int) -> tuple[HeaderTuple | None, int
     if not old and length < HEADER_SIZE - LENGTH_OVERHEAD:
         check(chunk, position, size)  # says what is wrong
     return None if old else unpack_header(chunk, position), after
+
+
+def end_of_batches(chunk: memoryview) -> int:
+    """Where the last batch or message ends that is whole; the chunk's end if there is one that none can be."""
+    position, last = 0, len(chunk) - LENGTH_OVERHEAD - SMALLEST_LEGACY_LENGTH
+    while position <= last:
+        (length,) = _INT32.unpack_from(chunk, position + LENGTH_AT)
+        if length < SMALLEST_LEGACY_LENGTH:
+            return len(chunk)
+        after = position + LENGTH_OVERHEAD + length
+        if after > len(chunk):
+            break
+        position = after
+    return position
+
+
+def size_of_batch(beginning: memoryview) -> int:
+    """How long the batch or message is that begins so; the least that it can be, if that cannot be seen yet."""
+    if len(beginning) < LENGTH_OVERHEAD:
+        return LENGTH_OVERHEAD + SMALLEST_LEGACY_LENGTH
+    return LENGTH_OVERHEAD + int(_INT32.unpack_from(beginning, LENGTH_AT)[0])
 
 
 def last_offset(chunk: memoryview) -> int | None:

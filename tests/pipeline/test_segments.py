@@ -1,0 +1,101 @@
+"""Segment files as rows, without Spark: read a piece at a time, wherever the pieces end."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from kbroker.pipeline import columns, segments
+from kbroker.pipeline.columns import Span
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.segments import PAGE, Segment
+from protocol.records.content import build_batch
+from tests.pipeline.given import records
+from tests.pipeline.test_columns import mixed
+
+EVERYTHING = Span("t", 0, 0, 10**9)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "READ_BYTES", PAGE)
+
+
+def segment(folder: Path, log: bytes, position: int = 0, span: Span = EVERYTHING) -> Segment:
+    path = folder / f"{0:020}.log"
+    path.write_bytes(log)
+    return Segment(str(path), span, position, None)
+
+
+def read(given: Segment) -> list[dict[str, object]]:
+    return [row for batch in segments.rows(given, headers=True) for row in batch.to_pylist()]
+
+
+def decoded(log: bytes) -> list[dict[str, object]]:
+    batches = columns.decoded([memoryview(log)], EVERYTHING, headers=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def sized(count: int, size: int, offset: int) -> bytes:
+    """A batch of so many records of so many bytes."""
+    run = [each._replace(offset=offset + index, value=b"v" * size) for index, each in enumerate(records(count))]
+    return bytes(build_batch(run))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_of_a_segment_are_the_whole_of_it(tmp_path: Path, seed: int) -> None:
+    log = mixed(seed)
+    assert len(log) > 5 * PAGE
+    assert read(segment(tmp_path, log)) == decoded(log)
+
+
+def test_a_segment_is_read_from_any_position(tmp_path: Path) -> None:
+    batches = [sized(3, 700, 3 * number) for number in range(20)]
+    log = b"".join(batches)
+    for number in range(20):
+        position = sum(map(len, batches[:number]))
+        assert read(segment(tmp_path, log, position)) == decoded(log[position:])
+
+
+def test_batches_of_many_pieces_are_read(tmp_path: Path) -> None:
+    sizes = [10, 5000, 100_000, 10, 1_000_000, 4085, 10, 10]
+    log = b"".join(sized(1, size, offset) for offset, size in enumerate(sizes))
+    found = read(segment(tmp_path, log))
+    assert [len(row["value"]) for row in found] == sizes  # type: ignore[arg-type]
+    assert found == decoded(log)
+
+
+@pytest.mark.parametrize("left", [1, 11, 12, 25, 26, 60, 5000])
+def test_a_batch_that_is_cut_short_is_not_there(tmp_path: Path, left: int) -> None:
+    log = sized(5, 900, 0) + sized(5, 900, 5) + sized(1, 10_000, 10)[:left]
+    assert [row["offset"] for row in read(segment(tmp_path, log))] == list(range(10))
+
+
+def test_damage_is_told_with_its_position_in_the_file(tmp_path: Path) -> None:
+    batches = [bytearray(sized(3, 700, 3 * number)) for number in range(20)]
+    batches[15][-1] ^= 1
+    position = sum(map(len, batches[:15]))
+    given = segment(tmp_path, b"".join(batches))
+    with pytest.raises(PipelineError, match=f"{re.escape(given.path)}: position {position}: "):
+        read(given)
+
+
+def test_a_segment_that_is_cut_back_while_it_is_read_ends_there(tmp_path: Path) -> None:
+    """A broker that follows another cuts back what that one has not."""
+    given = segment(tmp_path, b"".join(sized(3, 700, 3 * number) for number in range(40)))
+    with open(given.path, "rb") as file:
+        batches = segments.Pieces(file.fileno(), 0).whole_batches()
+        next(batches)
+        os.truncate(given.path, 2 * PAGE)
+        assert 0 < sum(map(len, batches)) < 2 * PAGE
+
+
+def test_nothing_is_read_behind_the_end_of_what_is_wanted(tmp_path: Path) -> None:
+    log = b"".join(sized(3, 700, 3 * number) for number in range(40))
+    with open(segment(tmp_path, log).path, "rb") as file:
+        pieces = segments.Pieces(file.fileno(), 0)
+        list(columns.decoded(pieces.whole_batches(), Span("t", 0, 4, 7)))
+    assert pieces.position < 2 * PAGE
