@@ -310,9 +310,8 @@ class WireReader(DataSourceReader):
         return _parts(spans, given.number("minPartitions"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
-        assert isinstance(partition, WirePart)
-        return _fetched(self._given, partition.span)
+        """The rows of a task; none of the one that Spark makes where there is no span."""
+        return _fetched(self._given, partition.span) if isinstance(partition, WirePart) else iter(())
 
 
 class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -403,8 +402,9 @@ class SegmentReader(DataSourceReader):
         return [SegmentPart(each) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment."""
-        assert isinstance(partition, SegmentPart)
+        """The rows of a segment; none of the task that Spark makes where there is no segment."""
+        if not isinstance(partition, SegmentPart):
+            return iter(())
         return segments.rows(partition.segment, headers=self._given.flag("includeHeaders"))
 
 

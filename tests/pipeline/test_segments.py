@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from kbroker.pipeline import columns, segments
 from kbroker.pipeline.columns import Span
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.segments import PAGE, Segment
+from kbroker.pipeline.source import KbrokerSource
 from protocol.records.content import build_batch
 from tests.pipeline.given import records
 from tests.pipeline.test_columns import mixed
@@ -91,6 +93,13 @@ def test_a_segment_that_is_cut_back_while_it_is_read_ends_there(tmp_path: Path) 
         next(batches)
         os.truncate(given.path, 2 * PAGE)
         assert 0 < sum(map(len, batches)) < 2 * PAGE
+
+
+@pytest.mark.parametrize("options", [{"path": "."}, {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}])
+def test_the_one_task_of_a_read_without_parts_has_no_rows(options: dict[str, str]) -> None:
+    """Spark makes it, of no part in particular, where a reader has none."""
+    reader = KbrokerSource(options).reader(None)
+    assert list(reader.read(InputPartition(None))) == []
 
 
 def test_nothing_is_read_behind_the_end_of_what_is_wanted(tmp_path: Path) -> None:
