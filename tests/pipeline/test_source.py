@@ -87,6 +87,15 @@ def test_a_log_directory_holds_what_the_broker_serves(
     assert disk.rdd.getNumPartitions() > 2  # a task a segment, of this topic's alone
 
 
+def test_where_nothing_is_wanted_there_are_no_rows(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Spark makes one task, of no part in particular, where a reader has none."""
+    cluster.create(topic, 2)
+    assert wire(spark, source, topic).collect() == []
+    assert spark.read.format("kbroker").load(str(tmp_path)).collect() == []
+
+
 def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any, topic: str) -> None:
     cluster.create(topic, 1, {**KEEP, "segment.bytes": "5000", "index.interval.bytes": "100"})
     for seed in range(10):
