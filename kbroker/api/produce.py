@@ -138,10 +138,10 @@ def _append(
     """Append batches of one topic. answers, gathered: what is added to."""
     transactional_id, acks, _, _ = request
     replicas, wall_ms = call.broker.replicas, call.broker.clock.wall_ms()
-    partitions, touched = replicas.partitions, replicas.touched
+    here, touched = replicas.by_topic.get(name or "", {}), replicas.touched
     for index, records in partition_data:
         try:
-            partition = partitions.get((name or "", index)) or _find(call, name, index)
+            partition = here.get(index) or _find(call, name, index)
             if (
                 partition.is_internal
                 or records is None

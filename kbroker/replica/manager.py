@@ -37,6 +37,7 @@ log = logging.getLogger("kbroker.replicas")
 class ReplicaManager:
     """The replicas of one broker.
 
+    partitions: by topic and index; by_topic: the same, a topic without any here is not in it.
     touched: partitions with new records, another high watermark, leader or log start. is_known: whether the cluster has
     a partition, here or elsewhere, as this broker was told last. rules: who is in sync. throttles: how fast replicas
     may be copied.
@@ -47,7 +48,7 @@ class ReplicaManager:
     ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self._by_topic: dict[str, dict[int, Partition]] = {}  # the same; a topic without any here is not in it
+        self.by_topic: dict[str, dict[int, Partition]] = {}
         self.touched: list[Partition] = []
         self.is_known: Callable[[str, int], object] = lambda topic, index: False
         self.rules = InSyncRules(clock.now_ms, configs.broker.replica_lag_time_max_ms)
@@ -71,7 +72,7 @@ class ReplicaManager:
 
     def of_topic(self, topic: str) -> Collection[Partition]:
         """The replicas of one topic."""
-        return self._by_topic.get(topic, {}).values()
+        return self.by_topic.get(topic, {}).values()
 
     # -- appends
 
@@ -245,7 +246,7 @@ class ReplicaManager:
         if partition is None:
             is_internal = topic in INTERNAL_TOPICS
             partition = Partition(topic, index, topic_id, self.broker_id, self.rules, is_internal=is_internal)
-            self.partitions[topic, index] = self._by_topic.setdefault(topic, {})[index] = partition
+            self.partitions[topic, index] = self.by_topic.setdefault(topic, {})[index] = partition
         if partition.is_of_another(topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic}-{index} has the id {partition.topic_id.hex()}")
         if state.leader_epoch < partition.leader_epoch:
@@ -303,9 +304,9 @@ class ReplicaManager:
         """Give a replica up; with delete, its log goes too."""
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
-            del self._by_topic[topic][index]
-            if not self._by_topic[topic]:
-                del self._by_topic[topic]
+            del self.by_topic[topic][index]
+            if not self.by_topic[topic]:
+                del self.by_topic[topic]
             partition.resign()
             self.touched.append(partition)
             self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))

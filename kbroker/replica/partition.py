@@ -287,7 +287,8 @@ class Partition:
         """Append one batch as the leader. Raises: KafkaError (also all those of the log), OSError."""
         log = self._appendable(acks)
         plan = log.append_as_leader(records, self.leader_epoch, wall_ms, origin)
-        self._appended(log)
+        if self.isr == self._alone:
+            self._commit_alone(log)
         return plan
 
     def append_from_client(
@@ -299,14 +300,15 @@ class Partition:
             log = self._appendable(acks)
         written = log.append_from_client(records, self.leader_epoch, wall_ms, opener)
         if self.isr == self._alone:
-            self._appended(log)
+            self._commit_alone(log)
         return written
 
     def append_own(self, batch: bytearray, wall_ms: int, marker: Marker | None = None) -> int | AppendPlan:
         """The same, with acks=all, of a batch that this broker has just built; as `Log.append_own`."""
         log = self._appendable(ALL_REPLICAS)
         written = log.append_own(batch, self.leader_epoch, wall_ms, marker)
-        self._appended(log)
+        if self.isr == self._alone:
+            self._commit_alone(log)
         return written
 
     def _appendable(self, acks: int) -> Log:
@@ -322,12 +324,12 @@ class Partition:
             )
         return log
 
-    def _appended(self, log: Log) -> None:
-        if self.isr == self._alone:
-            if self.followers:
-                self.advance_high_watermark()
-            else:
-                log.commit_all()
+    def _commit_alone(self, log: Log) -> None:
+        """Move the high watermark after an append, if no other replica is in sync: only one about to join counts."""
+        if self.followers:
+            self.advance_high_watermark()
+        else:
+            log.commit_all()
 
     @property
     def is_under_min_isr(self) -> bool:
