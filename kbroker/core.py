@@ -147,9 +147,7 @@ class Core:
         self._handle(request, body)
         if self._replicas.touched:
             self._notice(now_ms)
-            if self._facts or self._replicas.touched:
-                self._follow(now_ms)
-        elif self._facts:
+        if self._facts or self._replicas.touched:
             self._follow(now_ms)
 
     def expire(self, now_ms: int) -> None:
