@@ -207,16 +207,12 @@ class Connection:
             server.gathered(self, decoder.held_bytes)
         return frames
 
-    @property
-    def _turn_requests(self) -> int:
-        """How many requests are its turn."""
-        return REQUESTS_PER_LOOP_TURN >> self._server.loop.halvings
-
     def _frames_of(self, data: memoryview, now_ms: int) -> Sequence[memoryview]:
         """As many frames as are the connection's turn (all, if it is a controller's); what is behind them is kept."""
         decoder = self._decoder
         try:
-            frames = decoder.feed(data, NO_LIMIT if self.in_lane else self._turn_requests)
+            turn = REQUESTS_PER_LOOP_TURN >> self._server.loop.halvings
+            frames = decoder.feed(data, NO_LIMIT if self.in_lane else turn)
         except FrameError as error:
             self._handle(error.frames, now_ms)
             self.close(str(error))
@@ -306,7 +302,7 @@ class Connection:
         # Not `last_heard_ms`: deadlines count from when a request is looked at, and it may have been held for long.
         now_ms = self._server.clock.now_ms()
         if self._backlog:
-            count = min(self._turn_requests, len(self._backlog))
+            count = min(REQUESTS_PER_LOOP_TURN >> self._server.loop.halvings, len(self._backlog))
             frames: Sequence[memoryview] = [self._backlog.popleft() for _ in range(count)]
         else:
             rest, self._rest = self._rest, NOTHING
