@@ -67,6 +67,8 @@ WAIT = RETRIABLE | {
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 GONE = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 """Another holds the transactional id, or it was fenced for taking too long."""
+UNKNOWN_THERE = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE})
+"""The transaction is not under way, or not with this partition, as far as the coordinator knows."""
 
 
 class Fenced(Exception):  # noqa: N818 - what happened, not an error
@@ -146,22 +148,17 @@ class Transactor(Reader):
     def _until(
         self, request: Callable[[], Message], code_of: Callable[[Any], int], key: tuple[int, str]
     ) -> Generator[Any, Any, Any]:
-        """Ask a coordinator until it answers. key: of FindCoordinator. Raises: Fenced, Impatient.
-
-        One that has been replaced, and has not heard of it, does not know what partitions' leaders have told the new
-        one for a client of the second protocol. In Kafka too its INVALID_TXN_STATE is the end of a producer, and harms
-        no record: the next one aborts.
-        """
+        """Ask a coordinator until it answers. key: of FindCoordinator. Raises: Fenced, Impatient."""
         for _ in range(self.tries):
             try:
                 machine = yield from self._coordinator(key)
                 if machine is not None:
+                    was_shadowed = self._is_shadowed()
                     answer = yield from self.ask(request(), to=machine)
                     code = ErrorCode.of(code_of(answer))
                     if code is ErrorCode.NONE:
                         return answer
-                    is_refused = code is ErrorCode.INVALID_TXN_STATE and self.raises
-                    if is_refused and self._is_replaced(machine, _place(machine, key)):
+                    if code in UNKNOWN_THERE and (was_shadowed or self._is_shadowed()):
                         self._coordinators.pop(key)
                         raise Impatient
                     self._heed(code, answer)
@@ -204,19 +201,20 @@ class Transactor(Reader):
         led = (each.broker.replicas.partitions.get(where) for each in self.machines if each.up)
         return any(each is not None and each.is_leader and each.leader_epoch > known for each in led)
 
-    def _is_astray(self, code: ErrorCode, leader: Machine, where: Where) -> bool:
-        """Whether a batch was refused by a replaced leader, which lacks what came before, or a replaced coordinator.
+    def _is_shadowed(self) -> bool:
+        """Whether a broker still takes itself for the coordinator of this producer, though another has replaced it.
 
-        A leader asks the coordinator it knows of. One that has been replaced, and has not heard of it, does not know
-        what the new one was asked to add, in Kafka too.
+        Whoever asks that one, the client or a leader that verifies a transaction, is told INVALID_TXN_STATE or
+        TRANSACTION_ABORTABLE of what only the new one knows. So it is in Kafka; the producer ends, and harms no record:
+        the next one aborts.
         """
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return self._is_replaced(leader, where)
-        if code is not ErrorCode.INVALID_TXN_STATE:
-            return False
-        place = _place(leader, self._own)
-        led = ((each, each.broker.replicas.partitions.get(place)) for each in self.machines if each.up)
-        return any(known is not None and known.is_leader and self._is_replaced(each, place) for each, known in led)
+        for each in self.machines:
+            if each.up:
+                place = _place(each, self._own)
+                known = each.broker.replicas.partitions.get(place)
+                if known is not None and known.is_leader and self._is_replaced(each, place):
+                    return True
+        return False
 
     @property
     def _own(self) -> tuple[int, str]:
@@ -263,6 +261,7 @@ class Transactor(Reader):
             try:
                 led, _ = yield from self.by_leader([where], lambda where: where)
                 for machine in led:
+                    was_shadowed = self._is_shadowed()
                     answer = yield from self.ask(self._produce(where, values, sequence), to=machine)
                     part = answer.responses[0].partition_responses[0]
                     code = ErrorCode.of(part.error_code)
@@ -270,8 +269,10 @@ class Transactor(Reader):
                         if part.base_offset >= 0:
                             self.checks.appended(where, part.base_offset, values, moment)
                         return
-                    if self._is_astray(code, machine, where):
-                        raise Impatient  # as a client of Kafka, abort
+                    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_replaced(machine, where):
+                        raise Impatient  # it lacks what came before; as a client of Kafka, abort
+                    if code in UNKNOWN_THERE and (was_shadowed or self._is_shadowed()):
+                        raise Impatient
                     self._heed(code, answer)
             except Lost as lost:
                 self.note(f"lost an answer: {lost.why}")
