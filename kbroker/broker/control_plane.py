@@ -106,7 +106,8 @@ class ControlPlane:
         self.configs = configs
         self.cluster_id = cluster_id
         self.fatal = ""
-        self._has_led = False  # it has obeyed, or refused, its own controller's first LeaderAndIsr
+        self._has_answered_itself = False  # on its own controller's first LeaderAndIsr
+        self._has_come_up = False  # was ready once
         self.cache = MetadataCache()
         replicas.is_known = self.cache.partition
         replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
@@ -134,15 +135,17 @@ class ControlPlane:
         """Whether this broker is registered and has been told of the cluster, itself included.
 
         One that is alone leads by then what it led before: clients that are told to come again would come at once, and
-        keep it from getting there.
+        keep it from getting there. That is about a start: who was ready once stays it, also while becoming controller.
         """
         is_known = self.broker_id in self.cache.brokers and self.control_requests.broker_epoch >= 0
-        return is_known and not self._is_coming_up
+        if is_known and not self._has_come_up:
+            self._has_come_up = not self._is_coming_up
+        return is_known and self._has_come_up
 
     @property
     def _is_coming_up(self) -> bool:
         """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
-        if self._has_led or len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
+        if self._has_answered_itself or len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
             return False
         return self.controller.is_taking_over or self.controller.outbox.head(self.broker_id) is not None
 
@@ -242,7 +245,7 @@ class ControlPlane:
     def _answered(self, answer: ControlAnswer, now_ms: int) -> None:
         """By a broker, this one or another."""
         if answer.broker_id == self.broker_id and isinstance(answer.request, LeaderAndIsrRequest):
-            self._has_led = True
+            self._has_answered_itself = True
         if self.controller.outbox.answered(answer.broker_id, answer.request):
             self.controller.put(answer)
 

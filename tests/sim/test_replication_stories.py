@@ -427,3 +427,15 @@ def test_a_broker_whose_leaders_nobody_can_take_asks_again_and_stops_in_the_end(
     story.until(lambda: leader.broker.leaving.is_over)
     assert (tries - 1) * backoff_ms <= story.world.now_ms - began_ms < tries * backoff_ms
     assert story.leader(index) is leader
+
+
+def test_the_last_broker_alive_stays_ready_while_it_becomes_controller() -> None:
+    story = Story(2)
+    (controller,) = story.controllers()
+    (other,) = [each for each in story.machines if each is not controller]
+    ready: set[bool] = set()
+    story.world.watchers.append(lambda: ready.add(other.broker.plane.ready))
+    controller.kill()
+    story.until(lambda: story.controllers() == [other] and story.leader() is other)
+    story.wait(1_000)
+    assert ready == {True}
