@@ -1,7 +1,7 @@
 """A broker that has a process to itself: signals, limits of the process, the collector, and a node on its loop.
 
-Called by `kbroker start`, with the collector off until it serves. It chooses what the node runs on (real disk,
-real clock, SQLite) and says when it ends; what a broker is put together from is `node.py`'s business.
+Called by `kbroker start`, with the collector off until it serves, or has waited for long. It chooses what the node runs
+on (real disk, real clock, SQLite) and says when it ends; what a broker is put together from is `node.py`'s business.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from kbroker.runtime.memory import Housekeeping, OutsideArenas, resident_bytes, 
 from kbroker.runtime.node import Host, MakeCore, Node
 
 log = logging.getLogger("kbroker")
+
+UNCOLLECTED_S = 30.0  # at a start: one that waits for others may have to for days
 
 
 def run_process(
@@ -69,27 +71,33 @@ def run_process(
         loop.close()
 
 
-def _keep_house(loop: Loop, node: Node) -> None:
+def _keep_house(loop: Loop, node: Node) -> Housekeeping:
     broker = node.core.broker
     outside = broker.turns.context = OutsideArenas()
 
     def is_busy() -> bool:
         return bool(broker.turns) or len(broker.openings) > 0
 
-    Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim, outside).start()
+    house = Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim, outside)
+    house.start()
+    return house
 
 
 def _serve(loop: Loop, node: Node, started: Callable[[Node], None], signals: list[int]) -> None:
+    collector = loop.timer(gc.enable)
+    collector.set(UNCOLLECTED_S)
     loop.run_until(lambda: node.ready or node.serves or node.fatal or signals)
+    collector.cancel()
     gc.freeze()  # what is here now stays: later collections need not look at it. Collecting what does not, a
     gc.enable()  # few hundred objects, would cost a twentieth of the start
     loop.run_until(lambda: node.ready or node.fatal or signals)
     if node.ready:
         node.serve()
-        _keep_house(loop, node)
+        house = _keep_house(loop, node)
         gc.freeze()
         started(node)
         loop.run_until(lambda: signals or node.fatal)
+        house.stop()
         node.leave()
         loop.run_until(lambda: node.has_left or len(signals) > 1)
     if node.fatal:

@@ -36,8 +36,8 @@ class Housekeeping:
     What held the memory may go only later, and the process does not grow by that: it gives back after 1, 2, 4... looks
     more, as long as it is larger than it was.
 
-    A burst is what makes the process grow by BURST_BYTES; all of it is within `outside`, and it is tidied up once it
-    grows no more. The collector's second look at young objects says when to see: so many thousands have stayed.
+    A burst is what makes the process grow by BURST_BYTES; what comes then is made within `outside`, until it grows no
+    more. The collector's second look at young objects says when to see: so many thousands have stayed.
 
     is_busy: whether something is. resident: the process's memory in bytes. collect: finds cycles. trim: gives back.
     outside: a context in which objects are made where they keep little of what was around them.
@@ -73,6 +73,12 @@ class Housekeeping:
         gc.callbacks.append(self._collected)
         self._timer.set(LOOK_S)
 
+    def stop(self) -> None:
+        """Leave the process as it was, but for the thresholds."""
+        gc.callbacks.remove(self._collected)
+        self._timer.cancel()
+        self._end_burst()
+
     def _collected(self, phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == 1 and not self._is_burst:
             self._loop.call_soon(self.notice)  # this may be in the middle of anything
@@ -80,8 +86,8 @@ class Housekeeping:
     def notice(self) -> None:
         """Thousands of objects have come and stayed: it may be a burst."""
         if not self._is_burst and self._resident() > self._least_bytes + BURST_BYTES:
-            self._is_burst = True
             self._outside.__enter__()
+            self._is_burst = True
 
     def look(self) -> None:
         """Tidy up if the process has grown since the last time; give back what has become free since."""
@@ -90,10 +96,10 @@ class Housekeeping:
         self._least_bytes = min(self._least_bytes, resident)
         self._at_rest_bytes = min(self._at_rest_bytes, resident)
         self._looks += 1
-        has_grown = self._is_burst or resident > self._least_bytes + GROWN_BYTES
+        has_grown = resident > self._least_bytes + GROWN_BYTES
         grows = self._is_burst and resident > self._last_bytes + GROWN_BYTES
         self._last_bytes = resident
-        if not has_grown and not self._is_due(resident):
+        if not has_grown and not self._is_burst and not self._is_due(resident):
             self._busy = 0
         elif (grows or self._is_busy()) and self._busy < MOST_LOOKS_BUSY:
             self._busy += 1
@@ -110,6 +116,9 @@ class Housekeeping:
         self._least_bytes = self._resident()
         self._pause = 1 if has_grown else 2 * self._pause
         self._busy = self._looks = 0
+        self._end_burst()
+
+    def _end_burst(self) -> None:
         if self._is_burst:
             self._is_burst = False
             self._outside.__exit__(None, None, None)
@@ -151,10 +160,10 @@ class OutsideArenas:
         self._depth = 0
 
     def __enter__(self) -> None:
+        if self._set is None:
+            self._set = _allocators()
         self._depth += 1
         if self._depth == 1:
-            if self._set is None:
-                self._set = _allocators()
             self._set(True)
 
     def __exit__(self, *_: object) -> None:

@@ -132,7 +132,7 @@ def test_a_burst_lasts_until_the_process_grows_no_more(house: House) -> None:
         house.keeping.notice()
         before = house.outside
         seen.append((before, house.looks(), house.outside))
-    assert seen == [(0, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 1), (1, 2, 0)]
+    assert seen == [(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 0, 1), (1, 1, 0)]
 
 
 def test_a_burst_without_end_waits_for_once(house: House) -> None:
@@ -143,8 +143,24 @@ def test_a_burst_without_end_waits_for_once(house: House) -> None:
     assert (house.tidied, house.outside) == (1, 0)
 
 
-def test_what_a_burst_has_left_is_tidied_up_at_its_end(house: House) -> None:
+def test_a_small_burst_gives_back_what_is_free_and_nothing_is_looked_at(house: House) -> None:
     house.bytes += BURST_BYTES + 1
+    house.keeping.notice()
+    house.looks()
+    assert (house.tidied, house.trimmed, house.outside) == (0, 1, 0)
+
+
+def test_a_process_is_left_without_a_burst_and_without_anybody_to_notice_one(house: House) -> None:
+    callbacks = gc.callbacks[:]
+    house.keeping.start()
+    house.bytes += BURST_BYTES + 1
+    house.keeping.notice()
+    house.keeping.stop()
+    assert (gc.callbacks, house.outside) == (callbacks, 0)
+
+
+def test_what_a_burst_has_left_is_tidied_up_at_its_end(house: House) -> None:
+    house.bytes += GROWN_BYTES + 1
     house.keeping.notice()
     house.busy = True
     while_busy = house.looks(2), house.outside
