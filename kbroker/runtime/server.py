@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.server")
 
 RECEIVE_BYTES = 256 << 10  # of the shared receive buffer: at 1 KB records larger ones gained nothing
-ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than this
+ACCEPTS_PER_TURN = 64  # a storm of connects gets no more of a loop turn than this,
+LEAST_ACCEPTS_PER_TURN = 16  # and no less: those that wait in the kernel soon have to try again after a second
 ACCEPT_PAUSE_S = 0.1
 LANE_BYTES = 64 << 10  # of the receive buffer that controllers share
 QUIET_MS = 5_000  # after so long a connection gives back the buffer its last large frame was gathered in
@@ -170,9 +171,10 @@ class Server:
 
     def _settle_received(self) -> None:
         """The same, once for all that connections have received in a turn."""
-        if self._settled_bytes_in != self.bytes_in:
-            self._settled_bytes_in = self.bytes_in
+        bytes_in = self.bytes_in
+        if self._settled_bytes_in != bytes_in:
             self.settle()
+            self._settled_bytes_in = bytes_in
 
     def _look_around(self) -> None:
         """Answer what waited for what has moved while there was something to receive."""
@@ -231,7 +233,7 @@ class Server:
     # -- accepting
 
     def _accept(self, name: str, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN >> self.loop.halvings):
+        for _ in range(max(ACCEPTS_PER_TURN >> self.loop.halvings, LEAST_ACCEPTS_PER_TURN)):
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
