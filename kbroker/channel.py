@@ -115,7 +115,7 @@ class Channel:
         return bool(self.pending)
 
     def written(self) -> None:
-        """The connection has taken `out`."""
+        """The connection has taken `out`. One that sends a single answer at once does these two steps itself."""
         self.out = []
 
     def sent(self) -> None:

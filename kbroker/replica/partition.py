@@ -296,7 +296,7 @@ class Partition:
     ) -> int | AppendPlan:
         """The same, of a client's batch. Returns: as `Log.append_from_client`."""
         log = self.log
-        if log is None or not self.is_leader or acks == ALL_REPLICAS:
+        if log is None or not self.is_leader or acks == ALL_REPLICAS:  # else `_appendable` has nothing to ask
             log = self._appendable(acks)
         written = log.append_from_client(records, self.leader_epoch, wall_ms, opener)
         if self.isr == self._alone:
@@ -325,7 +325,7 @@ class Partition:
         return log
 
     def _commit_alone(self, log: Log) -> None:
-        """Move the high watermark after an append, if no other replica is in sync: only one about to join counts."""
+        """Move the high watermark after an append, no other replica being in sync: only one about to join counts."""
         if self.followers:
             self.advance_high_watermark()
         else:

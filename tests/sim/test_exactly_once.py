@@ -30,7 +30,9 @@ def test_a_seed_repeats_itself() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [13_002_003, 13_402_004, 13_806_009, 21_007_005], ids=["coordinator", "leader", "both", "group"])
+@pytest.mark.parametrize(
+    "seed", [13_002_003, 13_402_004, 13_806_009, 21_007_005], ids=["coordinator", "leader", "both", "group"]
+)
 def test_who_was_replaced_unawares_ends_producers_and_harms_no_record(seed: int) -> None:
     assert ExactlyOnce(seed, 3).run(112_000).committed > 100
 
