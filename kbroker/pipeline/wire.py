@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from functools import partial
 from typing import Any, Self
 
@@ -43,11 +44,15 @@ from protocol.namedtuple import NamedTuple
 
 EARLIEST, LATEST = -2, -1
 CONNECT_S, ANSWER_S = 10.0, 60.0
+QUESTION_S, HEAD_START_S = 5.0, 0.25
+"""How long a broker is waited for that is asked only whether it is there; and how long until the next is asked, too."""
 PATIENCE_S = 60.0
 """How long a call is repeated while its error is one that passes: a broker may be starting again."""
 IN_FLIGHT = 4
 """Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
 FETCH_BYTES = 8 << 20
+TOLD = 4
+"""Addresses that an error tells of: it is to remain a line."""
 _HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
 """The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
 
@@ -86,19 +91,30 @@ class AnswerError(PipelineError):
 class Connection:
     """One connection to one broker; requests may be sent before earlier ones are answered."""
 
-    def __init__(self, settings: Settings, host: str, port: int) -> None:
-        """Raises OSError; PipelineError if the broker does not let us in."""
+    def __init__(self, settings: Settings, host: str, port: int, answer_s: float = ANSWER_S) -> None:
+        """answer_s: how long an answer is waited for. Raises OSError; PipelineError if it does not let us in."""
         self._settings, self.address = settings, f"{host}:{port}"
-        plain = socket.create_connection((host, port), timeout=CONNECT_S)
+        plain = socket.create_connection((host, port), timeout=min(CONNECT_S, answer_s))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = settings.security.wrapped(plain, host)
-        self._socket.settimeout(ANSWER_S)
+        self.wait(answer_s)
         self._count = 0
         self._waiting: deque[tuple[type[Message], int]] = deque()
         self._served: dict[int, int] = {}
+        try:
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self) -> None:
         answer = self.ask(ApiVersionsRequest(client_software_name="kbroker", client_software_version="1"))
         self._served = {each.api_key: each.max_version for each in answer.api_keys}
-        settings.security.log_in(self.ask, self.address)
+        self._settings.security.log_in(self.ask, self.address)
+
+    def wait(self, answer_s: float) -> None:
+        """Wait so long for an answer from now on."""
+        self._socket.settimeout(answer_s)
 
     def send(self, request: Message) -> None:
         """Without waiting. Raises OSError."""
@@ -164,14 +180,38 @@ class Cluster:
             try:
                 return Connection(self._settings, host, port)
             except OSError as error:
-                problems.append(f"{address.strip()}: {error.strerror or error}")
-        raise PipelineError(f"no broker answers at {'; '.join(problems)}. Start it, or name another: HOST:PORT")
+                problems.append(f"{address.strip()}: {_reason(error)}")
+        raise _nobody(problems)
+
+    def _any(self, answer_s: float) -> Connection:
+        """To whichever broker answers first, of those named to us and those learned. Raises PipelineError.
+
+        Where one hangs, or its machine is gone, the others are asked beside it, one after another.
+        """
+        named = [split_address(each) for each in self._settings.bootstrap.split(",")]
+        addresses = list(dict.fromkeys([*named, *self._brokers.values()]))
+        asked: list[futures.Future[Connection]] = []
+        waiting: set[futures.Future[Connection]] = set()
+        left, pool = iter(addresses), futures.ThreadPoolExecutor(len(addresses))
+        while (address := next(left, None)) or waiting:
+            if address:
+                asked.append(pool.submit(Connection, self._settings, *address, answer_s))
+                waiting.add(asked[-1])
+            done, waiting = futures.wait(waiting, HEAD_START_S if address else None, futures.FIRST_COMPLETED)
+            if found := [each for each in done if each.exception() is None]:
+                for spare in (*found[1:], *waiting):
+                    spare.add_done_callback(_close)
+                pool.shutdown(wait=False)
+                return found[0].result()
+        pool.shutdown()
+        failed = [each.exception() for each in asked]
+        raise _nobody([f"{host}:{port}: {_reason(why)}" for (host, port), why in zip(addresses, failed, strict=True)])
 
     # ---- topics
 
     def topics(self) -> list[str]:
         """The names of all topics that are not the brokers' own."""
-        answer = self._connections[-1].ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        answer = self._metadata(None)
         return sorted(each.name for each in answer.topics if not each.is_internal)
 
     def partitions(self, topic: str) -> int:
@@ -193,8 +233,7 @@ class Cluster:
     def look(self, topics: Iterable[str]) -> None:
         """Learn who leads the topics' partitions. Raises AnswerError."""
         asked = [MetadataRequestTopic(name=topic) for topic in topics]
-        answer = self._connections[-1].ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        answer = self._metadata(asked)
         for topic in answer.topics:
             if topic.error_code:
                 raise AnswerError(topic.error_code, f"topic {topic.name} at {self._settings.bootstrap}")
@@ -202,17 +241,35 @@ class Cluster:
             for each in topic.partitions:
                 self._leaders[topic.name, each.partition_index] = each.leader_id
 
+    def _metadata(self, topics: list[MetadataRequestTopic] | None) -> Any:
+        """The answer, None asking for all topics; the brokers in it are learned."""
+        answer = self._connections[-1].ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        return answer
+
     def trouble(self) -> str | None:
-        """Why no broker answers; None if one does. Asks once, and connects anew the next time."""
+        """Why no broker answers, of those named to us and those learned; None if one does.
+
+        The one that answered the last time is asked first, then all of them; each is waited for QUESTION_S at most.
+        """
+        if -1 in self._connections and self._silence() is None:
+            return None
         try:
-            if -1 not in self._connections:
-                self._connections[-1] = self._first()
-            self.look([])
-        except (OSError, PipelineError) as error:
-            for connection in self._connections.values():
-                connection.close()
-            self._connections.clear()
+            self._connections[-1] = self._any(QUESTION_S)
+        except PipelineError as error:
             return str(error)
+        return self._silence()
+
+    def _silence(self) -> str | None:
+        """Why the broker that we ask does not answer: that connection is gone then; None if it does."""
+        line = self._connections[-1]
+        try:
+            line.wait(QUESTION_S)
+            self._metadata([])
+            line.wait(ANSWER_S)
+        except OSError as error:
+            self._connections.pop(-1).close()
+            return f"no broker answers at {line.address}: {_reason(error)}"
         return None
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
@@ -244,8 +301,7 @@ class Cluster:
         return {each.name: each.value for each in answer.configs if each.config_source == of_topic and each.value}
 
     def _at_controller(self, request: Message) -> Any:
-        answer = self._connections[-1].ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        answer = self._metadata([])
         node = answer.controller_id
         return self._to(node if node in self._brokers else -1).ask(request)
 
@@ -442,12 +498,29 @@ class Cluster:
             connection.close()
         self._connections.clear()
         try:
-            self._connections[-1] = self._first()
+            self._connections[-1] = self._any(CONNECT_S)
+            self._connections[-1].wait(ANSWER_S)
             self.look(topics)
         except (OSError, PipelineError) as again:
             if -1 not in self._connections:
                 return self._again(OSError(str(again)), since, topics)
         return since
+
+
+def _close(connected: futures.Future[Connection]) -> None:
+    """Hang up where nobody waits any more."""
+    if connected.exception() is None:
+        connected.result().close()
+
+
+def _reason(error: BaseException | None) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _nobody(problems: Sequence[str]) -> PipelineError:
+    """problems: of each address."""
+    told = [*problems[:TOLD], f"{len(problems) - TOLD} more"] if len(problems) > TOLD else problems
+    return PipelineError(f"no broker answers at {'; '.join(told)}. Start it, or name another: HOST:PORT")
 
 
 def _produce(place: Place, batch: bytes | bytearray) -> ProduceRequest:
