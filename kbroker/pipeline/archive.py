@@ -88,13 +88,17 @@ def archive(
 
 
 def _await(spark: SparkSession, query: StreamingQuery, cluster: Cluster, bootstrap: str, patience_s: float) -> None:
-    """Until the stream is over. Raises: what it raised; PipelineError once no broker has answered for so long."""
-    heard_s = time.monotonic()
+    """Until the stream is over. Raises: what it raised; PipelineError once no broker has answered for so long.
+
+    One question without an answer ends nothing, however long ago the last answer was: this machine may have slept.
+    """
+    heard_s, failures = time.monotonic(), 0
     while not query.awaitTermination(LOOK_S):
         trouble = cluster.trouble()
-        if trouble is None:
+        failures = failures + 1 if trouble else 0
+        if not failures:
             heard_s = time.monotonic()
-        elif time.monotonic() - heard_s > patience_s:
+        elif failures > 1 and time.monotonic() - heard_s > patience_s and query.isActive:
             _stop_at_once(spark, query)
             raise PipelineError(
                 f"the broker at {bootstrap} does not answer any more ({trouble}): start it, then start this job again; "

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from compat_tests.waiting import eventually
-from kbroker.pipeline import wire
+from kbroker.pipeline import archive, wire
+from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.wire import Cluster, Settings
 from protocol.headers import parse_request_header
 from protocol.message import Message
@@ -177,3 +178,53 @@ def test_an_error_tells_of_the_first_addresses_of_many(cluster_of: Made) -> None
     assert told
     assert told.count("Connection refused") == wire.TOLD
     assert "; 2 more. Start it" in told
+
+
+class Stream:
+    """A stream, its session, and the cluster it reads, in one: which questions are answered, what is over when."""
+
+    def __init__(self, answers: str, ends_by_itself_after: int) -> None:
+        self.answers, self.looks, self.after = iter(answers), 0, ends_by_itself_after
+        self.isActive = True
+        self.conf = self
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
+        return not self.isActive
+
+    def trouble(self) -> str | None:
+        self.looks += 1
+        if self.looks == self.after:
+            self.stop()
+        return "it is away" if next(self.answers) == "-" else None
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def get(self, name: str) -> str:
+        return "0"
+
+    def set(self, name: str, value: str) -> None: ...
+
+
+def awaited(stream: Any, patience_s: float = 0) -> int:
+    archive._await(stream, stream, stream, "b:1", patience_s)
+    return int(stream.looks)
+
+
+def test_an_archive_goes_on_after_a_question_without_an_answer() -> None:
+    assert awaited(Stream("-+-++-+", 7)) == 7
+
+
+def test_an_archive_ends_once_two_questions_in_a_row_have_no_answer() -> None:
+    stream = Stream("+-+--", 9)
+    with pytest.raises(PipelineError, match=r"b:1 does not answer any more \(it is away\)"):
+        awaited(stream)
+    assert stream.looks == 5
+
+
+def test_an_archive_is_as_patient_as_it_is_told() -> None:
+    assert awaited(Stream("------", 6), patience_s=60) == 6
+
+
+def test_an_archive_that_is_over_while_nobody_answers_is_over() -> None:
+    assert awaited(Stream("--", 2)) == 2
