@@ -169,18 +169,16 @@ class Pieces:
     """A file's whole batches from a position on, some at a time, in memory that is used again.
 
     position: in the file, of the piece handed out last. What the file has when this is made is read, not what is
-    written to it later. It is not mapped: where a broker cuts a mapped file back, its reader's process is killed.
+    written to it later. It is not mapped: where a broker cuts a mapped file back, its reader's process is killed. Here
+    the pieces end with the last batch that was whole when it was read. Where that broker has written anew behind its
+    cut, this is read if it begins where a batch of before ended; if not, it is told as damage or taken for the end.
     """
 
     def __init__(self, fd: int, position: int) -> None:
         self.position = position
         self._fd, self._size = fd, os.fstat(fd).st_size
-        self._make_room(0, READ_BYTES)
-
-    def _make_room(self, held: int, read: int) -> None:
-        """Have memory for so many bytes that are there already, and behind them for so many that are read at a time."""
-        self._room = _pages(held) + READ_BYTES
-        self._view = memoryview(mmap.mmap(-1, self._room + _pages(read)))  # begins at a page
+        self._room = READ_BYTES + PAGE  # for what a read leaves: never more, as it has all of the batch begun before
+        self._view = memoryview(b"")
 
     def whole_batches(self) -> Iterator[memoryview]:
         """Pieces of the file, without gaps; each is valid until the next one is asked for.
@@ -189,31 +187,39 @@ class Pieces:
         on some processors.
         """
         self._next = self.position - self.position % PAGE  # in the file: what is read next
-        start: int | None = self._room + self.position % PAGE  # in the memory: what has not been handed out
-        while start is not None and (read := self._read()):
+        size = self._have_memory(READ_BYTES)
+        start = self._room + self.position % PAGE  # in the memory: what has not been handed out
+        while read := self._read(size):
             piece = self._view[start : self._room + read]
             self.position = self._next - len(piece)
             whole = end_of_batches(piece)
             yield piece[:whole]
-            start = self._keep(piece[whole:])
+            rest = piece[whole:]
+            missing = size_of_batch(rest) - len(rest)
+            if missing > self._size - self._next:
+                break
+            size = self._have_memory(missing)
+            start = self._room - len(rest)
+            self._view[start : self._room] = rest
 
-    def _read(self) -> int:
-        """Read on: how many bytes there were, behind the room."""
-        size = min(len(self._view) - self._room, self._size - self._next)
-        size = os.preadv(self._fd, [self._view[self._room : self._room + size]], self._next)
-        self._next += size
+    def _have_memory(self, missing: int) -> int:
+        """Have memory for the room, and behind it for so many bytes at least: for how many of them."""
+        size = max(_pages(missing), READ_BYTES)
+        if self._room + size > len(self._view):
+            self._view = memoryview(mmap.mmap(-1, self._room + size))  # begins at a page
         return size
 
-    def _keep(self, rest: memoryview) -> int | None:
-        """Put the beginning of a batch before what is read next: where it is; None if there is no more of it."""
-        missing = size_of_batch(rest) - len(rest)
-        if missing > self._size - self._next:
-            return None
-        if len(rest) > self._room or missing > len(self._view) - self._room:
-            self._make_room(len(rest), missing)
-        start = self._room - len(rest)
-        self._view[start : self._room] = rest
-        return start
+    def _read(self, size: int) -> int:
+        """Read on, until there are so many bytes behind the room, or the file ends: how many there are."""
+        size, got = min(size, self._size - self._next), 0
+        while got < size:
+            count = os.preadv(self._fd, [self._view[self._room + got : self._room + size]], self._next + got)
+            if not count:
+                self._size = self._next + got  # it has been cut back
+                break
+            got += count
+        self._next += got
+        return got
 
 
 def _pages(size: int) -> int:

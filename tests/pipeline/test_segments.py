@@ -95,6 +95,61 @@ def test_a_segment_that_is_cut_back_while_it_is_read_ends_there(tmp_path: Path) 
         assert 0 < sum(map(len, batches)) < 2 * PAGE
 
 
+def of_length(size: int) -> bytes:
+    """As much of a batch as its size."""
+    return bytes(8) + (size - 12).to_bytes(4, "big") + bytes(size - 12)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [
+            4 * PAGE,
+            3 * PAGE + 10,
+            *[PAGE // 64] * 1000,
+        ],  # what is left of the second is hardly read, but longer than most
+        [5 * PAGE] * 20,
+        [PAGE // 64] * 1000,
+        [9 * PAGE + 5, 7, 11] + [3 * PAGE - 1] * 9,
+    ],
+)
+def test_large_batches_cost_no_more_reads_and_memory_than_they_want(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    """A piece of memory's size was once what was left of a batch, for all the rest of the file."""
+    log = b"".join(of_length(max(size, 26)) for size in sizes)
+    reads, memory, read = [], set(), os.preadv
+
+    def counted(fd: int, views: list[memoryview], position: int) -> int:
+        memory.add(views[0].obj)
+        reads.append(read(fd, views, position))
+        return reads[-1]
+
+    monkeypatch.setattr(os, "preadv", counted)
+    with open(segment(tmp_path, log).path, "rb") as file:
+        assert b"".join(bytes(each) for each in segments.Pieces(file.fileno(), 0).whole_batches()) == log
+    assert len(reads) <= -(-len(log) // PAGE)
+    assert len(memory) <= 2
+
+
+def test_a_file_system_that_reads_less_than_it_was_asked_for_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, read_at = segment(tmp_path, log := mixed(1) + sized(1, 20 * PAGE, 10**6)), os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, position: read_at(fd, [views[0][:1000]], position))
+    assert read(given) == decoded(log)
+
+
+def test_a_segment_that_is_cut_back_within_a_large_batch_ends_before_it(tmp_path: Path) -> None:
+    small = sized(3, 700, 0)
+    given = segment(tmp_path, small + of_length(40 * PAGE))
+    with open(given.path, "rb") as file:
+        batches = segments.Pieces(file.fileno(), 0).whole_batches()
+        found = [bytes(next(batches))]
+        os.truncate(given.path, 20 * PAGE)
+        assert b"".join(found + [bytes(each) for each in batches]) == small
+
+
 @pytest.mark.parametrize("options", [{"path": "."}, {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}])
 def test_the_one_task_of_a_read_without_parts_has_no_rows(options: dict[str, str]) -> None:
     """Spark makes it, of no part in particular, where a reader has none."""
