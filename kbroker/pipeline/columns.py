@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from protocol.namedtuple import NamedTuple
-from protocol.records import Record, crc32c
+from protocol.records import Record, RecordError, crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -97,7 +97,8 @@ def decoded(
 
     chunks: log bytes, each of whole batches. aborted: (producer_id, first_offset) of the transactions to leave out,
     asked after each chunk has come; None hands out what is not committed too.
-    Raises: RecordError for bytes that are no records.
+    Raises: RecordError for bytes that are no records; its position is in the chunk that came last: of the batch, where
+    the damage is in what was decompressed.
     """
     rows = _Rows(span, headers)
     gone = _Aborted()
@@ -174,6 +175,11 @@ def last_offset(chunk: memoryview) -> int | None:
     return last
 
 
+def _placed(error: RecordError, position: int) -> RecordError:
+    """The error with a position of the chunk, where its own is in other bytes."""
+    return RecordError(error.code, position, error.reason, error.index)
+
+
 class _Aborted:
     """Which transactional batches belong to aborted transactions, as they come by in order of offsets."""
 
@@ -190,8 +196,11 @@ class _Aborted:
         attributes, producer_id = header[5], header[9]
         if attributes & CONTROL:
             if attributes & TRANSACTIONAL and producer_id in self._open:
-                marker = parse_records(chunk, position, header)[0]
-                if parse_key(marker.key) == ControlType.ABORT:
+                try:
+                    kind = parse_key(parse_records(chunk, position, header)[0].key)
+                except RecordError as error:
+                    raise _placed(error, position) from None
+                if kind == ControlType.ABORT:
                     self._open.discard(producer_id)
             return False
         if not attributes & TRANSACTIONAL:
@@ -258,6 +267,7 @@ class _Rows:
         """Begin a record batch with room for so much at least."""
         self._count = self._size = 0  # rows, and bytes that they came from: never fewer than those of their values
         self._gathered, self._body = 0, NOTHING  # rows that are in the memory, and where the others are
+        self._body_at: int | None = None  # the batch that the body was decompressed from; None: the body is the chunk
         self._runs: list[Run] = []
         self._headers: list[tuple[int, Sequence[tuple[bytes, bytes | None]]]] = []
         fitting = [each for each in self._free if each.rows >= rows and each.size >= size]
@@ -274,7 +284,7 @@ class _Rows:
             return position
         if chunk is not self._body:
             self.gather()
-            self._body = chunk
+            self._body, self._body_at = chunk, None
         count, size, begun = self._count, self._size, self._span.start
         last_base, last_header = min(self._span.end - 1, LARGEST_OFFSET - LARGEST_DELTA), len(chunk) - HEADER_SIZE
         while position <= last_header:
@@ -305,7 +315,7 @@ class _Rows:
             self._begin(count, size)
         if body is not self._body:
             self.gather()
-            self._body = body
+            self._body, self._body_at = body, None if body is chunk else position
         row = self._count
         self._runs.append(run_of(start, end, header))
         self._count += header[12]
@@ -329,7 +339,10 @@ class _Rows:
         """
         found = 0
         if self._runs:
-            found = gather_records(self._body, self._runs, self._gathered, self._memory.room)
+            try:
+                found = gather_records(self._body, self._runs, self._gathered, self._memory.room)
+            except RecordError as error:
+                raise error if self._body_at is None else _placed(error, self._body_at) from None
             self._runs.clear()
         self._gathered, self._body = self._count, NOTHING
         return found
@@ -340,7 +353,10 @@ class _Rows:
         if message.offset < self._span.start:
             return
         check_crc(chunk, message)
-        records = parse_message(chunk, message)
+        try:
+            records = parse_message(chunk, message)
+        except RecordError as error:
+            raise _placed(error, position) from None
         batch = memoryview(build_batch(records))
         time_type = APPEND_TIME if message.is_log_append_time else CREATE_TIME if message.magic else NO_TIMESTAMP_TYPE
         yield from self.add(batch, 0, unpack_header(batch, 0), time_type)

@@ -158,9 +158,10 @@ def rows(segment: Segment, *, headers: bool) -> Iterator[pa.RecordBatch]:
         try:
             yield from decoded(pieces.whole_batches(), segment.span, headers=headers, aborted=aborted)
         except RecordError as error:
-            position = pieces.position + error.position
+            record = "" if error.index is None else f", record {error.index}"
+            where = f"position {pieces.position + error.position}{record}"
             raise PipelineError(
-                f"{segment.path}: position {position}: {error}: `kbroker verify-log` says more; a broker "
+                f"{segment.path}: {where}: {error.code.name}: {error.reason}: `kbroker verify-log` says more; a broker "
                 "that starts after an unclean stop mends it"
             ) from None
 

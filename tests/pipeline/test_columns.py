@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -106,6 +107,32 @@ def test_a_damaged_batch_among_plain_ones_is_told_as_if_alone(kind: str) -> None
             outcomes.append(f"{error.position}: {error}")
     assert outcomes[0] == outcomes[1]
     assert outcomes[0] != "50"
+
+
+def _wrapper_of_damage() -> bytes:
+    inner = legacy.build_set([each._replace(headers=()) for each in records(30)], 1)
+    inner[-1] ^= 1
+    return bytes(legacy.wrapped(inner, 1, 29, 1, 0, None))
+
+
+def _compressed_beyond_its_records() -> bytes:
+    batch = build_batch(records(50), codec_id=1)
+    batch[HEADER_SIZE - 1] += 1
+    write_crc(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def _marker_without_a_kind() -> bytes:
+    return bytes(build_batch([Record(0, 0, b"x", b"")], producer_id=ABORTED, transactional=True, control=True))
+
+
+@pytest.mark.parametrize("damaged", [_wrapper_of_damage, _compressed_beyond_its_records, _marker_without_a_kind])
+@pytest.mark.parametrize("headers", [False, True])
+def test_damage_in_bytes_of_its_own_has_the_position_of_its_batch(damaged: Callable[[], bytes], headers: bool) -> None:
+    before = build_batch(records(10)) + build_batch(records(10), producer_id=ABORTED, transactional=True)
+    with pytest.raises(RecordError) as caught:
+        rows(bytes(before) + damaged() + build_batch(records(10)), 0, 2**63 - 1, headers=headers)
+    assert caught.value.position == len(before)
 
 
 def test_a_batch_that_ends_before_its_records_is_damaged() -> None:

@@ -14,6 +14,7 @@ from kbroker.pipeline.columns import Span
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.segments import PAGE, Segment
 from kbroker.pipeline.source import KbrokerSource
+from protocol.records.batch import HEADER_SIZE, write_crc
 from protocol.records.content import build_batch
 from tests.pipeline.given import records
 from tests.pipeline.test_columns import mixed
@@ -76,13 +77,38 @@ def test_a_batch_that_is_cut_short_is_not_there(tmp_path: Path, left: int) -> No
     assert [row["offset"] for row in read(segment(tmp_path, log))] == list(range(10))
 
 
-def test_damage_is_told_with_its_position_in_the_file(tmp_path: Path) -> None:
+def test_damage_is_told_with_its_position_in_the_file_and_no_other(tmp_path: Path) -> None:
     batches = [bytearray(sized(3, 700, 3 * number)) for number in range(20)]
     batches[15][-1] ^= 1
     position = sum(map(len, batches[:15]))
     given = segment(tmp_path, b"".join(batches))
-    with pytest.raises(PipelineError, match=f"{re.escape(given.path)}: position {position}: "):
+    told = re.escape(f"{given.path}: position {position}: CORRUPT_MESSAGE: ") + "checksum [^()]*: `kbroker"
+    with pytest.raises(PipelineError, match=told):
         read(given)
+
+
+def test_a_record_that_is_none_is_told_with_its_position_in_the_file(tmp_path: Path) -> None:
+    batches = [bytearray(sized(3, 700, 3 * number)) for number in range(20)]
+    damaged = batches[15]
+    damaged[HEADER_SIZE + 1] = 0xFF  # the size of the first record goes on with the attributes, then the next byte
+    write_crc(damaged, 0, len(damaged))
+    position = sum(map(len, batches[:15]))
+    given = segment(tmp_path, b"".join(batches))
+    with pytest.raises(PipelineError, match=r": position \d+, record 0: INVALID_RECORD: ") as caught:
+        read(given)
+    told = int(re.search(r"position (\d+)", str(caught.value))[1])  # type: ignore[index]
+    assert position < told < position + len(damaged)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_a_compressed_record_that_is_none_is_told_with_the_position_of_its_batch(tmp_path: Path, headers: bool) -> None:
+    """Where it is among the decompressed bytes is no position of the file."""
+    plain, many = sized(3, 700, 0), bytearray(build_batch(records(50), codec_id=1))
+    many[HEADER_SIZE - 1] += 1  # says that it holds one more
+    write_crc(many, 0, len(many))
+    given = segment(tmp_path, plain * 10 + many + plain * 10)
+    with pytest.raises(PipelineError, match=f": position {10 * len(plain)}, record 50: INVALID_RECORD: "):
+        list(segments.rows(given, headers=headers))
 
 
 def test_a_segment_that_is_cut_back_while_it_is_read_ends_there(tmp_path: Path) -> None:
