@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter
 from pyspark.sql import DataFrame
 
 Summary = dict[str, Any]
+ALONE = pd.Timedelta(minutes=1)  # shown on either side of a single point in time
 COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#b56576", "#3d405b", "#8ab17d")
 _CSS = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:62em;padding:0 1em;color:#222}
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #ddd;font-size:1.2em}img{max-width:100%}
@@ -158,8 +159,11 @@ def _over_time(figure: Figure, table: pd.DataFrame) -> None:
     left, right = figure.subplots(1, 2, sharex=True)
     for name, colour, rows in _topics(table):
         rows = rows.sort_values("time")
-        left.plot(rows.time, rows.records_per_s, color=colour, label=name)
-        right.plot(rows.time, rows.bytes_per_s, color=colour)
+        marker = "o" if len(rows) == 1 else None  # one point makes no line
+        left.plot(rows.time, rows.records_per_s, color=colour, label=name, marker=marker)
+        right.plot(rows.time, rows.bytes_per_s, color=colour, marker=marker)
+    if table.time.nunique() == 1:  # by itself the axis would show some years around it
+        left.set_xlim(table.time.min() - ALONE, table.time.min() + ALONE)
     for axes, what in ((left, "records/s"), (right, "bytes/s")):
         axes.set_ylabel(what)
         axes.tick_params(axis="x", labelrotation=30)
