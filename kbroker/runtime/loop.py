@@ -35,6 +35,7 @@ log = logging.getLogger("kbroker.loop")
 
 READY_PER_TURN = 256  # descriptors told ready at a time; the kernel gives the others their turn in the next
 SOON_PER_TURN = 8  # calls, each of them a step of the broker: answers of the metadata store come by the thousand
+SOON_S = 5e-3  # and no more of them after so long: to plan fifty topics takes as much by itself
 RESTLESS_TURNS = 4  # that do not end with nothing ready: what waits for rest is called then all the same,
 RESTLESS_S = 2e-3  # and after so long: a turn in which much is done may take that by itself
 LOOKOUT_S = 50e-6  # how long to look before sleeping: about what going to sleep and waking up takes
@@ -134,9 +135,8 @@ class Loop:
         now_s = time.monotonic()
         if now_s >= self._earliest_s:
             self._fire_timers()
-        if self._soon:  # what these add is for the next turn, and so is what would take long: sockets are asked first
-            for _ in range(min(len(self._soon), SOON_PER_TURN)):
-                self._call(self._soon.popleft())
+        if self._soon:
+            self._call_some()
         if self._at_rest:
             self._restless_turns += 1
             if not ready or self._restless_turns >= RESTLESS_TURNS or now_s >= self._rest_by_s:
@@ -167,6 +167,14 @@ class Loop:
                 return poll(timeout_s, READY_PER_TURN)
         self._misses >>= 1
         return ready
+
+    def _call_some(self) -> None:
+        """What was to be called soon; what that adds is for the next turn, and so are many: sockets are asked first."""
+        until_s = time.monotonic() + SOON_S
+        for _ in range(min(len(self._soon), SOON_PER_TURN)):
+            self._call(self._soon.popleft())
+            if time.monotonic() >= until_s:
+                return
 
     def _rest(self) -> None:
         """What was to wait until now."""

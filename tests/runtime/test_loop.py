@@ -20,6 +20,7 @@ from kbroker.runtime.loop import (
     RESTLESS_S,
     RESTLESS_TURNS,
     SOON_PER_TURN,
+    SOON_S,
     Loop,
 )
 
@@ -399,3 +400,22 @@ def test_sockets_are_asked_between_many_calls(loop: Loop) -> None:
     first = len(called)
     loop.turn()
     assert (first, called) == (SOON_PER_TURN, list(range(2 * SOON_PER_TURN)))
+
+
+def test_sockets_are_asked_between_calls_that_take_long(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight in a turn, each of them short enough by itself, are together too long for those who wait."""
+    now_s = [100.0]
+    monkeypatch.setattr("kbroker.runtime.loop.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    called: list[int] = []
+
+    def take(number: int) -> None:
+        called.append(number)
+        now_s[0] += 0.6 * SOON_S
+
+    for number in range(5):
+        loop.call_soon(lambda number=number: take(number))  # type: ignore[misc]
+    turns = []
+    for _ in range(3):
+        loop.turn()
+        turns.append(len(called))
+    assert (turns, called) == ([2, 4, 5], list(range(5)))
