@@ -71,13 +71,21 @@ def topics_changed(epoch: ControllerEpoch) -> Procedure[None]:
         epoch.context.remove_topic(topic)
     found = yield from read_topics(epoch, [name for name in children.names if name not in known])
     at_once = _made_at_once(found)
-    for topic, info in found.items():
-        epoch.context.add_topic(topic, info.topic_id, dict(info.partitions) if topic in at_once else {})
-        if topic not in at_once:
-            epoch.context.unmade[topic] = dict(info.partitions)
-        count = len(info.partitions)
-        log.info("new topic %s with %d partition%s", topic, count, "s" * (count != 1))
+    for some in pieces(list(found)):
+        for topic in some:
+            _take_in(epoch, topic, found[topic], topic in at_once)
+        if len(some) < len(found):
+            yield from epoch.pause()
     yield from _create(epoch, [partition for topic in found for partition in epoch.context.partitions_of(topic)])
+
+
+def _take_in(epoch: ControllerEpoch, topic: str, info: TopicInfo, is_made_at_once: bool) -> None:
+    """Remember a new topic, its partitions if they need not wait for their turn."""
+    epoch.context.add_topic(topic, info.topic_id, dict(info.partitions) if is_made_at_once else {})
+    if not is_made_at_once:
+        epoch.context.unmade[topic] = dict(info.partitions)
+    count = len(info.partitions)
+    log.info("new topic %s with %d partition%s", topic, count, "s" * (count != 1))
 
 
 def _made_at_once(found: Mapping[str, TopicInfo]) -> set[str]:
@@ -93,13 +101,16 @@ def _made_at_once(found: Mapping[str, TopicInfo]) -> set[str]:
 
 
 def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict[str, TopicInfo]]:
-    """The nodes of topics, watched from now on; those that have gone meanwhile are left out."""
-    answers = yield [Get(topic_path(topic), watch=True) for topic in topics]
-    return {
-        topic: info
-        for topic, answer in zip(topics, answers, strict=True)
-        if answer.fault is None and (info := understood(answer.path, answer.data, decode_topic)) is not None
-    }
+    """The nodes of topics, watched from now on, some at a time; those that have gone meanwhile are left out."""
+    found: dict[str, TopicInfo] = {}
+    for some in pieces(topics):
+        answers = yield [Get(topic_path(topic), watch=True) for topic in some]
+        found |= {
+            topic: info
+            for topic, answer in zip(some, answers, strict=True)
+            if answer.fault is None and (info := understood(answer.path, answer.data, decode_topic)) is not None
+        }
+    return found
 
 
 def partitions_changed(epoch: ControllerEpoch, topic: str) -> Procedure[None]:

@@ -125,6 +125,30 @@ def test_a_new_controller_tells_of_each_partition_once() -> None:
     assert cluster.leaders(3, "t") == [2, 2, 3] * 3
 
 
+def test_many_new_topics_are_taken_in_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two answers of the store nobody else has his turn."""
+    monkeypatch.setattr(epoch, "STEP_PARTITIONS", 3)
+    cluster = Cluster(1)
+    controller, store = cluster.controller.plane.controller, cluster.controller.store
+    read: list[int] = []
+    known: list[int] = []
+    submit = store.submit
+
+    def counted(operations: Sequence[Operation], token: object) -> None:
+        assert controller.epoch is not None
+        read.append(sum(isinstance(each, Get) and each.path in paths for each in operations))
+        known.append(len(controller.epoch.context.assignments))
+        submit(operations, token)
+
+    content = encode_topic(TopicInfo(bytes(range(16)), {0: Assignment((1,))}))
+    paths = [topic_path(f"t{number}") for number in range(7)]
+    monkeypatch.setattr(store, "submit", counted)
+    write(cluster, *[Create(path, content) for path in paths])
+    assert [each for each in read if each] == [3, 3, 1]
+    assert list(dict.fromkeys(known)) == [0, 3, 6, 7]
+    assert [cluster.leaders(1, f"t{number}") for number in range(7)] == [[1]] * 7
+
+
 # -- one that is in the way
 
 
