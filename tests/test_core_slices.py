@@ -361,8 +361,8 @@ def test_what_is_named_twice_is_looked_at_once(world: World) -> None:
     broker = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
     assert once(client, DescribeConfigsRequest(resources=[broker] * 100), 1, "results") == 1
     assert once(client, DescribeGroupsRequest(groups=["g"] * 100), 5, "groups") == 1
-    assert once(client, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"] * 100), 4, "coordinators") == 1
     assert once(client, MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 100), 9, "topics") == 1
+    assert once(client, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"] * 100), 4, "coordinators") == 1
 
 
 def many(count: int, first: int = 0, session_id: int = 0, epoch: int = 0) -> FetchRequest:

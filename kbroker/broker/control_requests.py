@@ -66,7 +66,7 @@ Obeyed: TypeAlias = Generator[bool, None, ControlResponse]
 NOT_CHECKED = -1  # a broker epoch, or a leader epoch, that the sender does not know
 EPOCH_DURING_DELETE = -2  # a leader epoch newer than any: the topic is going
 IDS_IN_ANSWERS_SINCE = 5  # LeaderAndIsr
-REPLICAS_AT_ONCE = 100  # each may make a folder and files, and take some 100 us
+REPLICAS_AT_ONCE = 16  # each may make a folder and three files, and take some 300 us, more where the disk is busy
 
 
 class OwnRequest(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 from kbroker.broker.control_requests import REPLICAS_AT_ONCE
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
+from kbroker.timing.turns import FIRST_STEPS
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
@@ -218,6 +219,17 @@ def test_many_replicas_are_led_in_slices_up_to_one_whose_log_is_being_cut() -> N
     cluster.advance(2 * SLOW_MS)
     assert before == (None, (2, 0))
     assert (codes_of(client), held(cluster)[count - 1]) == ([ErrorCode.NONE] * count, (1, 1))
+
+
+def test_fifty_replicas_are_not_led_at_once() -> None:
+    """Each may have to make a folder and three files: a busy disk takes a tenth of a second for fifty."""
+    cluster = Cluster(1)
+    tell(cluster, lead())  # from here on the topic's settings are known
+    client = Client(cluster.nodes[1])
+    client.send(request_of(*(lead(index, leader_epoch=1) for index in range(50))), 7)
+    at_once = list(held(cluster).values()).count((1, 1))
+    cluster.settle()
+    assert (at_once, len(held(cluster)), codes_of(client)) == (FIRST_STEPS, 50, [ErrorCode.NONE] * 50)
 
 
 def test_a_cut_that_begins_between_slices_is_waited_for() -> None:
