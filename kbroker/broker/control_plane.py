@@ -106,8 +106,7 @@ class ControlPlane:
         self.configs = configs
         self.cluster_id = cluster_id
         self.fatal = ""
-        self._has_answered_itself = False  # on its own controller's first LeaderAndIsr
-        self._has_come_up = False  # was ready once
+        self._has_come_up = False  # was ready once, or has obeyed or refused its own controller's first LeaderAndIsr
         self.cache = MetadataCache()
         replicas.is_known = self.cache.partition
         replicas.rules.is_alive = lambda broker_id: broker_id in self.cache.brokers
@@ -145,7 +144,7 @@ class ControlPlane:
     @property
     def _is_coming_up(self) -> bool:
         """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
-        if self._has_answered_itself or len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
+        if len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
             return False
         return self.controller.is_taking_over or self.controller.outbox.head(self.broker_id) is not None
 
@@ -245,7 +244,7 @@ class ControlPlane:
     def _answered(self, answer: ControlAnswer, now_ms: int) -> None:
         """By a broker, this one or another."""
         if answer.broker_id == self.broker_id and isinstance(answer.request, LeaderAndIsrRequest):
-            self._has_answered_itself = True
+            self._has_come_up = True
         if self.controller.outbox.answered(answer.broker_id, answer.request):
             self.controller.put(answer)
 
