@@ -14,7 +14,7 @@ from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_
 from kbroker.log.config import LogConfig
 from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
 from kbroker.log.facts import LogsLost
-from kbroker.log.manager import open_logs
+from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
 from kbroker.log.names import TopicPartition
 from kbroker.log.producers import Origin
@@ -43,12 +43,18 @@ def test_an_old_directory_keeps_its_identity() -> None:
     assert text(disk, "/a/meta.properties") == "version=1\nnode.id=1\ncluster.id=c\nother=kept\n"
 
 
-def test_partitions_survive_a_clean_restart_without_recovery() -> None:
-    disk = SimDisk()
+def with_records_in_one_of_two(disk: SimDisk) -> LogManager:
+    """Partitions t-0 and t-1, the second with three records, and nothing left to do."""
     manager = start(disk)
     create(manager, "t", 0, 1)
     append(manager, "t", 1, count=3)
     run_jobs(manager)
+    return manager
+
+
+def test_partitions_survive_a_clean_restart_without_recovery() -> None:
+    disk = SimDisk()
+    manager = with_records_in_one_of_two(disk)
     manager.close(broker_epoch=9)
     assert parse_clean_shutdown(text(disk, "/a/.kafka_cleanshutdown")).broker_epoch == 9
     disk.restart()
@@ -63,10 +69,7 @@ def test_partitions_survive_a_clean_restart_without_recovery() -> None:
 
 def test_after_a_clean_stop_a_log_is_opened_where_it_has_records_and_its_end_is_looked_for_once() -> None:
     disk = SimDisk()
-    manager = start(disk)
-    create(manager, "t", 0, 1)
-    append(manager, "t", 1, count=3)
-    run_jobs(manager)
+    manager = with_records_in_one_of_two(disk)
     manager.close()
     disk.trace = []
     start(disk)
