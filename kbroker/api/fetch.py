@@ -21,9 +21,6 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
-from kbroker.api.fetch_follower import FollowerReader
-from kbroker.api.fetch_nearest import NearestReader
-from kbroker.api.fetch_old import OldReader
 from kbroker.api.fetch_reader import Reader, failed_part
 from kbroker.api.routes import Route
 from kbroker.broker.fetch_sessions import named_in_slices
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from kbroker.api.call import Answer, Call, InSlices, Result, Signal, Waiting
+    from kbroker.api.fetch_follower import FollowerReader
     from kbroker.broker.fetch_sessions import FetchSession, Key, Wanted
     from protocol.flat import Flat
 
@@ -72,12 +70,17 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
         call.has_errors = True
         return 0, error.code, 0, [], []
     if call.version < BATCHES_SINCE:
+        from kbroker.api.fetch_old import OldReader  # as the other kinds: many brokers meet none of them
+
         reader: Reader = OldReader(request, call, wanted)
     elif (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0:
         reader = _follower(request, call, session, wanted)
+    elif rack_id and broker.config.replica_selector_class:
+        from kbroker.api.fetch_nearest import NearestReader
+
+        reader = NearestReader(request, call, session, wanted)
     else:
-        kind = NearestReader if rack_id and broker.config.replica_selector_class else Reader
-        reader = kind(request, call, session, wanted)
+        reader = Reader(request, call, session, wanted)
     if len(wanted) > MANY_PARTITIONS:
         if session is not None:
             session.used_by = call.session
@@ -98,6 +101,8 @@ def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:
 
 def _follower(request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> FollowerReader:
     """The reader of a replica's fetch, which has been noted as far as it says how far the replica is."""
+    from kbroker.api.fetch_follower import FollowerReader
+
     _, replica_id, replica_state, _, _, _, _, _, _, _, _, _ = request
     replica_id, broker_epoch = (replica_id, -1) if call.version < REPLICA_STATE_SINCE else replica_state
     reader = FollowerReader(request, call, session, wanted, replica_id=replica_id, broker_epoch=broker_epoch)

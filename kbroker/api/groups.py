@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call, InSlices, Result
     from kbroker.broker.facts import JointPart
     from kbroker.coordinator import Effect
-    from kbroker.groups import TopicPartition
+    from kbroker.groups.offsets import TopicPartition
     from protocol.message import Message
 
     Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
@@ -115,9 +115,9 @@ def _find_many(request: FindCoordinatorRequest, call: Call) -> InSlices:
 
 def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     if key_type == GROUP_KEY:
-        topic, partition_of = CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of
+        topic, partition_of = CONSUMER_OFFSETS, call.broker.group_runtime.partition_of
     elif key_type == TRANSACTION_KEY:
-        topic, partition_of = TRANSACTION_STATE, call.broker.transactions.runtime.partition_of
+        topic, partition_of = TRANSACTION_STATE, call.broker.transaction_runtime.partition_of
         call.broker.plane.producer_ids.prepare()  # its InitProducerId comes next
     else:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
@@ -164,7 +164,7 @@ def _caller(call: Call) -> Caller:
 
 
 def _run(call: Call, effects: Iterable[Effect]) -> Result:
-    call.broker.groups.runtime.carry_out(effects, call.now_ms)
+    call.broker.group_runtime.carry_out(effects, call.now_ms)
     return LATER
 
 

@@ -148,7 +148,7 @@ def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnRe
 
 def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Result:
     """Offsets of a group are about to be committed: its partition of __consumer_offsets takes part."""
-    partition = CONSUMER_OFFSETS, call.broker.groups.runtime.partition_of(request.group_id)
+    partition = CONSUMER_OFFSETS, call.broker.group_runtime.partition_of(request.group_id)
     if partition[1] < 0:  # it will be known in a moment
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     producer = Producer(request.producer_id, request.producer_epoch)
@@ -173,7 +173,7 @@ def end_txn(request: EndTxnRequest, call: Call) -> Result:
 def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> Result:
     """Keep offsets that count if the transaction commits; answered when they are written."""
     broker = call.broker
-    where = CONSUMER_OFFSETS, broker.groups.runtime.partition_of(request.group_id)
+    where = CONSUMER_OFFSETS, broker.group_runtime.partition_of(request.group_id)
     adds = call.version >= ADDS_OFFSETS_SINCE
     if where[1] >= 0 and asks_elsewhere(call, request.transactional_id, adds=adds):
         producer = Producer(request.producer_id, request.producer_epoch)
@@ -227,7 +227,7 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
             for each in topic.partitions:
                 refused.setdefault((topic.name, each.partition_index), _for_version(commit_error(code), call.version))
     effects = broker.groups.commit_offsets_in_transaction(request, caller, call.now_ms, refused)
-    broker.groups.runtime.carry_out(effects, call.now_ms)
+    broker.group_runtime.carry_out(effects, call.now_ms)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
@@ -241,7 +241,7 @@ def _caller(call: Call) -> Caller:
 
 
 def _run(call: Call, effects: Iterable[Effect]) -> Result:
-    call.broker.transactions.runtime.carry_out(effects, call.now_ms)
+    call.broker.transaction_runtime.carry_out(effects, call.now_ms)
     return LATER
 
 

@@ -41,7 +41,7 @@ def asks_elsewhere(call: Call, name: str, *, adds: bool) -> bool:
         return True
     broker = call.broker
     return broker.config.transaction_partition_verification_enable and (
-        broker.transactions.runtime.find(name) is ErrorCode.NOT_COORDINATOR
+        broker.transaction_runtime.find(name) is ErrorCode.NOT_COORDINATOR
     )
 
 

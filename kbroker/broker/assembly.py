@@ -18,7 +18,7 @@ from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.control_sender import ControlSender
 from kbroker.broker.controlled_shutdown import ControlledShutdown
-from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, group_coordinator, transaction_coordinator
+from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, LateGroups, LateTransactions
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_care import LogCare
@@ -103,11 +103,13 @@ def assemble(
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
     turns = Turns()
     plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, turns, tell, cluster_id)
-    groups = group_coordinator(config, replicas, clock, random, tell)
-    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups, clock, peers, plane.listener, turns)
-    transactions = transaction_coordinator(configs, replicas, clock, tell, markers.send)
+    groups = LateGroups(config, replicas, clock, random, tell)
+    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, turns)
+    transactions = LateTransactions(configs, replicas, clock, tell, markers.send)
     markers.done = transactions.have_marked
-    partitions = TransactionPartitions(broker_id, transactions, plane.cache, peers, plane.listener, tell)
+    partitions = TransactionPartitions(
+        broker_id, transactions.runtime, lambda: transactions.coordinator, plane.cache, peers, plane.listener, tell
+    )
     broker = Broker(
         facts,
         plane,

@@ -14,7 +14,6 @@ from kbroker.broker.facts import BrokerConfigChanged, JobDone, TopicsUpdated, To
 from kbroker.broker.jobs import Errand
 from kbroker.broker.openings import Openings
 from kbroker.broker.permission import Permission
-from kbroker.broker.replica_moves import ReplicaMoves
 from kbroker.metadata.cache import TopicKey
 from kbroker.ports import PeerAnswer
 
@@ -23,21 +22,22 @@ if TYPE_CHECKING:
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
-    from kbroker.broker.coordinators import CoordinatorPart
+    from kbroker.broker.coordinators import CoordinatorPart, LateGroups, LateTransactions
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
     from kbroker.broker.log_care import LogCare
+    from kbroker.broker.replica_moves import ReplicaMoves
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
     from kbroker.config import BrokerConfig
-    from kbroker.groups import GroupCoordinator
+    from kbroker.groups.coordinator import GroupCoordinator
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
     from kbroker.timing import Turns
-    from kbroker.txn import TransactionCoordinator
+    from kbroker.txn.coordinator import TransactionCoordinator
 
 
 class Broker:
@@ -56,8 +56,8 @@ class Broker:
         logs: LogManager,
         log_care: LogCare,
         replicas: ReplicaManager,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
+        groups: LateGroups,
+        transactions: LateTransactions,
         markers: TransactionMarkers,
         transaction_partitions: TransactionPartitions,
         coordinators: Sequence[CoordinatorPart],
@@ -74,8 +74,10 @@ class Broker:
         self.plane = plane
         self.logs = logs
         self.replicas = replicas
-        self.groups = groups
-        self.transactions = transactions
+        self.group_runtime = groups.runtime
+        self.transaction_runtime = transactions.runtime
+        self._groups = groups
+        self._transactions = transactions
         self.markers = markers
         self.transaction_partitions = transaction_partitions
         self.fetch_sessions = fetch_sessions
@@ -91,7 +93,7 @@ class Broker:
         self.leaving: ControlledShutdown  # is put in with what it needs
         self.turns = turns
         self._log_care = log_care
-        self.replica_moves = ReplicaMoves(logs, replicas, clock, self.give)
+        self._replica_moves: ReplicaMoves | None = None
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []
         for each in coordinators:
@@ -102,14 +104,38 @@ class Broker:
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, markers, transaction_partitions, log_care, self.replica_moves]
+        parts: list[Part] = [plane, *coordinators, markers, transaction_partitions, log_care]
         for part in parts:
             self.add(part)
+        if logs.has_futures:
+            self._load_replica_moves()  # which are to hear who leads what
 
     @property
     def config(self) -> BrokerConfig:
         """The settings as they are now: some change while the broker runs."""
         return self.plane.configs.broker
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """What is asked of groups; its code is loaded with the first question."""
+        return self._groups.coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """What is asked of transactions; its code is loaded with the first question."""
+        return self._transactions.coordinator
+
+    @property
+    def replica_moves(self) -> ReplicaMoves:
+        """Replicas on their way between log directories; a part from the first of them on."""
+        return self._replica_moves or self._load_replica_moves()
+
+    def _load_replica_moves(self) -> ReplicaMoves:
+        from kbroker.broker.replica_moves import ReplicaMoves
+
+        moves = self._replica_moves = ReplicaMoves(self.logs, self.replicas, self.clock, self.give)
+        self.add(moves)
+        return moves
 
     # -- where facts go
 
@@ -154,7 +180,7 @@ class Broker:
     @property
     def held_bytes(self) -> int:
         """Memory in use for clients beside what is held for their connections, about: groups, fetch sessions."""
-        return self.groups.memory.held_bytes + self.fetch_sessions.held_bytes
+        return self._groups.held_bytes + self.fetch_sessions.held_bytes
 
     # -- time
 

@@ -2,6 +2,9 @@
 
 Between `kbroker.coordinator`, whose runtimes know no broker, and the facts that concern them: who leads a partition of
 their topic, how many there are, partitions of other topics that are gone. One for each coordinator's topic.
+
+What a coordinator's state is and how it changes is loaded with the first partition that it leads, or the first request
+that asks it something: many brokers have neither groups nor transactions (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -12,27 +15,29 @@ from typing import TYPE_CHECKING, Any
 from kbroker.broker.facts import JointPart, PartitionsDeleted, Reply, TopicsUpdated
 from kbroker.broker.transaction_partitions import Question
 from kbroker.coordinator import Runtime, TopicStore
-from kbroker.groups import GroupCoordinator, GroupMemory, group_shards
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
 from kbroker.replica.facts import LogMoved, RoleChanged
-from kbroker.txn import TransactionCoordinator, transaction_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kbroker.broker.facts import Handler, Tell
     from kbroker.config import BrokerConfig
     from kbroker.coordinator import Happened
     from kbroker.coordinator import Reply as CoordinatorReply
     from kbroker.coordinator.runtime import Give
+    from kbroker.groups.coordinator import GroupCoordinator
+    from kbroker.groups.group import Group
+    from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.steps import Procedure
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
-    from kbroker.txn import WriteMarkers
+    from kbroker.txn.coordinator import TransactionCoordinator
+    from kbroker.txn.shard import TransactionShard, WriteMarkers
 
     Run = Callable[[Procedure[int], Callable[[int], None], Callable[[Exception], None]], None]
 
@@ -129,7 +134,7 @@ class CoordinatorPart:
 class GroupsPart(CoordinatorPart):
     """The group coordinator, which keeps offsets of other topics as long as these are there."""
 
-    def __init__(self, groups: GroupCoordinator, cache: MetadataCache, run: Run) -> None:
+    def __init__(self, groups: LateGroups, cache: MetadataCache, run: Run) -> None:
         super().__init__(groups.runtime, cache, run)
         self._groups = groups
 
@@ -139,45 +144,107 @@ class GroupsPart(CoordinatorPart):
         return {**super().handlers, PartitionsDeleted: self._partitions_deleted}
 
     def _partitions_deleted(self, fact: PartitionsDeleted, now_ms: int) -> None:
-        self._runtime.carry_out(self._groups.partitions_deleted(fact.partitions, now_ms), now_ms)
+        if self._runtime.shards:
+            effects = self._groups.coordinator.partitions_deleted(fact.partitions, now_ms)
+            self._runtime.carry_out(effects, now_ms)
 
 
-def group_coordinator(
-    config: BrokerConfig, replicas: ReplicaManager, clock: Clock, random: Random, tell: Tell
-) -> GroupCoordinator:
-    """The one of a broker, over its replicas of __consumer_offsets."""
-    store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
+class LateGroups:
+    """The group coordinator of a broker, over its replicas of __consumer_offsets. runtime: is there from the start."""
 
-    def happened(event: Happened) -> None:
+    def __init__(
+        self, config: BrokerConfig, replicas: ReplicaManager, clock: Clock, random: Random, tell: Tell
+    ) -> None:
+        self._config = config
+        self._random = random
+        self._store = TopicStore(CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec)
+        self._made: GroupCoordinator | None = None
+        self.runtime: Runtime[GroupShard] = Runtime(
+            CONSUMER_OFFSETS,
+            config.offsets_topic_num_partitions,
+            self._store,
+            self._make_shard,
+            answers(tell),
+            self._happened,
+            clock.now_ms(),
+        )
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        """What requests are handed to; loaded now if it was not before."""
+        if self._made is None:
+            from kbroker.groups.coordinator import GroupCoordinator
+            from kbroker.groups.memory import GroupMemory
+
+            self._made = GroupCoordinator(self.runtime, GroupMemory(self._all, self._config))
+        return self._made
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory in use for groups, about."""
+        return self._made.memory.held_bytes if self._made is not None else 0
+
+    def _all(self) -> Iterator[Group]:
+        return (group for shard in self.runtime.shards.values() for group in shard.groups.values())
+
+    def _make_shard(self, partition: int, epoch: int) -> GroupShard:
+        from kbroker.groups.shard import GroupShard
+
+        memory = self.coordinator.memory
+        return GroupShard(partition, epoch, self._store, self._config, self._random, memory)
+
+    def _happened(self, event: Happened) -> None:
         log.log(logging.DEBUG if event.is_detail else logging.INFO, "group %s: %s", event.name, event.what)
 
-    memory = GroupMemory(
-        lambda: (group for shard in runtime.shards.values() for group in shard.groups.values()), config
-    )
-    shards = group_shards(config, random, store, memory)
-    partitions = config.offsets_topic_num_partitions
-    runtime = Runtime(CONSUMER_OFFSETS, partitions, store, shards, answers(tell), happened, clock.now_ms())
-    return GroupCoordinator(runtime, memory)
 
+class LateTransactions:
+    """The transaction coordinator of a broker, over its replicas of __transaction_state.
 
-def transaction_coordinator(
-    configs: Configs,
-    replicas: ReplicaManager,
-    clock: Clock,
-    tell: Tell,
-    send_markers: Callable[[WriteMarkers, int], None],
-) -> TransactionCoordinator:
-    """The one of a broker, over its replicas of __transaction_state. send_markers: brings outcomes to partitions."""
-    store = TopicStore(TRANSACTION_STATE, replicas, clock)
+    runtime: is there from the start. send_markers: brings outcomes to partitions.
+    """
 
-    def happened(event: Happened) -> None:
+    def __init__(
+        self,
+        configs: Configs,
+        replicas: ReplicaManager,
+        clock: Clock,
+        tell: Tell,
+        send_markers: Callable[[WriteMarkers, int], None],
+    ) -> None:
+        self._configs = configs
+        self._store = TopicStore(TRANSACTION_STATE, replicas, clock)
+        self._made: TransactionCoordinator | None = None
+        self.runtime: Runtime[TransactionShard] = Runtime(
+            TRANSACTION_STATE,
+            configs.broker.transaction_state_log_num_partitions,
+            self._store,
+            self._make_shard,
+            answers(tell),
+            self._happened,
+            clock.now_ms(),
+            send_markers,
+        )
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        """What requests are handed to; loaded now if it was not before."""
+        if self._made is None:
+            from kbroker.txn.coordinator import TransactionCoordinator
+
+            self._made = TransactionCoordinator(self.runtime)
+        return self._made
+
+    def have_marked(self, markers: WriteMarkers, now_ms: int) -> None:
+        """Every partition of a transaction has its marker."""
+        self.coordinator.have_marked(markers, now_ms)
+
+    def _make_shard(self, partition: int, epoch: int) -> TransactionShard:
+        from kbroker.txn.shard import TransactionShard
+
+        return TransactionShard(partition, epoch, self._store, lambda: self._configs.broker)
+
+    def _happened(self, event: Happened) -> None:
         transactions_log.info("transactional id %s: %s", event.name, event.what)
-
-    shards = transaction_shards(lambda: configs.broker, store)
-    partitions, now_ms = configs.broker.transaction_state_log_num_partitions, clock.now_ms()
-    return TransactionCoordinator(
-        Runtime(TRANSACTION_STATE, partitions, store, shards, answers(tell), happened, now_ms, send_markers)
-    )
 
 
 def answers(tell: Tell) -> Callable[[CoordinatorReply], None]:

@@ -25,15 +25,7 @@ from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
 from kbroker.timing import nobody_asks
 from kbroker.txn import Producer
-from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.transactions import (
-    WritableTxnMarker,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 from protocol.namedtuple import NamedTuple
 from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 
@@ -41,12 +33,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbroker.broker.facts import Handler
-    from kbroker.groups import GroupCoordinator
+    from kbroker.coordinator import Runtime
+    from kbroker.groups.shard import GroupShard
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.timing import Steps, Turns
-    from kbroker.txn import WriteMarkers
+    from kbroker.txn.shard import WriteMarkers
+    from kbroker.txn.state import TopicPartition
+    from protocol.messages.transactions import WritableTxnMarker, WritableTxnMarkerResult
 
 log = logging.getLogger("kbroker.transactions")
 
@@ -112,7 +107,7 @@ class TransactionMarkers:
         broker_id: int,
         replicas: ReplicaManager,
         cache: MetadataCache,
-        groups: GroupCoordinator,
+        groups: Runtime[GroupShard],
         clock: Clock,
         peers: Peers | None,
         listener: str,
@@ -252,6 +247,8 @@ class TransactionMarkers:
         endpoint = broker.endpoint(self._listener) if broker is not None else None
         if self._peers is None or endpoint is None:
             return False
+        from protocol.messages.transactions import WriteTxnMarkersRequest  # most brokers never send it
+
         self._asked.add(asked.leader)
         request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in asked.sendings.items()])
         address = PeerAddress(endpoint.host, endpoint.port)
@@ -267,6 +264,8 @@ class TransactionMarkers:
         asked = event.token
         if not isinstance(asked, _Asked):
             return
+        from protocol.messages.transactions import WriteTxnMarkersResponse
+
         self._asked.discard(asked.leader)
         if isinstance(event, PeerAnswer):
             assert isinstance(event.response, WriteTxnMarkersResponse), event
@@ -320,7 +319,7 @@ class TransactionMarkers:
         log = partition.log
         assert log is not None, partition
         if partition.topic == CONSUMER_OFFSETS:
-            self._groups.runtime.marked(
+            self._groups.marked(
                 partition.index, producer.producer_id, first_offset, log.high_watermark, now_ms, commit=commit
             )
         return partition, first_offset + 1
@@ -361,6 +360,8 @@ class TransactionMarkers:
 
 
 def _marker(sending: _Sending, partitions: list[TopicPartition]) -> WritableTxnMarker:
+    from protocol.messages.transactions import WritableTxnMarker, WritableTxnMarkerTopic
+
     transaction = sending.markers.transaction
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:

@@ -20,26 +20,22 @@ from kbroker.metadata.cache import TRANSACTION_STATE
 from kbroker.ports import TRANSACTIONS, PeerAddress, PeerAnswer, PeerFault
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kbroker.broker.facts import Handler, Tell
+    from kbroker.coordinator import Runtime
     from kbroker.log.log import Log
     from kbroker.log.producers import Awaited
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Peers
-    from kbroker.txn import TransactionCoordinator
+    from kbroker.txn.coordinator import TransactionCoordinator
+    from kbroker.txn.shard import TransactionShard
     from kbroker.txn.state import TopicPartition
     from protocol.message import Message
-    from protocol.messages.transactions import AddPartitionsToTxnTopicResult
+    from protocol.messages.transactions import AddPartitionsToTxnTopicResult, AddPartitionsToTxnTransaction
 
     Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -68,6 +64,8 @@ class Question:
 
     def answered(self, response: Message | None) -> Answered | None:
         """The own coordinator's answer, as `JointPart.answered`; a fact for who waits."""
+        from protocol.messages.transactions import AddPartitionsToTxnResponse  # as below: most brokers never need it
+
         assert isinstance(response, AddPartitionsToTxnResponse), response
         self.codes = _codes(response.results_by_topic_v3_and_below)
         return None if self.done is None else Answered(self)
@@ -107,13 +105,15 @@ class _Batch(NamedTuple):
 class TransactionPartitions:
     """Questions to coordinators. A part of the broker: it hears what becomes of requests.
 
-    listener: the name of the one where brokers find each other. peers: None where nobody speaks to other brokers.
+    transactions, coordinator: this broker's own. listener: the name of the one where brokers find each other.
+    peers: None where nobody speaks to other brokers.
     """
 
     def __init__(
         self,
         broker_id: int,
-        transactions: TransactionCoordinator,
+        transactions: Runtime[TransactionShard],
+        coordinator: Callable[[], TransactionCoordinator],
         cache: MetadataCache,
         peers: Peers | None,
         listener: str,
@@ -121,6 +121,7 @@ class TransactionPartitions:
     ) -> None:
         self._broker_id = broker_id
         self._transactions = transactions
+        self._coordinator = coordinator
         self._cache = cache
         self._peers = peers
         self._listener = listener
@@ -129,10 +130,10 @@ class TransactionPartitions:
 
     def ask(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
         """The answer if it is known at once; else None, and `done` is called with it, and the time, later."""
-        transactions = self._transactions
-        if transactions.runtime.find(question.name) is not ErrorCode.NOT_COORDINATOR:
+        runtime = self._transactions
+        if runtime.find(question.name) is not ErrorCode.NOT_COORDINATOR:
             return self._ask_here(question, done, now_ms)
-        partition = transactions.runtime.partition_of(question.name)
+        partition = runtime.partition_of(question.name)
         state = self._cache.partition(TRANSACTION_STATE, partition)
         if state is None or state.leader < 0 or state.leader == self._broker_id:
             return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -145,7 +146,7 @@ class TransactionPartitions:
         return None
 
     def _ask_here(self, question: Question, done: Callable[[Codes, int], None], now_ms: int) -> Codes | None:
-        transactions, name, producer = self._transactions, question.name, question.producer
+        transactions, name, producer = self._coordinator(), question.name, question.producer
         if not question.adds:
             return {where: transactions.verify(name, producer, where) for where in question.partitions}
         caller = Caller(question, OF_CLIENTS)
@@ -163,6 +164,8 @@ class TransactionPartitions:
         endpoint = broker.endpoint(self._listener) if broker is not None else None
         if self._peers is None or endpoint is None:
             return False
+        from protocol.messages.transactions import AddPartitionsToTxnRequest
+
         self._waiting.setdefault(broker_id, deque())
         request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in questions])
         address, token = PeerAddress(endpoint.host, endpoint.port), _Batch(broker_id, questions)
@@ -184,6 +187,8 @@ class TransactionPartitions:
         batch = event.token
         if not isinstance(batch, _Batch):
             return
+        from protocol.messages.transactions import AddPartitionsToTxnResponse
+
         for question in batch.questions:
             question.codes = question.all(ErrorCode.NETWORK_EXCEPTION)
         if isinstance(event, PeerAnswer):
@@ -229,6 +234,8 @@ class TransactionPartitions:
 
 
 def _transaction(question: Question) -> AddPartitionsToTxnTransaction:
+    from protocol.messages.transactions import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+
     topics: dict[str, list[int]] = {}
     for topic, index in question.partitions:
         topics.setdefault(topic, []).append(index)

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from kbroker.controller import brokers, failover, in_sync, leaders, reassignment, topics
+from kbroker.controller import brokers, failover, leaders, reassignment, topics
 from kbroker.controller.context import Context, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError
 from kbroker.controller.events import (
@@ -240,6 +240,8 @@ class Controller:
             case ShutDown():
                 yield from self._shut_down(epoch, event)
             case AlterPartition(request, version, answer):
+                from kbroker.controller import in_sync  # nobody asks it of a broker that is alone
+
                 response = yield from in_sync.alter_partition(epoch, request, version)
                 answer(response)  # what follows has no answer left if it fails
                 self._queue.appendleft(InSyncChanged(in_sync.granted(epoch.context, response)))

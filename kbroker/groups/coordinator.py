@@ -11,18 +11,16 @@ committed (as in Kafka 4), so that what was said to be gone does not come back w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from kbroker.config import BrokerConfig
 from kbroker.config.limits import GROUP_ID_LENGTH
-from kbroker.coordinator import Caller, Effect, Reply, Runtime, Store, Turn
+from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
 from kbroker.groups.effects import Gathering, OffsetsStored
 from kbroker.groups.group import STABLE, Group
 from kbroker.groups.membership import refuse_join, refuse_sync
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.offsets import NOWHERE, Commit, TopicPartition
 from kbroker.groups.shard import GroupShard
-from kbroker.ports import Random
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -61,13 +59,6 @@ from protocol.messages.transactions import (
 )
 
 NONE = ErrorCode.NONE
-
-
-def group_shards(
-    config: BrokerConfig, chance: Random, store: Store, memory: GroupMemory
-) -> Callable[[int, int], GroupShard]:
-    """How the runtime makes a shard for a partition and its leader epoch. memory: of all shards together."""
-    return lambda partition, epoch: GroupShard(partition, epoch, store, config, chance, memory)
 
 
 class GroupCoordinator:

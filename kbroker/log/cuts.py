@@ -73,10 +73,14 @@ class Keeper(Protocol):
     """The manager, as far as it keeps what cuts change; see there."""
 
     due_ms: int
-    moves: Moves
     _logs: dict[TopicPartition, Log]
+    _futures: dict[TopicPartition, Log]
     _jobs: list[Work]
     _tell: Callable[[object], None]
+
+    @property
+    def moves(self) -> Moves:
+        """Copies on their way between directories."""
 
     def directory_of(self, path: str) -> LogDirectory:
         """Around a path."""
@@ -98,7 +102,7 @@ class Cuts:
     def begin(self, cut: Cut, now_ms: int) -> None:
         """Cut a log; LogTruncated follows. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._forget(cut.partition)  # an older one has no more to do than this
-        future = self._manager.moves.future(*cut.partition)
+        future = self._manager._futures.get(cut.partition)
         cut.empties_copy = future is not None and (cut.begins_anew or future.log_end_offset > cut.offset)
         self._go_on(cut, now_ms)
 

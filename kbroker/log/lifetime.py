@@ -35,7 +35,6 @@ class Keeper(Protocol):
     """The manager, as far as it keeps what comes up and goes down; see there."""
 
     directories: list[LogDirectory]
-    moves: Moves
     cuts: Cuts
     cleaner: Cleaner
     _disk: Disk
@@ -47,6 +46,10 @@ class Keeper(Protocol):
     _jobs: list[Work]
     _later: Later[Work]
     _timers: Timers
+
+    @property
+    def moves(self) -> Moves:
+        """Copies on their way between directories."""
 
     @property
     def has_online_directory(self) -> bool:
@@ -150,7 +153,8 @@ class Lifetime:
                 raise outcome
             else:
                 copies += self._adopt(directory, outcome, now_ms)
-        manager.moves.settle(copies, now_ms)
+        if copies or manager._futures:
+            manager.moves.settle(copies, now_ms)
         for partition, log in list(manager._logs.items()):
             if partition in manager._logs:  # a directory that fails takes its others along
                 manager._flush_if_wanted(partition, log)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS
 from kbroker.log.background import (
@@ -58,7 +59,6 @@ from kbroker.log.jobs import DeleteJob
 from kbroker.log.known_producers import KnownProducers
 from kbroker.log.lifetime import Lifetime
 from kbroker.log.log import Log
-from kbroker.log.moves import Moves
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
     PARTITION_METADATA,
@@ -72,6 +72,9 @@ from kbroker.log.producers import Producers
 from kbroker.log.recovery import open_log
 from kbroker.ports import Disk, Random
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.log.moves import Moves
 
 PARTITIONS_A_MS = 10  # of a directory: by how much its checkpoints wait, if they are outdated while they are written
 _SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
@@ -138,7 +141,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
         self._known_producers = KnownProducers(self._producers)
-        self.moves = Moves(self)
+        self._moves: Moves | None = None
         self.cuts = Cuts(self)
         self._lifetime = Lifetime(self)
         self._offline: set[TopicPartition] = set()
@@ -176,6 +179,20 @@ class LogManager:
         """Every partition's log that is online."""
         return self._logs.items()
 
+    @property
+    def moves(self) -> Moves:
+        """Copies on their way between directories; loaded with the first of them."""
+        if self._moves is None:
+            from kbroker.log.moves import Moves
+
+            self._moves = Moves(self)
+        return self._moves
+
+    @property
+    def has_futures(self) -> bool:
+        """Whether a copy is on its way into another directory."""
+        return bool(self._futures)
+
     def directory_of(self, path: str) -> LogDirectory:
         """The log directory that the path of a partition or of one of its files lies in."""
         directory = self._directory_around(path)
@@ -187,6 +204,12 @@ class LogManager:
             if path == directory.path or path.startswith(directory.path.rstrip("/") + "/"):
                 return directory
         return None
+
+    def _candidates(self, partition: TopicPartition) -> list[LogDirectory]:
+        """Where to make a partition's log: the preferred one, else the directories by how many they hold."""
+        if self._moves is not None and (preferred := self._moves.preferred(partition)) is not None:
+            return [each for each in self._online() if each.path == preferred]
+        return sorted(self._online(), key=lambda each: each.partitions)
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
         """The topic id in a partition's folder, None if there is none or it cannot be read; waits for the disk."""
@@ -217,7 +240,7 @@ class LogManager:
         name = folder_name(partition)
         if len(name) > MAX_NAME_LENGTH:
             raise name_too_long(name)
-        for directory in self.moves.candidates(partition):
+        for directory in self._candidates(partition):
             try:
                 log = self._create(directory, name, config, wall_ms)
             except OSError as error:
@@ -420,7 +443,7 @@ class LogManager:
         return [] if log is None else self._flush(partition, log)
 
     def _flush(self, partition: TopicPartition, log: Log) -> list[TopicPartition]:
-        if partition in self.moves.held:
+        if self._moves is not None and partition in self._moves.held:
             return []
         directory = self.directory_of(log.folder.path)
         try:

@@ -156,13 +156,9 @@ class Moves:
         if len(self._preferred) > REMEMBERED_DIRECTORIES:
             del self._preferred[next(iter(self._preferred))]
 
-    def candidates(self, partition: TopicPartition) -> list[LogDirectory]:
-        """Where to make a partition's log: the preferred one, else the directories by how many they hold."""
-        preferred = self._preferred.pop(partition, None)
-        online = self._manager._online()
-        if preferred is not None:
-            return [each for each in online if each.path == preferred]
-        return sorted(online, key=lambda each: each.partitions)
+    def preferred(self, partition: TopicPartition) -> str | None:
+        """Where the partition's log is to be made, if somebody has said it; said once."""
+        return self._preferred.pop(partition, None)
 
     # ---- copies
 

@@ -10,17 +10,21 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kbroker.config import Given
 from kbroker.ports import Disk
 from kbroker.runtime.clock import SystemClock, SystemRandom
-from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares, raise_limit
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loading import Show
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.memory import Housekeeping, OutsideArenas, resident_bytes, trim
 from kbroker.runtime.node import Host, MakeCore, Node
+
+if TYPE_CHECKING:
+    from kbroker.log.cleaner.compaction import Compacting, Plan
+    from kbroker.runtime.compaction_beside import Beside
 
 log = logging.getLogger("kbroker")
 
@@ -43,7 +47,15 @@ def run_process(
     loop = Loop()
     try:
         shares = Shares.of(raise_limit())
-        beside = None if disk else Beside()  # the other process would have the machine's disk
+        beside: list[Beside] = []
+
+        def begin_compaction(disk: Disk, plan: Plan) -> Compacting:
+            from kbroker.runtime.compaction_beside import Beside  # many brokers compact nothing large
+
+            if not beside:
+                beside.append(Beside())
+            return beside[0](disk, plan)
+
         host = Host(
             disk or SystemDisk(),
             SystemClock(),
@@ -51,7 +63,7 @@ def run_process(
             shares,
             make_core=make_core,
             show_loading=show_loading,
-            begin_compaction=beside,
+            begin_compaction=None if disk else begin_compaction,  # the other process would have the machine's disk
         )
         node = Node(static, loop, host)
         signals: list[int] = []
@@ -62,8 +74,8 @@ def run_process(
         try:
             _serve(loop, node, started, signals)
         finally:
-            if beside is not None:
-                beside.close()
+            for each in beside:
+                each.close()
             node.stop()
         log.info("broker %d has stopped", node.node_id)
         return 1 if node.fatal else 0

@@ -298,7 +298,7 @@ def _cleaner(broker: Broker) -> Iterator[Family]:
 
 def _groups(broker: Broker) -> Iterator[Family]:
     stem = "kafka_coordinator_group_groupmetadatamanager_"
-    groups = [group for shard in broker.groups.runtime.shards.values() for group in shard.groups.values()]
+    groups = [group for shard in broker.group_runtime.shards.values() for group in shard.groups.values()]
     states = Counter(group.state.value for group in groups)
     yield _one(f"{stem}numgroups", "gauge", "Groups that this broker coordinates.", len(groups))
     for state in ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"):
@@ -339,7 +339,7 @@ def _offsets(groups: Iterable[Group], value_of: Callable[[tuple[str, int], int],
 
 
 def _transactions(broker: Broker) -> Iterator[Family]:
-    shards = broker.transactions.runtime.shards.values()
+    shards = broker.transaction_runtime.shards.values()
     states = Counter(each.state.value for shard in shards for each in shard.transactions.values())
     yield Family(
         "kbroker_transactions",

@@ -40,9 +40,9 @@ from kbroker.ports import Clock, Disk, MetadataStore, Post, Random, SessionStart
 from kbroker.runtime.descriptors import Shares
 from kbroker.runtime.disk_pool import THREADS, DiskPool
 from kbroker.runtime.embedded import EmbeddedStore, Run
+from kbroker.runtime.late_peers import LatePeers
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.peers import SocketPeers
 from kbroker.runtime.server import Limits, Server, listening_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
@@ -51,6 +51,7 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.runtime.introduction import Introduction
     from kbroker.runtime.monitoring import Monitoring
+    from kbroker.runtime.peers import SocketPeers
 
 log = logging.getLogger("kbroker")
 
@@ -383,14 +384,14 @@ class Node:
 
         if not self._is_in_cluster:
             self._store = self._open_store()
-        self._peers = SocketPeers(
-            f"broker-{self.node_id}",
-            loop,
-            clock,
-            self._pool,
-            deliver,
-            MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes,
-        )
+
+        def make_peers() -> SocketPeers:
+            from kbroker.runtime.peers import SocketPeers
+
+            name, most_bytes = f"broker-{self.node_id}", MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes
+            return SocketPeers(name, loop, clock, self._pool, deliver, most_bytes)
+
+        self._peers = LatePeers(make_peers)
         broker = assemble(
             facts,
             configs,

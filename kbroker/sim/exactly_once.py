@@ -235,7 +235,7 @@ class ExactlyOnce:
     def _look_for_overdue(self, machine: Machine) -> None:
         """No transaction is open for longer than it may be, where its coordinator could have aborted it."""
         now_ms = self.world.now_ms
-        for shard in machine.broker.transactions.runtime.shards.values():
+        for shard in machine.broker.transaction_runtime.shards.values():
             if shard.loading:
                 continue
             partition = machine.broker.replicas.partitions[TRANSACTION_STATE, shard.partition]
@@ -255,7 +255,7 @@ class ExactlyOnce:
             for where, log in machine.broker.logs.logs():
                 if log.last_stable_offset != log.log_end_offset:
                     raise world.broken(f"{where} ends at {log.log_end_offset}, stable to {log.last_stable_offset}")
-            for shard in machine.broker.transactions.runtime.shards.values():
+            for shard in machine.broker.transaction_runtime.shards.values():
                 for known in shard.transactions.values():
                     if known.state not in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
                         raise world.broken(f"{known} does not come to its end")

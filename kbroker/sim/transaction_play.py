@@ -228,7 +228,7 @@ class TransactionStage(Stage):
     def _coordinator(self, name: str) -> Machine:
         for machine in self.machines:
             if machine.up:
-                runtime = machine.broker.transactions.runtime
+                runtime = machine.broker.transaction_runtime
                 if runtime.partition_of(name) in runtime.shards:
                     return machine
         raise ValueError(f"{name} has no coordinator")
@@ -236,7 +236,7 @@ class TransactionStage(Stage):
     def _transactions(self) -> list[str]:
         said = []
         for machine in self.machines:
-            for shard in machine.broker.transactions.runtime.shards.values() if machine.up else ():
+            for shard in machine.broker.transaction_runtime.shards.values() if machine.up else ():
                 for known in shard.transactions.values():
                     places = "".join(f" {topic}-{index}" for topic, index in sorted(known.partitions))
                     holder = f"{known.producer_id}/{known.producer_epoch}"

@@ -323,7 +323,7 @@ class Transactor(Reader):
 
 def _place(coordinator: Machine, key: tuple[int, str]) -> Where:
     """The partition that a coordinator keeps a transactional id in."""
-    return TRANSACTION_STATE, coordinator.broker.transactions.runtime.partition_of(key[1])
+    return TRANSACTION_STATE, coordinator.broker.transaction_runtime.partition_of(key[1])
 
 
 class Mapper(Transactor):

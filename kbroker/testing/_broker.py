@@ -355,7 +355,7 @@ def _has_caught_up(node: Node) -> bool:
 
 def _forget_transactional_ids(node: Node) -> bool:
     """Write tombstones for all that are coordinated here; whether none is left. One in a transaction is."""
-    runtime, now_ms = node.core.broker.transactions.runtime, node.core.broker.clock.now_ms()
+    runtime, now_ms = node.core.broker.transaction_runtime, node.core.broker.clock.now_ms()
     for shard in runtime.shards.values():
         if not shard.loading:
             turn = shard.turn(now_ms)

@@ -1,15 +1,14 @@
-"""Transactions: atomic writes to many partitions and offsets; kept in __transaction_state."""
+"""Transactions: atomic writes to many partitions and offsets; kept in __transaction_state.
 
-from kbroker.txn.coordinator import TransactionCoordinator, transaction_shards
-from kbroker.txn.rules import Producer
-from kbroker.txn.shard import TransactionShard, WriteMarkers
-from kbroker.txn.state import Transaction
+Names are imported from its modules, which a broker loads when there is something to coordinate; but for the value by
+which everybody says who a producer is.
+"""
 
-__all__ = [
-    "Producer",
-    "Transaction",
-    "TransactionCoordinator",
-    "TransactionShard",
-    "WriteMarkers",
-    "transaction_shards",
-]
+from protocol.namedtuple import NamedTuple
+
+
+class Producer(NamedTuple):
+    """Who a producer says it is."""
+
+    producer_id: int
+    epoch: int

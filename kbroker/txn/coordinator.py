@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kbroker.config import BrokerConfig
-from kbroker.coordinator import Caller, Effect, Runtime, Store, Turn
+from kbroker.coordinator import Caller, Effect, Runtime, Turn
+from kbroker.txn import Producer
 from kbroker.txn.makers import has_room
-from kbroker.txn.rules import Producer
 from kbroker.txn.shard import TransactionShard, WriteMarkers
 from kbroker.txn.state import DEAD, State, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
@@ -34,11 +33,6 @@ from protocol.messages.transactions import (
 
 FENCED_SINCE_INIT, FENCED_SINCE = 4, 2  # the versions from which clients know PRODUCER_FENCED (KIP-588)
 RAISES_SINCE = 5  # EndTxn: the end of a transaction raises the epoch (KIP-890)
-
-
-def transaction_shards(config: Callable[[], BrokerConfig], store: Store) -> Callable[[int, int], TransactionShard]:
-    """How the runtime makes a shard for a partition and its leader epoch. config: the settings as they are now."""
-    return lambda partition, epoch: TransactionShard(partition, epoch, store, config)
 
 
 class TransactionCoordinator:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kbroker.txn import Producer
 from kbroker.txn.state import (
     AT_REST,
     COMPLETE_ABORT,
@@ -29,16 +30,8 @@ from kbroker.txn.state import (
     Transaction,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.namedtuple import NamedTuple
 
 NOTHING: frozenset[TopicPartition] = frozenset()
-
-
-class Producer(NamedTuple):
-    """Who a producer says it is."""
-
-    producer_id: int
-    epoch: int
 
 
 def init(

@@ -14,10 +14,9 @@ from kbroker.config import BrokerConfig
 from kbroker.config.limits import MARKER_RETRY_MS
 from kbroker.coordinator import Caller, Shard, Store, TimerKey, Turn
 from kbroker.coordinator.effects import Call
-from kbroker.txn import records, rules
+from kbroker.txn import Producer, records, rules
 from kbroker.txn.makers import Makers
 from kbroker.txn.records import TransactionRecord
-from kbroker.txn.rules import Producer
 from kbroker.txn.state import PREPARE_ABORT, PREPARED, RAISES, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message

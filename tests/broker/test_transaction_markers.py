@@ -13,8 +13,9 @@ from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKER
 from kbroker.metadata.cache import TopicImage
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.timing.turns import SLICE_STEPS
-from kbroker.txn import Producer, Transaction, WriteMarkers
-from kbroker.txn.state import PREPARE_COMMIT
+from kbroker.txn import Producer
+from kbroker.txn.shard import WriteMarkers
+from kbroker.txn.state import PREPARE_COMMIT, Transaction
 from protocol.errors import ErrorCode
 from protocol.messages.control import UpdateMetadataPartitionState
 from protocol.messages.transactions import (
@@ -60,7 +61,7 @@ class Stage:
             1,
             broker.replicas,
             cache,
-            broker.groups,
+            broker.group_runtime,
             self.world.clock,
             self.peers,  # type: ignore[arg-type]
             listener,

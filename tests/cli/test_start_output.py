@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import termios
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.wire import Connection, Producer, batch, create_topics, fetch_frame, produce_frame
 from kbroker.cli import run
 from kbroker.runtime.interpreter import describe_interpreter
 from tests.processes import BrokerProcess
@@ -50,39 +53,82 @@ def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
 
 
 HANDLERS_AT_A_START = {"call", "handshake", "permitted", "produce_bounds", "routes"}
-MODULES_AT_A_START = {"kbroker": 171, "protocol": 26}
+MODULES_AT_A_START = {"kbroker": 149, "protocol": 21}
+NEEDLESS = {
+    "bz2",
+    "concurrent.futures",
+    "datetime",
+    "difflib",
+    "ipaddress",
+    "kbroker.faults",
+    "kbroker.runtime.monitoring",
+    "platform",
+    "random",
+    "shutil",
+    "sysconfig",
+}
+OF_OTHERS = {  # what records going in and out of a broker of one do not need either
+    "kbroker.api.fetch_follower",
+    "kbroker.api.fetch_nearest",
+    "kbroker.api.fetch_old",
+    "kbroker.broker.replica_moves",
+    "kbroker.controller.in_sync",
+    "kbroker.groups.coordinator",
+    "kbroker.groups.shard",
+    "kbroker.log.moves",
+    "kbroker.runtime.compaction_beside",
+    "kbroker.runtime.peers",
+    "kbroker.txn.coordinator",
+    "kbroker.txn.shard",
+    "protocol.messages.groups",
+    "protocol.messages.transactions",
+    "protocol.records.convert",
+}
 
 
-def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> None:
-    """What is loaded is a third of a quiet broker's memory, and half of the time until it answers."""
+def loaded_by(tmp_path: Path, use: Callable[[str, int], None]) -> set[str]:
+    """The modules of a broker that has started, been used, and stopped."""
     settings = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path}/data"]
     command = [sys.executable, "-X", "importtime", "-m", "kbroker", "start", "--log-format", "json", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
-        assert json.loads(broker.stdout.readline())["message"].endswith("is ready")
+        said = json.loads(broker.stdout.readline())
+        assert said["message"].endswith("is ready")
+        host, _, port = said["listeners"]["PLAINTEXT"].rpartition(":")
+        use(host, int(port))
         broker.terminate()
         _, log = broker.communicate(timeout=30)
     loaded = {line.rpartition("|")[2].strip() for line in log.splitlines() if line.startswith("import time:")}
     assert "kbroker.core" in loaded
-    needless = {
-        "bz2",
-        "concurrent.futures",
-        "datetime",
-        "difflib",
-        "ipaddress",
-        "kbroker.faults",
-        "kbroker.runtime.monitoring",
-        "platform",
-        "random",
-        "shutil",
-        "sysconfig",
-    }
-    assert loaded & needless == set()
+    return loaded
+
+
+def test_a_start_loads_nothing_that_most_brokers_never_need(tmp_path: Path) -> None:
+    """What is loaded is a third of a quiet broker's memory, and half of the time until it answers."""
+    loaded = loaded_by(tmp_path, lambda host, port: None)
+    assert loaded & (NEEDLESS | OF_OTHERS) == set()
     assert {name.removeprefix("kbroker.api.") for name in loaded if "kbroker.api." in name} == HANDLERS_AT_A_START
     counted = Counter(name.partition(".")[0] for name in loaded)
     assert {name: counted[name] for name in MODULES_AT_A_START} == MODULES_AT_A_START, (
         "fewer: lower the number; more: is it needed before anybody asks for it?"
     )
+
+
+def test_records_in_and_out_load_nothing_of_groups_transactions_and_other_brokers(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, produce_and_fetch)
+    assert {"kbroker.api.verification", "kbroker.api.fetch_reader"} <= loaded  # by the handlers of both
+    assert loaded & OF_OTHERS == set()
+
+
+def produce_and_fetch(host: str, port: int) -> None:
+    """A topic, a record into it, and out again."""
+    with Connection(host, port) as connection:
+        create_topics(connection, ["t"])
+        Producer(connection, produce_frame("t", [batch(1, 100)])).run(1)
+        asked, at = fetch_frame("t", max_wait_ms=500, partition_bytes=1 << 20)
+        struct.pack_into(">q", asked, at, 0)
+        connection.send(asked)
+        connection.receive()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kbroker.config.limits import GROUP_ID_LENGTH, PENDING_MEMBERS_PER_GROUP, PROTOCOLS_PER_MEMBER
 from kbroker.coordinator import Caller, Reply, java_hash, partition_for
-from kbroker.groups import Commit, records
+from kbroker.groups import records
 from kbroker.groups.group import MAY_FOLLOW, State, subscribed_topics
+from kbroker.groups.offsets import Commit
 from kbroker.groups.records import GroupRecord, OffsetRecord
 from kbroker.groups.shard import TOMBSTONES_PER_BATCH
 from protocol.errors import ErrorCode

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
 from kbroker.coordinator.loading import replay_batches
-from kbroker.groups import GroupCoordinator, GroupMemory, GroupShard, group_shards
+from kbroker.groups.coordinator import GroupCoordinator
+from kbroker.groups.memory import GroupMemory
+from kbroker.groups.shard import GroupShard
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.records import Record
@@ -65,7 +67,10 @@ class World:
         memory = GroupMemory(
             lambda: (group for shard in self.runtime.shards.values() for group in shard.groups.values()), self.config
         )
-        make = group_shards(self.config, self.chance, self.store, memory)
+
+        def make(partition: int, epoch: int) -> GroupShard:
+            return GroupShard(partition, epoch, self.store, self.config, self.chance, memory)
+
         self.runtime: Runtime[GroupShard] = Runtime(
             "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
         )

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.txn import records, rules
+from kbroker.txn import Producer, records, rules
 from kbroker.txn.records import TransactionRecord
-from kbroker.txn.rules import Producer
 from kbroker.txn.state import (
     AT_REST,
     EMPTY,

@@ -23,8 +23,10 @@ from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
-from kbroker.txn import Producer, TransactionCoordinator, TransactionShard, WriteMarkers, transaction_shards
+from kbroker.txn import Producer
+from kbroker.txn.coordinator import TransactionCoordinator
 from kbroker.txn.records import TransactionRecord
+from kbroker.txn.shard import TransactionShard, WriteMarkers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
     AddPartitionsToTxnResponse,
@@ -60,7 +62,10 @@ class World:
 
     def start(self) -> None:
         self.epoch += 1
-        make = transaction_shards(lambda: self.config, self.store)
+
+        def make(partition: int, epoch: int) -> TransactionShard:
+            return TransactionShard(partition, epoch, self.store, lambda: self.config)
+
         self.runtime: Runtime[TransactionShard] = Runtime(
             "__transaction_state", 1, self.store, make, self._reply, self._happened, self.now_ms, self._carry
         )
