@@ -88,7 +88,8 @@ def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
     pool = DiskPool(loop, threads=1)
     ends: list[str] = []
     large = Large()
-    gone = weakref.ref(large)
+    # The thread lets go of it after the loop has heard of the end, perhaps when the loop waits already: wake it then.
+    gone = weakref.ref(large, lambda _: loop.call_from_thread(lambda: None))
     pool.run(large.work, lambda error: ends.append(str(error)))
     del large
     loop.run_until(lambda: ends)
