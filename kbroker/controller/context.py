@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from kbroker.metadata.store import NO_LEADER, Assignment, BrokerInfo, LeaderIsr
+from kbroker.tables import shrink
 from protocol.message import ZERO_UUID
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -101,6 +102,8 @@ class Context:
         self.undeletable.discard(topic)
         self.unmade.pop(topic, None)
         self.untold.pop(topic, None)
+        shrink(self.assignments, self.topic_ids, self.names, self.leaders, self.partition_states, self.replica_states)
+        shrink(self.to_delete, self.deleting)
 
     def topic_id(self, topic: str) -> bytes:
         """A topic's id, zero if it has none."""

@@ -71,6 +71,7 @@ from kbroker.log.names import (
 from kbroker.log.producers import Producers
 from kbroker.log.recovery import open_log
 from kbroker.ports import Disk, Random
+from kbroker.tables import shrink
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -319,6 +320,7 @@ class LogManager:
                 if state == "stray":
                     self._notice(f"{old}: belongs to no topic that there is: now {log.folder.path}")
                 del logs[partition]
+                shrink(logs)
                 if state == "delete":
                     self._delete_later(directory, removal, now_ms)
         return True

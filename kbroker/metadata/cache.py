@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.tables import shrink
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (
     UpdateMetadataBroker,
@@ -122,6 +123,7 @@ class MetadataCache:
         if not topic.partitions:
             del self.topics[name]
             self._names.pop(topic.topic_id, None)
+            shrink(self.topics, self._names)
         return deleted
 
 

@@ -27,9 +27,9 @@ from kbroker.ports import (
     Stat,
     StoreFault,
 )
+from kbroker.tables import shrink
 from protocol.namedtuple import NamedTuple
 
-MANY_GONE = 1_000  # nodes deleted, after which tables that are nearly empty are made anew
 NOBODY = 0  # the session of nodes that stay
 ANY_VERSION = -1
 
@@ -90,7 +90,6 @@ class Tree:
         self._data_watches: dict[str, set[int]] = {}  # set by Get and Exists
         self._child_watches: dict[str, set[int]] = {}  # set by Children
         self._fired: list[Fired] = []
-        self._gone = 0  # nodes deleted since tables were made anew
 
     def apply(self, operation: Operation, session: int) -> Outcome:
         """Do one operation for a session; what it fired is in `take_fired`."""
@@ -259,16 +258,7 @@ class Tree:
     def _unlink(self, parent: Node, path: str, name: str) -> None:
         del self.nodes[path]
         parent.children.discard(name)
-        self._gone += 1
-        if self._gone > MANY_GONE and self._gone > 8 * len(self.nodes):
-            self._make_smaller()
-
-    def _make_smaller(self) -> None:
-        """A table of Python's keeps the size that it had with most in it: two megabytes, once 5,000 topics are gone."""
-        self._gone = 0
-        self.nodes = dict(self.nodes)
-        for node in self.nodes.values():
-            node.children = set(node.children)
+        shrink(self.nodes, parent.children)
 
     def _fault(self, path: str, version: int) -> StoreFault | None:
         node = self.nodes.get(path)

@@ -18,6 +18,7 @@ from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged
 from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
 from kbroker.replica.throttle import Throttles, is_throttled
+from kbroker.tables import shrink
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 
@@ -307,6 +308,7 @@ class ReplicaManager:
             del self.by_topic[topic][index]
             if not self.by_topic[topic]:
                 del self.by_topic[topic]
+            shrink(self.partitions, self.by_topic)
             partition.resign()
             self.touched.append(partition)
             self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.metadata.tree import NOBODY, Node, Tree, split
 from kbroker.runtime.wal import has_lost_transactions
+from kbroker.tables import shrink
 from protocol.records import crc32c
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class TreeFile:
         self._checksums.update((row[0], row[-1]) for row in change.rows)
         for path in change.gone:
             self._checksums.pop(path, None)
+        shrink(self._checksums)
         self.session = change.counters["session"]
         self._opened = change.counters["open_zxid"], change.counters["open_session"]
         self._saves += change.is_whole
