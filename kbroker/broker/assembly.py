@@ -23,7 +23,6 @@ from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
 from kbroker.broker.log_care import LogCare
 from kbroker.broker.replica_fetchers import ReplicaFetchers
-from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.broker.transaction_partitions import TransactionPartitions
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
 from kbroker.log.background import ManagerConfig, one_after_another
@@ -35,6 +34,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
+    from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.log.background import RunAll
     from kbroker.log.cleaner.cleaner import BeginCompaction
     from kbroker.log.directory import LoadProgress
@@ -104,9 +104,17 @@ def assemble(
     turns = Turns()
     plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, turns, tell, cluster_id)
     groups = LateGroups(config, replicas, clock, random, tell)
-    markers = TransactionMarkers(broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, turns)
-    transactions = LateTransactions(configs, replicas, clock, tell, markers.send)
-    markers.done = transactions.have_marked
+
+    def make_markers() -> TransactionMarkers:
+        from kbroker.broker.transaction_markers import TransactionMarkers
+
+        made = TransactionMarkers(broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, turns)
+        made.done = transactions.have_marked
+        return made
+
+    transactions = LateTransactions(
+        configs, replicas, clock, tell, lambda markers, now_ms: broker.markers.send(markers, now_ms)
+    )
     partitions = TransactionPartitions(
         broker_id, transactions.runtime, lambda: transactions.coordinator, plane.cache, peers, plane.listener, tell
     )
@@ -118,7 +126,7 @@ def assemble(
         replicas,
         groups,
         transactions,
-        markers,
+        make_markers,
         partitions,
         [GroupsPart(groups, plane.cache, plane.run), CoordinatorPart(transactions.runtime, plane.cache, plane.run)],
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),

@@ -18,7 +18,7 @@ from kbroker.metadata.cache import TopicKey
 from kbroker.ports import PeerAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
@@ -58,7 +58,7 @@ class Broker:
         replicas: ReplicaManager,
         groups: LateGroups,
         transactions: LateTransactions,
-        markers: TransactionMarkers,
+        make_markers: Callable[[], TransactionMarkers],
         transaction_partitions: TransactionPartitions,
         coordinators: Sequence[CoordinatorPart],
         fetch_sessions: FetchSessions,
@@ -78,7 +78,8 @@ class Broker:
         self.transaction_runtime = transactions.runtime
         self._groups = groups
         self._transactions = transactions
-        self.markers = markers
+        self._make_markers = make_markers
+        self._markers: TransactionMarkers | None = None
         self.transaction_partitions = transaction_partitions
         self.fetch_sessions = fetch_sessions
         self.clock = clock
@@ -99,12 +100,11 @@ class Broker:
         for each in coordinators:
             each.give_jobs_to(self.give)
             each.tell_deadlines_to(self.has_moved)
-        markers.deadline_moved = self.has_moved
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, markers, transaction_partitions, log_care]
+        parts: list[Part] = [plane, *coordinators, transaction_partitions, log_care]
         for part in parts:
             self.add(part)
         if logs.has_futures:
@@ -124,6 +124,15 @@ class Broker:
     def transactions(self) -> TransactionCoordinator:
         """What is asked of transactions; its code is loaded with the first question."""
         return self._transactions.coordinator
+
+    @property
+    def markers(self) -> TransactionMarkers:
+        """Outcomes of transactions on their way into partitions; a part from the first of them on."""
+        if self._markers is None:
+            self._markers = self._make_markers()
+            self._markers.deadline_moved = self.has_moved
+            self.add(self._markers)
+        return self._markers
 
     @property
     def replica_moves(self) -> ReplicaMoves:
@@ -172,9 +181,10 @@ class Broker:
                 coordinator = self._coordinators.get(partition.topic)
                 if coordinator is not None:
                     coordinator.moved(partition, self.clock.now_ms())
-        if self.markers.uncommitted:
+        markers = self._markers
+        if markers is not None and markers.uncommitted:
             for partition in touched:
-                self.markers.moved(partition, self.clock.now_ms())
+                markers.moved(partition, self.clock.now_ms())
         return touched
 
     @property

@@ -72,6 +72,7 @@ OF_OTHERS = {  # what records going in and out of a broker of one do not need ei
     "kbroker.api.fetch_nearest",
     "kbroker.api.fetch_old",
     "kbroker.broker.replica_moves",
+    "kbroker.broker.transaction_markers",
     "kbroker.controller.in_sync",
     "kbroker.groups.coordinator",
     "kbroker.groups.shard",
