@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 from kbroker.testing import Broker, Cluster, cluster
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.processes import Client, within
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,17 @@ def coordinator(c: Cluster, group: str) -> Broker:
     raise AssertionError(f"{group} has no coordinator")
 
 
+def all_in_sync(c: Cluster, topic: str) -> None:
+    """Wait until the topic's one partition has all its replicas in sync."""
+    client = Client(int(c.brokers[0].bootstrap.rpartition(":")[2]))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    for _ in within(30):
+        (partition,) = client.ask(request, 9).topics[0].partitions
+        if set(partition.isr_nodes) == set(partition.replica_nodes):
+            break
+    client.close()
+
+
 def test_a_group_goes_on_at_another_coordinator_with_what_it_has_committed(c: Cluster) -> None:
     name = "billing"
     where = {"bootstrap_servers": c.bootstrap.split(","), "group_id": name, "enable_auto_commit": False}
@@ -56,5 +68,6 @@ def test_a_group_goes_on_at_another_coordinator_with_what_it_has_committed(c: Cl
         assert consumer.committed(TopicPartition("inputs", 0)) == round_ + 1
         dies.start()
         c.await_agreement()
+        all_in_sync(c, "inputs")  # before the next one dies: two have to be
     consumer.close()
     assert read == [b"0", b"1", b"2"]
