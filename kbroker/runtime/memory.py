@@ -136,9 +136,13 @@ def empty_buffer(size: int) -> memoryview:
 
 
 def trim() -> None:
-    """Give back what is free; without glibc only as much as the C library does by itself."""
+    """Give back what is free; without glibc only as much as the C library does by itself.
+
+    The interpreter's cache of methods holds the names that were looked up last, and each of a burst keeps a page.
+    """
     import ctypes  # only a broker that has grown pays for loading it
 
+    getattr(sys, "_clear_internal_caches", sys._clear_type_cache)()
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)
