@@ -142,7 +142,9 @@ def trim() -> None:
     """
     import ctypes  # only a broker that has grown pays for loading it
 
-    getattr(sys, "_clear_internal_caches", sys._clear_type_cache)()
+    forget = getattr(sys, "_clear_type_cache", None)  # 3.13's _clear_internal_caches leaves it as it is
+    if forget is not None:
+        forget()
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)

@@ -189,6 +189,15 @@ def test_memory_goes_back_to_the_system() -> None:
     assert grown - resident_bytes() > 60 << 20
 
 
+def test_names_that_were_looked_up_are_let_go() -> None:
+    name = "".join(["a name", " of a burst"])  # nobody else's
+    before = sys.getrefcount(name)
+    getattr(object(), name, None)
+    assert sys.getrefcount(name) == before + 1
+    trim()
+    assert sys.getrefcount(name) == before
+
+
 def test_a_buffer_takes_memory_where_something_is_in_it() -> None:
     before = resident_bytes()
     buffer = empty_buffer(64 << 20)
