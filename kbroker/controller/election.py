@@ -1,4 +1,4 @@
-"""Who leads next: four decisions, from what is known of a partition to its next leader and in-sync replicas.
+"""Who leads next: five decisions, from what is known of a partition to its next leader and in-sync replicas.
 
 Called by `machine.py`, which writes the outcome down. Nothing here changes anything. Each returns the election's
 result, or None if no replica may lead: then the partition stays as it is, or loses its leader.
@@ -59,6 +59,21 @@ def controlled_shutdown(
     if not stays:
         return None
     return Elected(stays[0], tuple(replica for replica in isr if replica not in leaving))
+
+
+def restarted(
+    replicas: Sequence[int], leader: int, isr: Collection[int], live: Collection[int], doubtful: Collection[int]
+) -> Elected | None:
+    """Some in sync have restarted unseen, and may lack what they had: they are out of sync, unless all in sync have.
+
+    The leader stays if it is none of them. doubtful: those that have restarted.
+    """
+    steady = [replica for replica in live if replica not in doubtful]
+    in_sync = _kept(isr, steady) or _kept(isr, live)
+    if not in_sync:
+        return None
+    first = next(replica for replica in replicas if replica in in_sync)
+    return Elected(leader if leader in in_sync else first, in_sync)
 
 
 def _kept(isr: Collection[int], live: Collection[int]) -> tuple[int, ...]:

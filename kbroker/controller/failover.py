@@ -3,22 +3,33 @@
 Run by `controller.py` once this broker has been elected. Everything that is watched is read with a watch, so that
 nothing between the reading and the first event is missed. Notices left for the old controller are thrown away: what
 they say is in what is read here.
+
+A broker may have died and come back while there was no controller to see it, and lack what was not on its disk yet. So
+whoever has registered anew since the state that has it in sync was written is not taken at that word: the partition
+gets a new leader epoch, and if it can, a leader and in-sync replicas that were there all the time. Unlike Kafka, where
+such a leader goes on in its old epoch, and a follower that is ahead of it never finds out that their logs differ.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kbroker.controller import leaders, reassignment
 from kbroker.controller.brokers import gather_elections, read_brokers
-from kbroker.controller.context import PartitionState, ReplicaState
+from kbroker.controller.context import Context, PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence
-from kbroker.controller.machine import Replica, read_states, transition_replicas
+from kbroker.controller.machine import (
+    Replica,
+    bring_online,
+    elect_without,
+    read_written_states,
+    transition_replicas,
+)
 from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import deletions_changed, read_topics
 from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_features
+from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, LeaderIsr, encode_features
 from kbroker.ports import Children, Create, Delete
 
 log = logging.getLogger("kbroker.controller")
@@ -28,7 +39,7 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     """Know the cluster, and say to all brokers who is in it and who leads what."""
     check_fence((yield [epoch.fenced(Create(FEATURES, encode_features()))]))  # unless it is there
     yield from _drop_notices(epoch)
-    yield from _load(epoch)
+    doubtful = yield from _load(epoch)
     context = epoch.context
     for broker in context.brokers:
         epoch.outbox.open(broker)
@@ -38,6 +49,7 @@ def take_over(epoch: ControllerEpoch) -> Procedure[None]:
     batch = epoch.batch()
     yield from _line_up_replicas(epoch, batch)
     _line_up_partitions(epoch)
+    yield from bring_online(epoch, batch, doubtful, elect_without(epoch, doubtful))
     yield from gather_elections(epoch, batch)
     batch.send()  # of each partition where it has arrived: who was to lead in between, nobody has to obey
 
@@ -59,15 +71,33 @@ def _drop_notices(epoch: ControllerEpoch) -> Procedure[None]:
     check_fence((yield [epoch.fenced(Delete(path)) for path in paths]))
 
 
-def _load(epoch: ControllerEpoch) -> Procedure[None]:
-    """Brokers, topics, replicas, leaders."""
+def _load(epoch: ControllerEpoch) -> Procedure[dict[TopicPartition, set[int]]]:
+    """Brokers, topics, replicas, leaders. Returns: by partition, who is in sync and has restarted since that was so."""
     context = epoch.context
     context.brokers = yield from read_brokers(epoch)
     (children,) = yield [Children(TOPICS, watch=True)]
     found = yield from read_topics(epoch, children.names)
     for topic, info in found.items():
         context.add_topic(topic, info.topic_id, dict(info.partitions))
-    context.leaders = yield from read_states(epoch, list(context.all_partitions()))
+    written = yield from read_written_states(epoch, list(context.all_partitions()))
+    context.leaders = {partition: state for partition, (state, _) in written.items()}
+    return _restarted(context, written)
+
+
+def _restarted(
+    context: Context, written: Mapping[TopicPartition, tuple[LeaderIsr, int]]
+) -> dict[TopicPartition, set[int]]:
+    """Of partitions with more than one replica: a single one differs from nobody's."""
+    registered = {broker: info.epoch for broker, info in context.brokers.items()}
+    found: dict[TopicPartition, set[int]] = {}
+    for partition, (state, transaction) in written.items():
+        if len(context.replicas(partition)) > 1:
+            those = {each for each in state.isr if registered.get(each, transaction) > transaction}
+            if those:
+                found[partition] = those
+    if found:
+        log.info("%d partitions have replicas in sync that have restarted since", len(found))
+    return found
 
 
 def _line_up_replicas(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:

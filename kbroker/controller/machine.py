@@ -17,7 +17,7 @@ Source: ZkPartitionStateMachine and ZkReplicaStateMachine of Apache Kafka 3.9, b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -193,15 +193,23 @@ def read_states(
 
     Raises: ControllerMovedError if one was written by a newer controller.
     """
+    written = yield from read_written_states(epoch, partitions)
+    return {partition: state for partition, (state, _) in written.items()}
+
+
+def read_written_states(
+    epoch: ControllerEpoch, partitions: Sequence[TopicPartition]
+) -> Procedure[dict[TopicPartition, tuple[LeaderIsr, int]]]:
+    """The same, each with the number of the transaction that wrote it."""
     answers = yield [Get(state_path(*partition)) for partition in partitions]
-    states = {}
+    states: dict[TopicPartition, tuple[LeaderIsr, int]] = {}
     for partition, answer in zip(partitions, answers, strict=True):
         if answer.fault is None and answer.stat is not None:
             state = understood(answer.path, answer.data, partial(decode_state, stat=answer.stat))
             if state is None:
                 continue
-            states[partition] = state
-            if states[partition].controller_epoch > epoch.context.epoch:
+            states[partition] = state, answer.stat.mzxid
+            if state.controller_epoch > epoch.context.epoch:
                 raise ControllerMovedError(f"{partition[0]}-{partition[1]} was changed by a newer controller")
     return states
 
@@ -271,6 +279,16 @@ def elect_offline(epoch: ControllerEpoch, unclean_topics: set[str], *, force: bo
         allowed = force or partition[0] in unclean_topics
         live = live_replicas(epoch, partition)
         return election.offline(epoch.context.replicas(partition), state.isr, live, unclean_allowed=allowed)
+
+    return decide
+
+
+def elect_without(epoch: ControllerEpoch, doubtful: Mapping[TopicPartition, Collection[int]]) -> Decide:
+    """For partitions of whose replicas in sync some have restarted. doubtful: who, by partition."""
+
+    def decide(partition: TopicPartition, state: LeaderIsr) -> Elected | None:
+        replicas, live = epoch.context.replicas(partition), live_replicas(epoch, partition)
+        return election.restarted(replicas, state.leader, state.isr, live, doubtful[partition])
 
     return decide
 

@@ -271,6 +271,8 @@ class Producers:
         awaited = self._awaited.get(producer_id)
         if awaited is None or (entry is not None and entry.duplicate_of(epoch, base_sequence, header[6]) is not None):
             return
+        if entry is not None:
+            _check_epoch(producer_id, entry, epoch)  # a zombie is told that it is one, whatever its sequence
         is_unknown = entry is None or not entry.batches
         first = 0 if awaited.begins_at_zero and is_unknown else awaited.lowest_sequence
         if base_sequence > first:

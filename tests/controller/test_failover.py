@@ -253,6 +253,52 @@ def test_a_broker_that_comes_back_follows() -> None:
     assert not told.topic_states[0].partition_states[0].is_new
 
 
+def restart_unseen(cluster: Cluster, *broker_ids: int) -> None:
+    """Brokers, the controller among them, die, and are back before their sessions have ended."""
+    sessions = [cluster.nodes[each].store.session for each in broker_ids]
+    for each in broker_ids:
+        cluster.nodes[each].kill()
+        cluster.nodes[each].start()
+    cluster.settle()
+    for session in sessions:
+        cluster.ensemble.end_session(session)
+    cluster.settle()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "restarted", "leader", "isr"),
+    [
+        pytest.param((1, 2, 3), (1,), 2, (2, 3), id="the leader"),
+        pytest.param((2, 1, 3), (1,), 2, (2, 3), id="a follower"),
+        pytest.param((1, 3, 2), (1, 3), 2, (2,), id="both"),
+        pytest.param((1, 3), (1, 3), 1, (1, 3), id="all in sync"),
+    ],
+)
+def test_who_restarted_while_nobody_was_controller_is_not_taken_for_in_sync(
+    replicas: tuple[int, ...], restarted: tuple[int, ...], leader: int, isr: tuple[int, ...]
+) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", replicas)
+    restart_unseen(cluster, *restarted)
+    state = cluster.state("t")
+    assert (cluster.controller.id, state.leader, state.isr, state.leader_epoch) == (2, leader, isr, 1)
+    assert all(cluster.leaders(each, "t") == [leader] for each in (1, 2, 3))
+
+
+def test_a_single_replica_that_restarted_unseen_goes_on() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1,))
+    restart_unseen(cluster, 1)
+    assert cluster.state("t")[:3] == (1, 0, (1,))
+
+
+def test_a_new_controller_changes_nothing_where_nobody_restarted() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.stop(1)
+    assert cluster.state("t")[:3] == (2, 0, (2, 3))
+
+
 def test_a_lone_broker_leads_its_topics_again_after_a_restart() -> None:
     cluster = Cluster(1)
     cluster.create("t", 2)

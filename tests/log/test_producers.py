@@ -119,6 +119,13 @@ def test_the_lowest_sequence_is_that_of_the_newest_epoch() -> None:
     world.write(3, attributes=TRANSACTIONAL, epoch=1)
 
 
+def test_a_zombie_is_told_so_before_its_sequence_is_looked_at() -> None:
+    world = World()
+    end(world, epoch=1)
+    expect(world, 0)
+    assert world.refusal(3, attributes=TRANSACTIONAL) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_a_marker_ends_the_wait_for_a_lowest_sequence() -> None:
     world = World()
     token = expect(world, 0)

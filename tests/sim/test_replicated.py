@@ -24,6 +24,12 @@ def test_more_worlds(seed: int) -> None:
     assert ReplicatedSwarm(seed).run(120_000) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3_425_991_910, 3_425_992_098, 3_425_992_178])
+def test_worlds_in_which_a_broker_restarts_while_there_is_no_controller(seed: int) -> None:
+    assert ReplicatedSwarm(seed).run() > 0
+
+
 def test_a_quiet_world_has_everybody_in_sync_and_the_same_logs_everywhere() -> None:
     swarm = ReplicatedSwarm(3, kinds=[])
     assert swarm.run(10_000, healing_ms=40_000) > 0
