@@ -365,7 +365,8 @@ class Fetcher:
 
     def _follow_bounds(self, following: Following, high_watermark: int, log_start_offset: int) -> None:
         own = following.partition.log
-        assert own is not None, following
+        if own is None:  # the disk has failed at what has just been appended
+            return
         following.is_caught_up = own.log_end_offset >= high_watermark
         self._replicas.follow_bounds(following.partition, high_watermark, log_start_offset)
 

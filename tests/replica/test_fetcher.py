@@ -291,6 +291,23 @@ def test_a_batch_that_is_damaged_is_not_appended_and_asked_for_again_later() -> 
     assert (follower.bounds, soon, follower.asked()) == ((0, 0, 0), {}, {0: (0, -1)})
 
 
+def test_a_disk_that_fails_with_what_was_appended_keeps_no_other_partition_from_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    follower = Follower(0, 1)
+    append = follower.world.replicas.append_as_follower
+
+    def fails_behind(partition: Partition, records: memoryview, wall_ms: int) -> None:
+        append(partition, records, wall_ms)
+        if partition.index == 0:
+            follower.world.replicas.went_offline([("p", 0)])
+
+    monkeypatch.setattr(follower.world.replicas, "append_as_follower", fails_behind)
+    follower.ask()
+    follower.answer(data(batch(base_offset=0, epoch=0)), data(batch(base_offset=0, epoch=0), index=1))
+    assert follower.asked() == {1: (1, 0)}
+
+
 def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable() -> None:
     """Its high watermark passes them then: they have to outlive a power cut, as what Apache's follower says it has."""
     follower = Follower()

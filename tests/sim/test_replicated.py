@@ -30,6 +30,11 @@ def test_worlds_in_which_a_broker_restarts_while_there_is_no_controller(seed: in
     assert ReplicatedSwarm(seed).run() > 0
 
 
+@pytest.mark.slow
+def test_a_world_in_which_a_disk_fails_at_the_end_of_a_followers_append() -> None:
+    assert ReplicatedSwarm(689_219_421).run() > 0
+
+
 def test_a_quiet_world_has_everybody_in_sync_and_the_same_logs_everywhere() -> None:
     swarm = ReplicatedSwarm(3, kinds=[])
     assert swarm.run(10_000, healing_ms=40_000) > 0
