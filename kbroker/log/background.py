@@ -35,6 +35,7 @@ RETENTION = "retention"
 FLUSH = "flush"
 PRODUCER_EXPIRY = "producer expiry"
 CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+SAID_OF_ALL = (RECOVERY_POINTS, HIGH_WATERMARKS)  # an empty log is in these; the others say nothing of it
 
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks, side by side if it can, and returns when all have ended. The tasks raise nothing."""

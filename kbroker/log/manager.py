@@ -28,6 +28,7 @@ from kbroker.log.background import (
     CHECKPOINTS,
     FLUSH,
     PRODUCER_EXPIRY,
+    SAID_OF_ALL,
     Delete,
     Flush,
     Job,
@@ -151,7 +152,7 @@ class LogManager:
         self._later: Later[Work] = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
-        self._outdated: dict[str, LogDirectory] = {}  # partitions came or went: their checkpoints are to be written
+        self._outdated: dict[LogDirectory, Sequence[str]] = {}  # partitions came or went: these are to be written
         self._paused: Later[Paused] = Later()
         self._timers = Timers(config, 0)
         ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
@@ -256,7 +257,7 @@ class LogManager:
             self._logs[partition] = log
             directory.partitions += 1
             self._offline.discard(partition)
-            self._outdated[directory.path] = directory
+            self._outdated.setdefault(directory, SAID_OF_ALL)
             if topic_id is not None and any(topic_id):
                 self._jobs.append(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
             return log
@@ -334,7 +335,7 @@ class LogManager:
             log.move_to(f"{directory.path}/{name}")
         directory.moved_away(old)
         directory.partitions -= 1
-        self._outdated[directory.path] = directory
+        self._outdated[directory] = CHECKPOINTS
         return log.delete()
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
@@ -398,7 +399,7 @@ class LogManager:
         self._jobs = [job for job in self._jobs if job.directory is not directory]
         self._later.drop(directory)
         self._paused.drop(directory)
-        self._outdated.pop(directory.path, None)
+        self._outdated.pop(directory, None)
         directory.release()
         if not self.has_online_directory:
             self._notice("no log directory is left: this broker cannot go on")
@@ -473,8 +474,8 @@ class LogManager:
     def take_jobs(self) -> list[Job]:
         """What is to be run on the pool, in any order; each comes back through `finished`."""
         outdated, self._outdated = self._outdated, {}
-        for directory in outdated.values():
-            for name in CHECKPOINTS:
+        for directory, names in outdated.items():
+            for name in names:
                 self._checkpoint(directory, name)
         jobs, self._jobs = self._jobs, []
         return list(jobs)

@@ -6,13 +6,14 @@ import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Any
 
 import pytest
 
 from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.config import LogConfig
-from kbroker.log.directory import DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.directory import OFFSETS_OF, DirectoryRefusedError, LoadProgress, stored_identity
 from kbroker.log.facts import LogsLost
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
@@ -640,6 +641,36 @@ def test_a_flush_that_comes_back_after_the_deletion_is_harmless() -> None:
     for job in jobs:
         job.run()
         assert manager.finished(job, None, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "looked_for"),
+    [
+        pytest.param(lambda manager: create(manager, "t", 1), {"recovery-point", "replication"}, id="made"),
+        pytest.param(
+            lambda manager: manager.delete("t", 0, now_ms=0),
+            {"recovery-point", "replication", "log-start", "cleaner"},
+            id="deleted",
+        ),
+    ],
+)
+def test_for_an_empty_log_no_others_are_looked_through_but_for_what_is_said_of_all(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[LogManager], object], looked_for: set[str]
+) -> None:
+    manager = start(SimDisk())
+    create(manager, "t", 0)
+    run_jobs(manager)
+    looked: set[str] = set()
+    for name, offsets in OFFSETS_OF.items():
+
+        def counted(logs: object, name: str = name, offsets: Callable[[Any], Any] = offsets) -> object:
+            looked.add(name.partition("-offset")[0])
+            return offsets(logs)
+
+        monkeypatch.setitem(OFFSETS_OF, name, counted)
+    change(manager)
+    run_jobs(manager)
+    assert looked == looked_for
 
 
 def test_deleted_partitions_leave_the_checkpoints() -> None:
