@@ -223,7 +223,10 @@ class Broker:
         if not self._errands and not self.logs.has_jobs:  # asked after every event
             return []
         errands, self._errands = self._errands, []
-        return errands + self._log_care.take_jobs()
+        due_ms = self.logs.due_ms
+        errands += self._log_care.take_jobs()
+        self.deadline_moved |= self.logs.due_ms != due_ms
+        return errands
 
     def disk_failed(self, error: OSError) -> None:
         """An OSError reached the core: if it names a file in a log directory, that one goes offline."""

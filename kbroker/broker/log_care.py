@@ -61,8 +61,8 @@ class LogCare:
         return self._logs.due_ms
 
     def take_jobs(self) -> list[Errand]:
-        """What the logs want done."""
-        return [Errand(job, self) for job in self._logs.take_jobs()]
+        """What the logs want done; afterwards something may fall due sooner."""
+        return [Errand(job, self) for job in self._logs.take_jobs(self._clock.now_ms())]
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """One of their jobs has ended."""

@@ -21,9 +21,9 @@ from kbroker.log.directory import LogDirectory
 from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
 from kbroker.log.log import Log
 from kbroker.log.names import (
-    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    OFFSET_CHECKPOINTS,
     PENDING_SUFFIX,
     RECOVERY_POINTS,
     TopicPartition,
@@ -34,8 +34,6 @@ from protocol.namedtuple import NamedTuple
 RETENTION = "retention"
 FLUSH = "flush"
 PRODUCER_EXPIRY = "producer expiry"
-CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-SAID_OF_ALL = (RECOVERY_POINTS, HIGH_WATERMARKS)  # an empty log is in these; the others say nothing of it
 
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks, side by side if it can, and returns when all have ended. The tasks raise nothing."""
@@ -174,7 +172,7 @@ Work = Flush | Truncate | Delete | Write | CleanPiece
 
 
 class Paused(NamedTuple):
-    """A checkpoint that is to be written again, after a pause."""
+    """A checkpoint that is not looked at again before the end of a pause."""
 
     directory: LogDirectory
     name: str
@@ -247,7 +245,7 @@ class Timers:
 
     def checkpoints_due(self, now_ms: int) -> list[str]:
         """The checkpoints to be written now."""
-        return [name for name in CHECKPOINTS if self._take(name, now_ms)]
+        return [name for name in OFFSET_CHECKPOINTS if self._take(name, now_ms)]
 
     def sweep(
         self, partitions: Iterable[TopicPartition], now_ms: int, most: int

@@ -7,7 +7,7 @@ alone, with its partitions, and stays so until a restart.
 
     manager = open_logs(disk, random, ["/data/a", "/data/b"], config_of=..., cluster_id=..., node_id=1, ...)
     next_ms = manager.due(now_ms, wall_ms)          # background work whose time has come turns into jobs
-    for job in manager.take_jobs():                 # on the pool: job.run()
+    for job in manager.take_jobs(now_ms):           # on the pool: job.run()
         manager.finished(job, error, now_ms)        # back on the owning thread; may make more jobs
 
 Differences from Kafka: a foreign folder in a log directory is reported and left alone (Kafka refuses to start); a
@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS
 from kbroker.log.background import (
-    CHECKPOINTS,
     FLUSH,
     PRODUCER_EXPIRY,
-    SAID_OF_ALL,
     Delete,
     Flush,
     Job,
@@ -62,6 +60,7 @@ from kbroker.log.lifetime import Lifetime
 from kbroker.log.log import Log
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
+    OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
     FolderState,
     TopicPartition,
@@ -78,7 +77,7 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.log.moves import Moves
 
-PARTITIONS_A_MS = 10  # of a directory: by how much its checkpoints wait, if they are outdated while they are written
+PARTITIONS_A_MS = 10  # of a directory: how long checkpoints that were outdated, or looked at in vain, are left alone
 _SWEEP = 256  # logs looked at in one turn of the loop: some 100 us
 _SET_ASIDE = 8  # files given another name in one turn: from here on it ends. Some 30 us each, on a busy disk 300
 
@@ -152,7 +151,7 @@ class LogManager:
         self._later: Later[Work] = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self.due_ms = 0
-        self._outdated: dict[LogDirectory, Sequence[str]] = {}  # partitions came or went: these are to be written
+        self._outdated: dict[LogDirectory, None] = {}  # partitions came or went: their checkpoints are to say so
         self._paused: Later[Paused] = Later()
         self._timers = Timers(config, 0)
         ways = (self._run_later, self._delete_later, self._checkpoint, self._fail)
@@ -257,7 +256,7 @@ class LogManager:
             self._logs[partition] = log
             directory.partitions += 1
             self._offline.discard(partition)
-            self._outdated.setdefault(directory, SAID_OF_ALL)
+            self._outdated[directory] = None
             if topic_id is not None and any(topic_id):
                 self._jobs.append(Write(directory, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
             return log
@@ -285,7 +284,7 @@ class LogManager:
         Neither its folder, at a power cut, nor what checkpoints say of it, which know it by its name: the new one would
         begin at the old one's start, and be trusted up to its recovery point. Waits for the disk. Raises OSError.
         """
-        for name in CHECKPOINTS:
+        for name in OFFSET_CHECKPOINTS:
             self._write_checkpoint(directory, name)
         directory.sync_names()
 
@@ -335,7 +334,7 @@ class LogManager:
             log.move_to(f"{directory.path}/{name}")
         directory.moved_away(old)
         directory.partitions -= 1
-        self._outdated[directory] = CHECKPOINTS
+        self._outdated[directory] = None
         return log.delete()
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
@@ -471,12 +470,12 @@ class LogManager:
         """Whether `take_jobs` has any."""
         return bool(self._jobs or self._outdated)
 
-    def take_jobs(self) -> list[Job]:
-        """What is to be run on the pool, in any order; each comes back through `finished`."""
+    def take_jobs(self, now_ms: int) -> list[Job]:
+        """What is to be run on the pool, in any order; each comes back through `finished`. `due_ms` may move."""
         outdated, self._outdated = self._outdated, {}
-        for directory, names in outdated.items():
-            for name in names:
-                self._checkpoint(directory, name)
+        for directory in outdated:
+            for name in OFFSET_CHECKPOINTS:
+                self._look_at_checkpoint(directory, name, now_ms)
         jobs, self._jobs = self._jobs, []
         return list(jobs)
 
@@ -555,18 +554,29 @@ class LogManager:
             directory.writing[name] = False
             self._jobs.append(Write(directory, None, name, text))
 
-    def _write_again(self, directory: LogDirectory, name: str, now_ms: int) -> None:
-        """Write a checkpoint that was outdated before it was in place; the more partitions it tells of, the later.
+    def _look_at_checkpoint(self, directory: LogDirectory, name: str, now_ms: int) -> None:
+        """The same, where partitions come or go; if there is nothing new to say, the next look is after a pause."""
+        self._checkpoint(directory, name)
+        if name not in directory.writing:
+            self._pause(directory, name, now_ms, is_outdated=False)
 
-        It tells of all of them: while thousands are made, nothing else would be done.
+    def _write_again(self, directory: LogDirectory, name: str, now_ms: int) -> None:
+        """Write a checkpoint that was outdated before it was in place."""
+        if not self._pause(directory, name, now_ms, is_outdated=True):
+            self._checkpoint(directory, name)
+
+    def _pause(self, directory: LogDirectory, name: str, now_ms: int, *, is_outdated: bool) -> bool:
+        """Look no more at what a checkpoint is to say for a while, which is longer the more partitions it tells of.
+
+        Each look is at all of them: while thousands are made, or deleted, nothing else would be done. Returns: whether
+        there is a pause.
         """
         pause_ms = directory.partitions // PARTITIONS_A_MS
-        if not pause_ms:
-            self._checkpoint(directory, name)
-            return
-        directory.writing[name] = True  # until then
-        self._paused.put(now_ms + pause_ms, Paused(directory, name))
-        self.due_ms = min(self.due_ms, now_ms + pause_ms)
+        if pause_ms:
+            directory.writing[name] = is_outdated
+            self._paused.put(now_ms + pause_ms, Paused(directory, name))
+            self.due_ms = min(self.due_ms, now_ms + pause_ms)
+        return pause_ms > 0
 
     # ---- by and by
 
@@ -592,8 +602,8 @@ class LogManager:
                 self._flush(partition, log)
         self.cuts.go_on(now_ms)
         for directory, name in self._paused.take(now_ms):
-            del directory.writing[name]
-            self._checkpoint(directory, name)
+            if directory.writing.pop(name):
+                self._look_at_checkpoint(directory, name, now_ms)
         first_ms = min(self._later.next_ms, self._paused.next_ms)
         self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), first_ms)
         if self._unbegun or self.cuts.put_off:

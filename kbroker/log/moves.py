@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.config.limits import REMEMBERED_DIRECTORIES
-from kbroker.log.background import CHECKPOINTS, Write
+from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
 from kbroker.log.errors import OutOfDescriptorsError
@@ -37,7 +37,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from kbroker.log.background import Work
@@ -88,7 +88,7 @@ class Keeper(Protocol):
     _logs: dict[TopicPartition, Log]
     _futures: dict[TopicPartition, Log]
     _jobs: list[Work]
-    _outdated: dict[LogDirectory, Sequence[str]]
+    _outdated: dict[LogDirectory, None]
     _random: Random
 
     def directory_of(self, path: str) -> LogDirectory:
@@ -265,7 +265,7 @@ class Moves:
         target.moved_away(old_name)
         del manager._futures[partition]
         manager._logs[partition] = future
-        manager._outdated[target] = CHECKPOINTS
+        manager._outdated[target] = None
         self.held.discard(partition)
         _take_over(future, source)
         manager.reconfigure(partition.topic, partition.partition, source.config)

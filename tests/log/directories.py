@@ -66,7 +66,7 @@ def fill(disk: Disk, path: str, *, compacted: bool = False) -> None:
 
 def run_jobs(manager: LogManager) -> None:
     """Do what the pool would."""
-    while jobs := manager.take_jobs():
+    while jobs := manager.take_jobs(0):
         for job in jobs:
             job.run()
             manager.finished(job, None, 0)

@@ -73,7 +73,7 @@ def append(manager: LogManager, topic: str, index: int = 0, count: int = 1) -> N
 def run_jobs(manager: LogManager, now_ms: int = 0) -> int:
     """Run what the pool would, until there is no more; how many."""
     count = 0
-    while jobs := manager.take_jobs():
+    while jobs := manager.take_jobs(now_ms):
         for job in jobs:
             count += 1
             try:

@@ -299,7 +299,7 @@ def test_a_checkpoint_that_is_being_written_is_not_asked_for_again() -> None:
     for _ in range(20):  # a look at the logs comes between a job's beginning and its end
         world.now_ms += 10
         world.manager.due(world.now_ms, world.wall_ms)
-        for job in world.manager.take_jobs():
+        for job in world.manager.take_jobs(0):
             job.run()
             world.manager.finished(job, None, world.now_ms)
     assert world.cleaned_to() == 2
@@ -397,7 +397,7 @@ def step(world: Compacted, jobs: int) -> None:
     while done < jobs:
         world.now_ms += 10
         world.manager.due(world.now_ms, world.wall_ms)
-        for job in world.manager.take_jobs():
+        for job in world.manager.take_jobs(0):
             job.run()
             world.manager.finished(job, None, world.now_ms)
             done += 1

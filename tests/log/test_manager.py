@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -15,9 +16,9 @@ from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_
 from kbroker.log.config import LogConfig
 from kbroker.log.directory import OFFSETS_OF, DirectoryRefusedError, LoadProgress, stored_identity
 from kbroker.log.facts import LogsLost
-from kbroker.log.manager import LogManager, open_logs
+from kbroker.log.manager import PARTITIONS_A_MS, LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
-from kbroker.log.names import TopicPartition
+from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, TopicPartition
 from kbroker.log.producers import Origin
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
@@ -556,7 +557,7 @@ def test_a_failed_flush_takes_the_directory_offline() -> None:
     create(manager, "t")
     append(manager, "t")
     manager.flush("t", 0)
-    (job,) = [job for job in manager.take_jobs() if isinstance(job, Flush)]
+    (job,) = [job for job in manager.take_jobs(0) if isinstance(job, Flush)]
     disk.fail("sync", ".log", errno.EIO)
     with pytest.raises(OSError, match="EIO") as caught:
         job.run()
@@ -636,7 +637,7 @@ def test_a_flush_that_comes_back_after_the_deletion_is_harmless() -> None:
     create(manager, "t")
     append(manager, "t")
     manager.flush("t", 0)
-    jobs = manager.take_jobs()
+    jobs = manager.take_jobs(0)
     manager.delete("t", 0, now_ms=0)
     for job in jobs:
         job.run()
@@ -644,33 +645,33 @@ def test_a_flush_that_comes_back_after_the_deletion_is_harmless() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "looked_for"),
+    "change",
     [
-        pytest.param(lambda manager: create(manager, "t", 1), {"recovery-point", "replication"}, id="made"),
-        pytest.param(
-            lambda manager: manager.delete("t", 0, now_ms=0),
-            {"recovery-point", "replication", "log-start", "cleaner"},
-            id="deleted",
-        ),
+        pytest.param(lambda manager, index: create(manager, "late", index), id="made"),
+        pytest.param(lambda manager, index: manager.delete("t", index, now_ms=0), id="deleted"),
     ],
 )
-def test_for_an_empty_log_no_others_are_looked_through_but_for_what_is_said_of_all(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[LogManager], object], looked_for: set[str]
+def test_what_has_nothing_new_to_say_of_many_partitions_is_not_looked_at_with_each_that_comes_or_goes(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[LogManager, int], object]
 ) -> None:
     manager = start(SimDisk())
-    create(manager, "t", 0)
-    run_jobs(manager)
-    looked: set[str] = set()
+    create(manager, "t", *range(10 * PARTITIONS_A_MS))
+    looks: Counter[str] = Counter()
     for name, offsets in OFFSETS_OF.items():
 
         def counted(logs: object, name: str = name, offsets: Callable[[Any], Any] = offsets) -> object:
-            looked.add(name.partition("-offset")[0])
+            looks[name] += 1
             return offsets(logs)
 
         monkeypatch.setitem(OFFSETS_OF, name, counted)
-    change(manager)
-    run_jobs(manager)
-    assert looked == looked_for
+    for index in range(5):
+        change(manager, index)
+        run_jobs(manager)
+    assert (looks[LOG_START_OFFSETS], looks[CLEANER_OFFSETS]) == (1, 1)
+    for now_ms in (manager.due_ms, 1_000, 2_000):
+        manager.due(now_ms, NOW)
+        run_jobs(manager, now_ms)
+    assert (looks[LOG_START_OFFSETS], looks[CLEANER_OFFSETS]) == (2, 2)
 
 
 def test_deleted_partitions_leave_the_checkpoints() -> None:

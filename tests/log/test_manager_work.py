@@ -40,10 +40,10 @@ def test_a_checkpoint_is_written_by_one_job_at_a_time() -> None:
     disk = SimDisk()
     manager = start(disk)
     create(manager, "t")
-    jobs = manager.take_jobs()
+    jobs = manager.take_jobs(0)
     append(manager, "t", count=2)
     manager.due(5_000, NOW)
-    assert manager.take_jobs() == []
+    assert manager.take_jobs(0) == []
     for job in jobs:
         job.run()
         manager.finished(job, None, 0)
@@ -56,14 +56,14 @@ def test_checkpoints_of_many_partitions_are_not_written_over_and_over() -> None:
     manager = start(disk)
     for index in range(3 * PARTITIONS_A_MS):
         create(manager, "t", index)
-    jobs = manager.take_jobs()
+    jobs = manager.take_jobs(0)
     create(manager, "late")
-    jobs += manager.take_jobs()
+    jobs += manager.take_jobs(0)
     for job in jobs:
         job.run()
         manager.finished(job, None, now_ms=100)
     manager.due(102, NOW)
-    assert (manager.due_ms, manager.take_jobs()) == (103, [])
+    assert (manager.due_ms, manager.take_jobs(0)) == (103, [])
     manager.due(103, NOW)
     run_jobs(manager)
     assert ("late", 0) in parse_offsets(text(disk, "/a/recovery-point-offset-checkpoint"))
@@ -78,7 +78,7 @@ def test_a_truncation_is_not_overtaken_by_an_older_checkpoint() -> None:
     manager.flush("t", 0)
     run_jobs(manager)
     manager.due(60_000, NOW)
-    jobs = manager.take_jobs()
+    jobs = manager.take_jobs(0)
     manager.truncate("t", 0, 1, now_ms=0, wall_ms=NOW)
     for job in jobs:
         job.run()
@@ -180,7 +180,7 @@ def test_a_flush_makes_a_new_partitions_folder_durable_as_well() -> None:
         create(manager, "t")
         append(manager, "t", count=2)
         manager.flush("t", 0)
-        for job in manager.take_jobs():
+        for job in manager.take_jobs(0):
             if isinstance(job, Flush):
                 job.run()
                 manager.finished(job, None, 0)
@@ -197,7 +197,7 @@ def test_a_folder_made_while_names_are_synced_is_synced_by_its_own_flush() -> No
         create(manager, "t", 0)
         append(manager, "t", 0, count=2)
         manager.flush("t", 0)
-        jobs = manager.take_jobs()
+        jobs = manager.take_jobs(0)
         for job in jobs:
             job.run()
         create(manager, "t", 1)
@@ -205,7 +205,7 @@ def test_a_folder_made_while_names_are_synced_is_synced_by_its_own_flush() -> No
         for job in jobs:
             manager.finished(job, None, 0)
         manager.flush("t", 1)
-        for job in manager.take_jobs():
+        for job in manager.take_jobs(0):
             if isinstance(job, Flush):
                 job.run()
         disk.restart()
@@ -242,7 +242,7 @@ def test_a_partition_made_again_owes_nothing_to_the_checkpoints_of_the_one_befor
     append(manager, "t", count=2)
     if power_fails:
         manager.flush("t", 0)
-        for job in manager.take_jobs():
+        for job in manager.take_jobs(0):
             if isinstance(job, Flush):
                 job.run()
         disk.restart()
@@ -273,7 +273,7 @@ def test_a_folder_that_was_written_into_while_it_went_is_removed_a_little_later(
     run_jobs(manager)
     manager.delete("t", 0, now_ms=0)
     manager.due(LogConfig().file_delete_delay_ms, NOW)
-    (removal,) = (job for job in manager.take_jobs() if isinstance(job, Delete))
+    (removal,) = (job for job in manager.take_jobs(0) if isinstance(job, Delete))
     disk.fail("remove_dir", "-delete", errno.ENOTEMPTY)
     with pytest.raises(OSError, match="ENOTEMPTY") as caught:
         removal.run()
@@ -298,7 +298,7 @@ def test_a_deleted_partition_comes_back_whole_or_not_at_all() -> None:
         run_jobs(manager)
         manager.delete("t", 0, now_ms=0)
         manager.due(config.file_delete_delay_ms, NOW)
-        for job in manager.take_jobs():
+        for job in manager.take_jobs(0):
             if isinstance(job, Delete):
                 disk.fail("remove", "4.log", errno.EIO)
                 with pytest.raises(OSError, match="EIO"):

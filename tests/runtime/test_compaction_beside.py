@@ -139,7 +139,7 @@ def test_a_stop_gives_up_what_is_under_way_without_a_word(tmp_path: Path) -> Non
     manager.due(10, NOW)
     for turn in range(1, 60):
         manager.due(10 * turn, NOW)
-        jobs = manager.take_jobs()
+        jobs = manager.take_jobs(0)
         for job in jobs:
             job.run()
             if begin._children:
