@@ -327,12 +327,12 @@ class Log(LogReads):
             return active  # its indices have no room at all: another one would have none either
         active.finish()
         self.producers.end_offset = base_offset
+        self.names_changed = True  # also where it goes wrong: what was made is to be gone durably
         self.snapshots.take(self.producers)
         segment = Segment.create(
             self.folder, base_offset, self.config, now_ms=wall_ms, jitter_ms=draw_jitter(self.config, self._random)
         )
         self.segments.append(segment)
-        self.names_changed = True
         self._opened_end = -1
         self.forget_places()  # the end of the log is elsewhere now
         return segment

@@ -7,6 +7,7 @@ back when too many are open. Decides nothing about offsets, producers or retenti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 
 from kbroker.log.aborted import AbortedIndex, AbortedTransaction
@@ -14,6 +15,7 @@ from kbroker.log.cold import ColdJob, NotReadyError, RepairJob, WarmJob
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex
+from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import SegmentPart
 from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
@@ -101,10 +103,21 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, *, now_ms: int, jitter_ms: int) -> Segment:
-        """A new, empty segment with its three files. now_ms: wall clock."""
+        """A new, empty segment with its three files, or none of them. now_ms: wall clock. Raises OSError."""
         segment = cls(folder, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms)
-        segment.make()
+        try:
+            segment.make()
+        except OSError:
+            segment._unmake()
+            raise
         return segment
+
+    def _unmake(self) -> None:
+        """Take back what `make` has made: the log goes on without it, and a start would take this for its end."""
+        self.close()
+        with suppress(OSError):  # then the disk is at fault, and the directory goes offline
+            for part in SEGMENT_FILES[:3]:
+                remove_if_there(self.folder.disk, self.folder.file_path(self.base_offset, part))
 
     def make(self) -> None:
         """Make the three files of an empty segment. Raises OSError."""

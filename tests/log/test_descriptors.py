@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -14,7 +15,8 @@ from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
 from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
-from tests.log.worlds import NOW, refused
+from tests.log.worlds import NOW, batch, fetch, new_disk, open_at, refused
+from tests.log.worlds import offsets_in as offsets_of
 
 TINY = LogConfig(segment_bytes=100)
 EACH = LogConfig(index_interval_bytes=0)  # an entry for each batch but the first
@@ -160,3 +162,34 @@ def test_an_index_that_cannot_be_written_for_want_of_a_descriptor_is_written_lat
         append(manager, "t")
     assert offsets_in(log) == [0, 1, 2, 3]
     assert log.segments[-1].offsets.count == 3
+
+
+def lacking_once(file: str, opened_before: int) -> Callable[[str, str], OSError | None]:
+    """A fault: no descriptor for a file with this ending, after so many were opened."""
+    opened = 0
+
+    def fault(call: str, path: str) -> OSError | None:
+        nonlocal opened
+        opened += call == "open" and path.endswith(file)
+        is_the_one = call == "open" and path.endswith(file) and opened == opened_before + 1
+        return OSError(errno.EMFILE, "EMFILE", path) if is_the_one else None
+
+    return fault
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(("opened_before", "file"), [(1, ".index"), (2, ".timeindex")])
+def test_a_segment_that_could_not_be_begun_for_want_of_a_descriptor_does_not_hide_what_is_appended_after(
+    opened_before: int, file: str, is_clean: bool
+) -> None:
+    disk = new_disk()
+    log = open_at(disk, LogConfig(segment_bytes=400))
+    log.append_as_leader(batch(size=100), 0, NOW)
+    disk.fault = lacking_once(file, opened_before)
+    with pytest.raises(OSError, match="EMFILE"):
+        log.append_as_leader(batch(size=250), 0, NOW)  # does not fit: the segment is to be rolled
+    for _ in range(2):
+        log.append_as_leader(batch(size=10), 0, NOW)
+    log.close() if is_clean else log.close_files()
+    log = open_at(disk, LogConfig(segment_bytes=400), clean=is_clean)
+    assert [offsets_of(fetch(log, offset)) for offset in range(log.log_end_offset)] == [[0, 1, 2], [1, 2], [2]]
