@@ -492,10 +492,9 @@ class Segment:
         self.finish()
 
     def forget_indices(self) -> None:
-        """Empty both indices, whatever they hold."""
+        """Empty both indices, whatever they hold. Raises OSError; for want of a descriptor both are as they were."""
         self.close()
-        for part in ("index", "timeindex"):
-            file = self.folder.open(self.base_offset, part, "create")
+        for file in [self.folder.open(self.base_offset, part, "create") for part in SEGMENT_FILES[1:3]]:
             file.resize(0)
             file.close()
         self._index_bytes = (0, 0)

@@ -15,7 +15,7 @@ from kbroker.log.manager import LogManager
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
 from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
-from tests.log.worlds import NOW, batch, fetch, new_disk, open_at, refused
+from tests.log.worlds import FOLDER, NOW, batch, fetch, new_disk, open_at, refused
 from tests.log.worlds import offsets_in as offsets_of
 
 TINY = LogConfig(segment_bytes=100)
@@ -193,3 +193,17 @@ def test_a_segment_that_could_not_be_begun_for_want_of_a_descriptor_does_not_hid
     log.close() if is_clean else log.close_files()
     log = open_at(disk, LogConfig(segment_bytes=400), clean=is_clean)
     assert [offsets_of(fetch(log, offset)) for offset in range(log.log_end_offset)] == [[0, 1, 2], [1, 2], [2]]
+
+
+def test_indices_that_could_not_be_made_anew_for_want_of_a_descriptor_are_made_anew_later() -> None:
+    disk = new_disk()
+    log = open_at(disk, EACH)
+    for _ in range(4):
+        log.append_as_leader(batch(), 0, NOW)
+    log.close()
+    disk.flip_bit(f"{FOLDER}/00000000000000000000.index", 8 * 15)  # a position that is no batch's
+    log = open_at(disk, EACH)
+    disk.fault = lacking_once(".timeindex", 0)
+    with pytest.raises(OSError, match="EMFILE"):
+        fetch(log, 2)
+    assert offsets_of(fetch(log, 2)) == [2, 3]
