@@ -501,37 +501,29 @@ class Log(LogReads):
 
         Never one that reaches the high watermark or beyond. The caller checkpoints the log start offsets by and by.
         """
-        jobs = [self._delete_while(lambda _, following: following is not None and following <= self.log_start_offset)]
         config = self.config
-        if config.delete and config.retention_bytes >= 0:
-            surplus = self.size - config.retention_bytes
+        surplus = self.size - config.retention_bytes if config.delete and config.retention_bytes >= 0 else -1
+        keeps_old = not config.delete or config.retention_ms < 0
 
-            def too_many(segment: Segment, following: int | None) -> bool:
-                nonlocal surplus
-                surplus -= segment.size
-                return surplus >= 0
+        def is_due(segment: Segment, following: int | None) -> bool:
+            nonlocal surplus
+            surplus -= segment.size
+            if surplus >= 0 or (following is not None and following <= self.log_start_offset):
+                return True
+            return not keeps_old and wall_ms - segment.largest_timestamp > config.retention_ms
 
-            if surplus >= 0:
-                jobs.append(self._delete_while(too_many, wall_ms))
-        if config.delete and config.retention_ms >= 0:
-            jobs.append(
-                self._delete_while(
-                    lambda segment, _: wall_ms - segment.largest_timestamp > config.retention_ms, wall_ms
-                )
-            )
-        return [job for job in jobs if job is not None]
+        job = self._delete_while(is_due, wall_ms)
+        return [] if job is None else [job]
 
-    def _delete_while(
-        self, is_due: Callable[[Segment, int | None], bool], wall_ms: int | None = None
-    ) -> DeleteJob | None:
+    def _delete_while(self, is_due: Callable[[Segment, int | None], bool], wall_ms: int) -> DeleteJob | None:
         """Drop segments from the oldest on, as long as `is_due(segment, base offset of the next)` and all is committed.
 
-        wall_ms: None if the active segment never is due.
+        Raises OSError; if it was for want of a descriptor, nothing is dropped.
         """
         count = 0
         for at, segment in enumerate(self.segments):
             following = self.segments[at + 1].base_offset if at + 1 < len(self.segments) else None
-            if following is None and (not segment.size or wall_ms is None):
+            if following is None and not segment.size:
                 break
             end = self.log_end_offset if following is None else following
             if self.high_watermark < end or not is_due(segment, following):
@@ -540,7 +532,6 @@ class Log(LogReads):
         if not count:
             return None
         if count == len(self.segments):
-            assert wall_ms is not None
             self.roll(wall_ms)
         removed, self.segments[:count] = self.segments[:count], []
         self.forget_places()

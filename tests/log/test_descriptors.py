@@ -207,3 +207,18 @@ def test_indices_that_could_not_be_made_anew_for_want_of_a_descriptor_are_made_a
     with pytest.raises(OSError, match="EMFILE"):
         fetch(log, 2)
     assert offsets_of(fetch(log, 2)) == [2, 3]
+
+
+def test_files_set_aside_are_removed_although_a_descriptor_was_lacking_for_the_rest() -> None:
+    disk, config = SimDisk(), LogConfig(segment_bytes=100, retention_ms=10)
+    manager = start(disk, config=config)
+    log = manager.get_or_create("t", 0, None, config, is_new=True, wall_ms=NOW)
+    for _ in range(4):
+        append(manager, "t")
+    log.advance_log_start(2)
+    disk.fail("open", "4.timeindex", errno.EMFILE)  # all of it is too old: another segment is to be begun
+    manager.due(0, NOW + 1000)
+    manager.due(60_000, NOW + 1000)
+    run_jobs(manager)
+    manager.close()
+    assert [name for name in names(disk, "/a/t-0") if ".deleted" in name] == []
