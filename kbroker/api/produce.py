@@ -274,6 +274,9 @@ def _check_special(call: Call, partition: Partition, records: memoryview | None,
         )
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
+    if len(records) <= LOW_ATTRIBUTES_AT and call.version < BATCHES_SINCE:
+        partition.led()
+        raise UnpreparedError(is_old=True)  # no whole message, which is no fault in a set
     if len(records) <= LOW_ATTRIBUTES_AT or records[MAGIC_AT] != MAGIC:
         return
     attributes = records[LOW_ATTRIBUTES_AT]

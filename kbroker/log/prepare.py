@@ -60,6 +60,8 @@ def is_small(records: memoryview, config: LogConfig) -> bool:
     is_copied = config.compression_type in ("producer", "uncompressed")
     if len(records) > (COPIED_BYTES if is_copied else SMALL_BYTES):
         return False
+    if len(records) <= LOW_ATTRIBUTES_AT:
+        return True
     at = LEGACY_ATTRIBUTES_AT if records[MAGIC_AT] < MAGIC else LOW_ATTRIBUTES_AT
     return not records[at] & CODEC_MASK
 
@@ -92,9 +94,9 @@ class Opened:
 def prepare(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened | None = None) -> memoryview:
     """These records as the topic keeps them, checked: one v2 batch, or a set of an old format, in the topic's codec.
 
-    Empty if there is no whole message in them. records: of `append.must_prepare`; they stay as they are. wall_ms: for
-    limits of timestamps. opened: by others of the same request. Raises: RecordError, KafkaError, as
-    `append.plan_as_leader` does.
+    Empty if there is no whole message in them. records: of `append.must_prepare`, or less than a message; they stay as
+    they are. wall_ms: for limits of timestamps. opened: by others of the same request. Raises: RecordError, KafkaError,
+    as `append.plan_as_leader` does.
     """
     batch = _as_batch(records, config, wall_ms, opened or Opened())
     return batch if config.message_format == MAGIC or not batch else as_old_set(batch, config)
@@ -103,6 +105,8 @@ def prepare(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened
 def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, opened: Opened) -> memoryview:
     """The records in one v2 batch, in the topic's codec."""
     limit = opened.next(len(records))
+    if len(records) <= LOW_ATTRIBUTES_AT:
+        return memoryview(b"")
     if records[MAGIC_AT] == MAGIC:
         return _recompressed(records, config, wall_ms, opened)
     from protocol.records.convert import batch_of, open_set  # for clients before 0.11: most brokers have none

@@ -105,8 +105,9 @@ def test_a_broken_set_is_refused_and_nothing_written(world: World, client: Clien
     assert (answer.error_code, answer.base_offset, in_log(world)) == (ErrorCode.CORRUPT_MESSAGE, -1, [])
 
 
-def test_no_whole_message_is_no_error(client: Client) -> None:
-    answer = produced(client.ask(produce(records=old_set(b"a")[:30]), 2))
+@pytest.mark.parametrize("size", [0, 1, 16, 22, 23, 30])
+def test_no_whole_message_is_no_error(client: Client, size: int) -> None:
+    answer = produced(client.ask(produce(records=old_set(b"a")[:size]), 2))
     assert (answer.error_code, answer.base_offset) == (0, -1)
 
 
