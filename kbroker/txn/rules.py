@@ -213,7 +213,7 @@ def _held_by(known: Transaction | None, producer: Producer) -> Transaction:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the transactional id is held by {holder}, not {producer}"
         )
-    if known.producer_epoch != producer.epoch:
+    if known.producer_epoch != producer.epoch or producer.epoch > LAST_EPOCH:  # which fencing leaves behind
         raise _fenced(known, producer)
     return known
 

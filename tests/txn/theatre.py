@@ -5,7 +5,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
 
     config KEY=VALUE ...                before anything else
     NAME init ID [timeout=MS] [version=N] [again | as=ID/EPOCH]   again: it says the id and epoch it has (KIP-360)
-    NAME add TOPIC-PARTITION ...
+    NAME add TOPIC-PARTITION ... [as=ID/EPOCH]
     NAME commit [version=N] [as=ID/EPOCH] | NAME abort ... | NAME verify TOPIC-PARTITION
     marked ID                           every partition has its marker
     describe ID | list
@@ -164,10 +164,12 @@ class Stage:
         world.run(world.transactions.init(words[0], asker, timeout_ms, caller, world.now_ms, world.new_id))
 
     def client_add(self, client: Client, words: list[str]) -> None:
-        partitions = [(word.rsplit("-", 1)[0], int(word.rsplit("-", 1)[1])) for word in words]
+        given = dict(word.split("=") for word in words if "=" in word)
+        partitions = [(word.rsplit("-", 1)[0], int(word.rsplit("-", 1)[1])) for word in words if "=" not in word]
         caller, world = self.caller(client, "add", 3), self.world
         name = client.transactional_id
-        world.run(world.transactions.add_partitions(name, client.producer, partitions, caller, world.now_ms))
+        asker = Producer(*map(int, given["as"].split("/"))) if "as" in given else client.producer
+        world.run(world.transactions.add_partitions(name, asker, partitions, caller, world.now_ms))
 
     def client_commit(self, client: Client, words: list[str]) -> None:
         self.end(client, "commit", words)
