@@ -148,7 +148,9 @@ class GroupShard(Shard[GroupsRecord]):
         """Whether the sender may commit for the group in a transaction; old clients do not say who they are."""
         group = self.groups.get(request.group_id)
         generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
-        if group is None or (generation < 0 and group.state is EMPTY):
+        if group is None:  # a generation speaks of a group that is gone
+            return ErrorCode.NONE if generation < 0 else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation < 0 and group.state is EMPTY:
             return ErrorCode.NONE
         if generation >= 0 or member_id or instance_id is not None:
             return _member_of_generation(group, member_id, instance_id, generation)

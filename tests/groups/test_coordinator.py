@@ -559,6 +559,13 @@ def test_transaction_of_a_stranger_to_a_group_with_members_is_let_in_without_ide
     assert txn_commit(world, 7, 11, member_id="stranger", generation_id=1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("generation", [0, 1])
+def test_member_of_a_group_that_is_gone_commits_nothing_in_a_transaction(generation: int) -> None:
+    world = World()
+    code = txn_commit(world, 7, 11, member_id="zombie", generation_id=generation)
+    assert (code, world.log) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
+
+
 def test_append_of_a_transaction_that_failed_leaves_nothing_behind() -> None:
     world = World()
     world.refuse_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
