@@ -88,7 +88,7 @@ class GroupOffsets:
         if commit is not None:
             self._in_transactions.setdefault(producer_id, {})[where] = commit
         else:
-            self._in_transactions.get(producer_id, {}).pop(where, None)
+            self._take_back(producer_id, where)
 
     def end_transaction(self, producer_id: int) -> dict[TopicPartition, Commit]:
         """The transaction's marker is in the log; returns its offsets, which are `appended` or `passed` now."""
@@ -141,8 +141,14 @@ class GroupOffsets:
         return [where for where in found if self._on_the_way.get(where, (0, NOWHERE))[1] is not None]
 
     def _drop_in_transactions(self, where: TopicPartition) -> None:
-        for pending in self._in_transactions.values():
-            pending.pop(where, None)
+        for producer_id in list(self._in_transactions):
+            self._take_back(producer_id, where)
+
+    def _take_back(self, producer_id: int, where: TopicPartition) -> None:
+        pending = self._in_transactions.get(producer_id, {})
+        pending.pop(where, None)
+        if not pending:  # then it is nothing to keep the group for
+            self._in_transactions.pop(producer_id, None)
 
     def _put(self, where: TopicPartition, commit: Commit) -> None:
         before = self.committed.get(where)

@@ -566,6 +566,15 @@ def test_member_of_a_group_that_is_gone_commits_nothing_in_a_transaction(generat
     assert (code, world.log) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
 
 
+def test_group_deleted_during_a_transaction_is_gone_at_once() -> None:
+    world = World()
+    txn_commit(world, 7, 11)
+    world.run(world.groups.delete_groups(DeleteGroupsRequest(groups_names=["g"]), world.call(2), world.now_ms))
+    assert world.shard.groups == {}
+    world.end_transaction(7, commit=True)
+    assert (offset_of(world, stable=True), world.shard.groups) == (-1, {})
+
+
 def test_append_of_a_transaction_that_failed_leaves_nothing_behind() -> None:
     world = World()
     world.refuse_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER)
