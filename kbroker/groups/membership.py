@@ -205,6 +205,7 @@ def static_member_not_stored(turn: Turn, group: Group, note: StaticMemberReplace
     if group.state is STABLE and caller is not None:
         del group.joining[note.new_member_id]
         refuse_join(turn, caller, append_error(code))
+        _restart_session(turn, group, group.members[note.new_member_id])  # as above
 
 
 # --- rebalance
