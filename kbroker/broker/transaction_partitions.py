@@ -81,10 +81,18 @@ class Verified:
         self.tokens: dict[tuple[Producer, TopicPartition], Awaited] = {}
 
     def code(self, producer: Producer, where: TopicPartition, log: Log | None) -> ErrorCode:
-        """What the coordinator said; CONCURRENT_TRANSACTIONS if a transaction has ended meanwhile: ask again."""
+        """What the coordinator said; CONCURRENT_TRANSACTIONS if a transaction has ended meanwhile: ask again.
+
+        Asked for each portion of a large request: the first one begins the transaction here.
+        """
         asked = producer, where
-        token = self.tokens.pop(asked, None)
-        still_holds = log is None or token is None or log.producers.is_expected(producer.producer_id, token)
+        token = self.tokens.get(asked)
+        still_holds = (
+            log is None
+            or token is None
+            or log.producers.is_expected(producer.producer_id, token)
+            or log.producers.is_in_transaction(*producer)
+        )
         code = self.codes.get(asked, ErrorCode.CONCURRENT_TRANSACTIONS)
         return ErrorCode.CONCURRENT_TRANSACTIONS if code is ErrorCode.NONE and not still_holds else code
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.control import UpdateMetadataPartitionState
@@ -230,20 +231,63 @@ def test_later_requests_of_the_connection_wait_too_so_that_records_keep_their_or
     assert (before, client.channel.full) == (True, False)
 
 
-@pytest.mark.parametrize(("version", "verifies"), [(4, True), (5, False)])
-def test_offsets_wait_for_what_the_coordinator_says(stage: Stage, version: int, verifies: bool) -> None:
-    client = stage.world.client()
-    part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
-    request = TxnOffsetCommitRequest(
+def commit_request(partitions: int = 1) -> TxnOffsetCommitRequest:
+    parts = [
+        TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=5, committed_metadata="")
+        for each in range(partitions)
+    ]
+    return TxnOffsetCommitRequest(
         transactional_id="pay",
         group_id=GROUP,
         producer_id=7,
         producer_epoch=0,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[part])],
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=parts)],
     )
-    number = client.send(request, version)
+
+
+@pytest.mark.parametrize(("version", "verifies"), [(4, True), (5, False)])
+def test_offsets_wait_for_what_the_coordinator_says(stage: Stage, version: int, verifies: bool) -> None:
+    client = stage.world.client()
+    number = client.send(commit_request(), version)
     before = dict(client.look())
     stage.answer(ErrorCode.NONE)
     told = client.look()[number].topics[0].partitions[0].error_code
     assert (before, stage.asked()) == ({}, [("pay", verifies, [("__consumer_offsets", 0)])])
     assert told == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_many_offsets_wait_for_what_the_coordinator_says_and_are_written_in_portions(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr("kbroker.api.transactions.OFFSETS_COMMITTED_AT_ONCE", 1)
+    monkeypatch.setattr("kbroker.core.LARGE_REQUEST_BYTES", 10)
+    client = stage.world.client()
+    number = client.send(commit_request(partitions=2), version)
+    stage.answer(ErrorCode.NONE)
+    stage.world.advance(0)
+    (topic,) = client.look()[number].topics
+    assert [part.error_code for part in topic.partitions] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_offsets_that_come_after_the_marker_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.api.transactions.OFFSETS_COMMITTED_AT_ONCE", 1)
+    monkeypatch.setattr("kbroker.core.LARGE_REQUEST_BYTES", 10)
+    broker, offsets = stage.world.broker, ("__consumer_offsets", 0)
+    commit = broker.groups.commit_offsets_in_transaction
+
+    def commit_and_end(request: TxnOffsetCommitRequest, *others: Any) -> Any:
+        effects = commit(request, *others)
+        if request.topics[0].partitions[0].partition_index == 0:
+            broker.markers.append(offsets, Producer(7, 0), 1, stage.world.clock.now_ms(), commit=True)
+        return effects
+
+    monkeypatch.setattr(broker.groups, "commit_offsets_in_transaction", commit_and_end)
+    client = stage.world.client()
+    number = client.send(commit_request(partitions=2), 4)
+    stage.answer(ErrorCode.NONE)
+    stage.world.advance(0)
+    (topic,) = client.look()[number].topics
+    codes = [part.error_code for part in topic.partitions]
+    log = broker.replicas.find(*offsets).led()
+    assert (codes, log.producers.first_unstable_offset) == ([ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS], None)
