@@ -257,7 +257,7 @@ class Producers:
             found = self._awaited[producer_id] = Awaited(epoch, sequence, wall_ms, begins_at_zero=second_protocol)
         elif epoch > found.epoch:
             found.epoch, found.lowest_sequence = epoch, sequence
-        elif epoch == found.epoch and sequence < found.lowest_sequence:
+        elif epoch == found.epoch and _goes_before(sequence, found.lowest_sequence):
             found.lowest_sequence = sequence
         return found
 
@@ -274,8 +274,9 @@ class Producers:
         if entry is not None:
             _check_epoch(producer_id, entry, epoch)  # a zombie is told that it is one, whatever its sequence
         is_unknown = entry is None or not entry.batches
-        first = 0 if awaited.begins_at_zero and is_unknown else awaited.lowest_sequence
-        if base_sequence > first:
+        begins_at_zero = awaited.begins_at_zero and is_unknown
+        first = 0 if begins_at_zero else awaited.lowest_sequence
+        if base_sequence > 0 if begins_at_zero else _goes_before(first, base_sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} epoch {epoch} sent sequence {base_sequence}, {first} comes first",
@@ -422,6 +423,11 @@ class Producers:
             self._entries[producer_id] = entry
         if len(self._entries) > PRODUCERS_PER_PARTITION:
             self._keep_within_limit(PRODUCERS_PER_PARTITION)
+
+
+def _goes_before(sequence: int, other: int) -> bool:
+    """Whether a sequence is the earlier one of two that are not far from each other: 2^31-1 goes before 0."""
+    return 0 < (other - sequence) & LARGEST_SEQUENCE <= LARGEST_SEQUENCE >> 1
 
 
 def _check_epoch(producer_id: int, entry: ProducerEntry, epoch: int) -> None:

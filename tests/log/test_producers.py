@@ -111,6 +111,16 @@ def test_while_a_transaction_has_not_begun_nothing_goes_before_its_lowest_sequen
     world.write(5, attributes=TRANSACTIONAL)
 
 
+def test_the_lowest_sequence_may_be_the_last_before_sequences_wrap() -> None:
+    world = World()
+    world.write(LARGEST_SEQUENCE - 1)
+    expect(world, LARGEST_SEQUENCE)
+    expect(world, 0)
+    assert world.refusal(0, attributes=TRANSACTIONAL) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    world.write(LARGEST_SEQUENCE, attributes=TRANSACTIONAL)
+    world.write(0, attributes=TRANSACTIONAL)
+
+
 def test_the_lowest_sequence_is_that_of_the_newest_epoch() -> None:
     world = World()
     expect(world, 0)
