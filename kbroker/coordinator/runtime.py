@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator.effects import CancelTimer, Carry, Effect, Happened, Reply, SetTimer, TimerKey, Written
 from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
@@ -32,6 +33,7 @@ S = TypeVar("S", bound=Shard[Any])
 
 log = logging.getLogger("kbroker.coordinator")
 
+LOAD = "load"  # the runtime's own kind of timer
 
 Give: TypeAlias = "Callable[[Slice, Runtime[Any]], None]"
 """Takes a job for the disk, and who is to hear of its end (`finished`)."""
@@ -78,6 +80,7 @@ class Runtime(Generic[S]):
         self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
         self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
         self._loading: deque[_Loading[S]] = deque()
+        self._unread: dict[int, _Loading[S]] = {}  # by partition: what could not be read, and is tried again
         self.give: Give  # is put in by who runs jobs
         self.deadline_moved: Callable[[], None] = nobody_asks  # by who wakes it
 
@@ -150,7 +153,9 @@ class Runtime(Generic[S]):
             return  # as of a coordinator that nobody uses
         while (key := self._timers.pop_due(now_ms)) is not None:
             shard = self.shards.get(key.partition)
-            if shard is not None and not shard.loading:
+            if key.kind == LOAD:
+                self._loading.append(self._unread.pop(key.partition))
+            elif shard is not None and not shard.loading:
                 turn = shard.turn(now_ms)
                 shard.timer(turn, key)
                 self.carry_out(turn.effects, now_ms)
@@ -218,6 +223,8 @@ class Runtime(Generic[S]):
         if shard is None:
             return
         self._loading = deque(each for each in self._loading if each.shard is not shard)
+        if self._unread.pop(partition, None) is not None:
+            self._timers.cancel(TimerKey(LOAD, partition))
         turn = shard.turn(now_ms)
         shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.carry_out(turn.effects, now_ms)
@@ -242,7 +249,7 @@ class Runtime(Generic[S]):
         except RecordError as broken:
             self._stop_loading(broken, now_ms)
         except OSError as failure:
-            self._cannot_load(self._store.failed(shard.partition, failure))
+            self._cannot_load(self._store.failed(shard.partition, failure), now_ms)
 
     def _load_slice(self, now_ms: int) -> None:
         """Have the next slice of the first partition in line read; at its end, its shard is served."""
@@ -254,7 +261,7 @@ class Runtime(Generic[S]):
         except RecordError as error:
             self._stop_loading(error, now_ms)
         except KafkaError as error:
-            self._cannot_load(error)
+            self._cannot_load(error, now_ms)
         else:
             if loading.slice is not None:
                 self.give(loading.slice, self)
@@ -272,7 +279,11 @@ class Runtime(Generic[S]):
         log.error("%s-%d: stopped loading at %s", self.topic, self._loading[0].shard.partition, error)
         self._loaded(now_ms)
 
-    def _cannot_load(self, error: KafkaError) -> None:
-        """The directory goes offline, and this broker resigns from the partition."""
-        log.error("%s-%d: cannot be loaded: %s", self.topic, self._loading[0].shard.partition, error)
-        self._loading.popleft()
+    def _cannot_load(self, error: KafkaError, now_ms: int) -> None:
+        """The directory goes offline, and this broker resigns; else, as for want of a descriptor, it tries again."""
+        loading = self._loading.popleft()
+        partition = loading.shard.partition
+        log.error("%s-%d: cannot be loaded: %s", self.topic, partition, error)
+        self._unread[partition] = loading
+        self._timers.set(TimerKey(LOAD, partition), now_ms + DESCRIPTOR_RETRY_MS)
+        self.deadline_moved()

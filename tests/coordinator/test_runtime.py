@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
 from kbroker.coordinator.effects import SetTimer, Written
 from protocol.errors import ErrorCode
@@ -229,14 +230,31 @@ def test_timers_ring_while_a_slice_of_another_partition_is_read() -> None:
     assert (waits, [word for word, _ in shard.words]) == (10, ["tick"])
 
 
-def test_partition_whose_disk_fails_is_not_served() -> None:
+def test_partition_that_cannot_be_read_is_not_served_until_it_can() -> None:
     house = House()
     house.serve()
     house.write("a")
     house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
     house.runtime.elected(0, 2, 0)
     house.runtime.expire(0)
-    assert (house.runtime.find("g"), house.runtime.next_deadline_ms()) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
+    waits = house.runtime.find("g"), house.runtime.next_deadline_ms()
+    house.runtime.give = at_once
+    for _ in range(3):
+        house.runtime.expire(DESCRIPTOR_RETRY_MS)
+    assert waits == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, DESCRIPTOR_RETRY_MS)
+    assert [word for word, _ in house.runtime.shards[0].words] == ["a"]
+    assert house.runtime.find("g") is house.runtime.shards[0]
+
+
+def test_partition_that_cannot_be_read_is_not_tried_again_once_it_is_led_elsewhere() -> None:
+    house = House()
+    house.serve()
+    house.write("a")
+    house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
+    house.runtime.elected(0, 2, 0)
+    house.runtime.expire(0)
+    house.runtime.resigned(0, 0)
+    assert house.runtime.next_deadline_ms() is None
 
 
 def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_loads() -> None:
