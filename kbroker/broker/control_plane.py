@@ -18,12 +18,13 @@ from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
-from kbroker.log.facts import LogTruncated, NoLogDirectoryLeft
+from kbroker.log.facts import LogDirectoryFailed, LogTruncated, NoLogDirectoryLeft
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps
 from kbroker.metadata.store import (
     ALL_BROKERS,
     CLUSTER_ID,
+    LOG_DIR_EVENTS,
     PERSISTENT,
     BrokerInfo,
     Endpoint,
@@ -33,6 +34,7 @@ from kbroker.metadata.store import (
     decode_config,
     encode_broker,
     encode_cluster_id,
+    encode_log_dir_event,
     encode_uuid,
 )
 from kbroker.metadata.tree import ancestors
@@ -187,6 +189,7 @@ class ControlPlane:
             SessionExpired: self._session_expired,
             ControlRequestDue: self._send,
             ControlAnswer: self._answered,
+            LogDirectoryFailed: self._log_directory_failed,
             NoLogDirectoryLeft: self._no_log_directory_left,
             LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
             RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
@@ -203,6 +206,18 @@ class ControlPlane:
         self._taken = None  # nobody knows whether it still is: the next session looks, and waits anew
         self.control_requests.broker_epoch = -1
         self.controller.session_ended()
+
+    def _log_directory_failed(self, fact: LogDirectoryFailed, now_ms: int) -> None:
+        """Tell the controller, which asks what was in it, and has others lead that.
+
+        Who is in no session is told of all its replicas in the next one, and says then which it has not.
+        """
+        if self._session != NO_SESSION:
+            self._steps.run(self._saying_that_a_directory_failed(), failed=_only_lost)
+
+    def _saying_that_a_directory_failed(self) -> Procedure[None]:
+        path = f"{LOG_DIR_EVENTS}/log_dir_event_"
+        yield [Create(path, encode_log_dir_event(self.broker_id), sequential=True)]
 
     def _no_log_directory_left(self, fact: NoLogDirectoryLeft, now_ms: int) -> None:
         self.fatal = "no log directory is left"
@@ -335,6 +350,11 @@ class ControlPlane:
             self._join(self._session)
         elif not self.notices.node_changed(change, now_ms):
             self.controller.node_changed(change)
+
+
+def _only_lost(error: Exception) -> None:
+    if not isinstance(error, SessionLostError):
+        raise error
 
 
 def _whose(registration: bytes) -> str:

@@ -49,5 +49,9 @@ class LogCleaned(NamedTuple):
     took_ms: int
 
 
+class LogDirectoryFailed(NamedTuple):
+    """A log directory went offline, whoever found out; another one is left."""
+
+
 class NoLogDirectoryLeft(NamedTuple):
     """The last log directory went offline: this broker cannot go on."""

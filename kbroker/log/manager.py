@@ -52,7 +52,7 @@ from kbroker.log.directory import (
     check_is_nowhere,
 )
 from kbroker.log.errors import fault_of, lacks_descriptors, reason_of, storage_error
-from kbroker.log.facts import LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
+from kbroker.log.facts import LogDirectoryFailed, LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.known_producers import KnownProducers
@@ -400,7 +400,9 @@ class LogManager:
         self._paused.drop(directory)
         self._outdated.pop(directory, None)
         directory.release()
-        if not self.has_online_directory:
+        if self.has_online_directory:
+            self._tell(LogDirectoryFailed())
+        else:
             self._notice("no log directory is left: this broker cannot go on")
             self._tell(NoLogDirectoryLeft())
         return gone

@@ -365,6 +365,11 @@ def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
     return [(each["topic"], each["partition"]) for each in _load(data)["partitions"]]
 
 
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Content of `/log_dir_event_notification/log_dir_event_N`; event 1 is a failure, and there are no others."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
 def decode_log_dir_event(data: bytes) -> int:
     """The broker one of whose log directories has failed."""
     return int(_load(data)["broker"])

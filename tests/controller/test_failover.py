@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from kbroker.controller.events import ControlAnswer, ShutDown
 from kbroker.metadata.store import (
     CONTROLLER,
     CONTROLLER_EPOCH,
+    LOG_DIR_EVENTS,
     decode_broker,
     decode_controller,
     encode_config,
@@ -343,6 +345,20 @@ def test_partitions_of_a_failed_disk_get_other_leaders() -> None:
     partition = node.plane.cache.partition("t", 0)
     assert partition is not None
     assert partition.offline_replicas == [2]
+
+
+def test_a_broker_says_that_a_log_directory_has_failed() -> None:
+    cluster = Cluster(1, 2, log_dirs="/data,/more")
+    cluster.assign("t", (2, 1))
+    cluster.assign("elsewhere", (2, 1))
+    cluster.assign("gone", (2,))
+    cluster.nodes[2].disk.fail("rename", "/data/gone-0", errno.EIO)
+    cluster.nodes[1].turn(cluster.nodes[1].plane.admin.delete, ["gone"])
+    cluster.settle()
+    assert cluster.nodes[2].replicas.partitions["t", 0].log is None
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
+    assert (cluster.state("elsewhere").leader, cluster.state("elsewhere").isr) == (2, (2, 1))
+    assert not cluster.ensemble.tree.nodes[LOG_DIR_EVENTS].children
 
 
 # -- elections on demand
