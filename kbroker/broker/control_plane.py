@@ -123,7 +123,7 @@ class ControlPlane:
         self._tell = tell
         self._steps = Steps(store, peers)
         listener = self.listener = inter_broker_listener(configs, endpoints)
-        self.controller = Controller(broker_id, self._steps, configs, clock.wall_ms, listener, tell)
+        self.controller = Controller(broker_id, self._steps, configs, random, clock.wall_ms, listener, tell)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
         self.control_requests = ControlRequestQueue(
             broker_id, replicas, self.cache, configs, self._steps, turns, clock, tell

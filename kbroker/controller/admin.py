@@ -21,6 +21,7 @@ from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of, pieces
+from kbroker.controller.topics import new_topic_id
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
@@ -282,7 +283,7 @@ class Admin:
             names[_plain(topic.name)] = topic.name
             outcomes[topic.name] = made
             if not validate_only:
-                made = outcomes[topic.name] = made._replace(topic_id=self._new_id())
+                made = outcomes[topic.name] = made._replace(topic_id=new_topic_id(self._random))
                 writes[topic.name] = _creation(epoch, topic.name, made, has_config=config.stat is not None)
         self._on_the_way |= writes.keys()
         del there, being_deleted, names  # of all topics, and many of these procedures may wait for the store together
@@ -331,13 +332,6 @@ class Admin:
         start = ids.index(leader) if leader in racks else self._random.below(count)
         shift = start if leader in racks else self._random.below(count)
         return assign(racks, partitions, replication_factor, start=start, shift=shift, first=first)
-
-    def _new_id(self) -> bytes:
-        """A fresh topic id, whose text form must not begin with a dash: command lines would take it for an option."""
-        while True:
-            fresh = self._random.token(16)
-            if fresh[:15] != bytes(15) and fresh[0] >> 2 != 62:  # 62 is "-" in base64url
-                return fresh
 
     # -- deleting
 

@@ -58,7 +58,7 @@ from kbroker.metadata.store import (
     kraft_fault,
     understood,
 )
-from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, SetData
+from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, Random, SetData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
     AlterPartitionResponse,
@@ -88,6 +88,7 @@ class Controller:
         broker_id: int,
         steps: Steps,
         configs: Configs,
+        random: Random,
         wall_ms: Callable[[], int],
         listener: str,
         tell: Callable[[object], None],
@@ -100,6 +101,7 @@ class Controller:
         self.broker_id = self._broker_id = broker_id
         self._steps = steps
         self._configs = configs
+        self._random = random
         self._wall_ms = wall_ms
         self._listener = listener
         self._tell = tell
@@ -323,7 +325,9 @@ class Controller:
         if taken.fault is not None:
             return None
         context = Context(epoch, found.stat.version + 1)
-        return ControllerEpoch(self._broker_id, context, self.outbox, self._configs, self._listener, self._tell)
+        return ControllerEpoch(
+            self._broker_id, context, self.outbox, self._configs, self._random, self._listener, self._tell
+        )
 
     def _serve(self, epoch: ControllerEpoch) -> Procedure[None]:
         """Begin an epoch: know the cluster, then let the brokers know."""

@@ -14,7 +14,7 @@ from kbroker.controller.outbox import Batch, Outbox
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import CONTROLLER_EPOCH
-from kbroker.ports import Check, Create, Delete, Get, Multi, Outcome, SetData, StoreFault
+from kbroker.ports import Check, Create, Delete, Get, Multi, Outcome, Random, SetData, StoreFault
 
 Write: TypeAlias = Create | SetData | Delete
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class ControllerEpoch:
         context: Context,
         outbox: Outbox,
         configs: Configs,
+        random: Random,
         listener: str,
         tell: Callable[[object], None],
     ) -> None:
@@ -52,6 +53,7 @@ class ControllerEpoch:
         self.context = context
         self.outbox = outbox
         self.configs = configs
+        self.random = random
         self.listener = listener
         self.tell = tell
 

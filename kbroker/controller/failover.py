@@ -27,7 +27,7 @@ from kbroker.controller.machine import (
     transition_replicas,
 )
 from kbroker.controller.outbox import Batch
-from kbroker.controller.topics import deletions_changed, read_topics
+from kbroker.controller.topics import deletions_changed, give_ids, read_topics
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, LeaderIsr, encode_features
 from kbroker.ports import Children, Create, Delete
@@ -77,6 +77,7 @@ def _load(epoch: ControllerEpoch) -> Procedure[dict[TopicPartition, set[int]]]:
     context.brokers = yield from read_brokers(epoch)
     (children,) = yield [Children(TOPICS, watch=True)]
     found = yield from read_topics(epoch, children.names)
+    found |= yield from give_ids(epoch, found)
     for topic, info in found.items():
         context.add_topic(topic, info.topic_id, dict(info.partitions))
     written = yield from read_written_states(epoch, list(context.all_partitions()))

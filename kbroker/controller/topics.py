@@ -49,7 +49,7 @@ from kbroker.metadata.store import (
     topic_path,
     understood,
 )
-from kbroker.ports import Children, Delete, Get, SetData
+from kbroker.ports import Children, Delete, Get, Random, SetData
 from kbroker.timing import Touched
 from protocol.errors import ErrorCode
 from protocol.messages.control import StopReplicaRequest, StopReplicaResponse
@@ -70,6 +70,7 @@ def topics_changed(epoch: ControllerEpoch) -> Procedure[None]:
     for topic in known - set(children.names):
         epoch.context.remove_topic(topic)
     found = yield from read_topics(epoch, [name for name in children.names if name not in known])
+    found |= yield from give_ids(epoch, found)
     at_once = _made_at_once(found)
     for some in pieces(list(found)):
         for topic in some:
@@ -111,6 +112,35 @@ def read_topics(epoch: ControllerEpoch, topics: Sequence[str]) -> Procedure[dict
             if answer.fault is None and (info := understood(answer.path, answer.data, decode_topic)) is not None
         }
     return found
+
+
+def give_ids(epoch: ControllerEpoch, topics: Mapping[str, TopicInfo]) -> Procedure[dict[str, TopicInfo]]:
+    """Have those of these topics an id that have none: a Kafka before 2.8, or a tool of its, made them.
+
+    Without one nobody knows of which topic a broker speaks in its answer to LeaderAndIsr. Returns: the topics as they
+    are now; one that somebody writes at this moment waits for the next controller.
+    """
+    found: dict[str, TopicInfo] = {}
+    for some in pieces([topic for topic, info in topics.items() if info.topic_id is None]):
+        answers = yield [Get(topic_path(topic)) for topic in some]
+        named: dict[str, TopicInfo] = {}
+        writes = []
+        for topic, answer in zip(some, answers, strict=True):
+            info = None if answer.stat is None else understood(answer.path, answer.data, decode_topic)
+            if info is not None and answer.stat is not None:
+                named[topic] = TopicInfo(info.topic_id or new_topic_id(epoch.random), info.partitions)
+                writes.append(SetData(answer.path, encode_topic(named[topic]), answer.stat.version))
+        written = yield from epoch.write(writes)
+        found |= {topic: named[topic] for topic, answer in zip(named, written, strict=True) if answer.fault is None}
+    return found
+
+
+def new_topic_id(random: Random) -> bytes:
+    """A fresh topic id, whose text form must not begin with a dash: command lines would take it for an option."""
+    while True:
+        fresh = random.token(16)
+        if fresh[:15] != bytes(15) and fresh[0] >> 2 != 62:  # 62 is "-" in base64url
+            return fresh
 
 
 def partitions_changed(epoch: ControllerEpoch, topic: str) -> Procedure[None]:

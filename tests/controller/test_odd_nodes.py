@@ -6,7 +6,16 @@ import logging
 
 import pytest
 
-from kbroker.metadata.store import CONTROLLER, FEATURES, config_path, encode_config, state_path, topic_path
+from kbroker.metadata.store import (
+    CONTROLLER,
+    FEATURES,
+    Assignment,
+    config_path,
+    decode_topic,
+    encode_config,
+    state_path,
+    topic_path,
+)
 from kbroker.ports import Create, Delete, SetData
 from protocol.errors import ErrorCode
 from tests.controller.cluster import Cluster
@@ -57,6 +66,23 @@ def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(no
     cluster.stop(1)
     assert cluster.leaders(2, "t")[-1] == 2
     assert cluster.data(state_path("t", 0)) == nonsense  # nobody knows who may lead: it is for a person to mend
+
+
+@pytest.mark.parametrize("is_there_before", [False, True])
+def test_a_topic_of_an_old_kafka_gets_an_id(is_there_before: bool) -> None:
+    cluster = Cluster(1, 2)
+    if is_there_before:
+        cluster.stop(2)
+        cluster.stop(1)
+    write(cluster, Create(topic_path("old"), b'{"version":1,"partitions":{"0":[2,1]}}'))
+    for broker in (1, 2):
+        if broker not in cluster.nodes:
+            cluster.start(broker)
+    topic = decode_topic(cluster.data(topic_path("old")))
+    assert topic.topic_id is not None
+    assert topic.partitions == {0: Assignment((2, 1))}
+    assert [node.plane.cache.topic_id("old") for node in cluster.nodes.values()] == [topic.topic_id] * 2
+    assert cluster.nodes[2].replicas.partitions["old", 0].topic_id == topic.topic_id
 
 
 def test_settings_that_make_no_sense_are_none() -> None:
