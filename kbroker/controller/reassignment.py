@@ -280,8 +280,8 @@ def _read_requests() -> Procedure[dict[TopicPartition, tuple[int, ...]]]:
 
 def _forget_requests(epoch: ControllerEpoch, partitions: Iterable[TopicPartition]) -> Procedure[None]:
     """Take partitions out of `/admin/reassign_partitions`; without any left, the node goes."""
-    there = yield from _read_requests()
-    left = {partition: target for partition, target in there.items() if partition not in set(partitions)}
+    there, gone = (yield from _read_requests()), set(partitions)
+    left = {partition: target for partition, target in there.items() if partition not in gone}
     if left == there:
         return
     write = SetData(REASSIGNMENTS, encode_reassignments(left)) if left else Delete(REASSIGNMENTS)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from kbroker.controller import reassignment
 from kbroker.controller.events import AlterPartition
 from kbroker.metadata.store import (
     PREFERRED_ELECTIONS,
@@ -270,6 +273,25 @@ def test_a_reassignment_may_be_written_into_the_store(cluster: Cluster) -> None:
 def test_what_cannot_be_moved_is_taken_out_of_the_store(cluster: Cluster) -> None:
     write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET, ("none", 0): (1,), ("t", 7): (1,)})))
     assert decode_reassignments(cluster.data(REASSIGNMENTS)) == {("t", 0): TARGET}
+
+
+def test_what_cannot_be_moved_is_looked_at_once_however_many_they_are(cluster: Cluster) -> None:
+    cluster.assign("u", OLD)
+    write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET, ("u", 0): TARGET})))
+    looks = 0
+
+    class Refused(list[tuple[str, int]]):
+        def __iter__(self) -> Iterator[tuple[str, int]]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    epoch = cluster.controller.plane.controller.epoch
+    assert epoch is not None
+    node = cluster.controller
+    node.turn(node.plane.run, reassignment._forget_requests(epoch, Refused([("t", 0)])), lambda _: None, pytest.fail)
+    cluster.settle()
+    assert looks == 1
 
 
 def test_a_second_one_is_heard_of_after_the_first(cluster: Cluster) -> None:
