@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.controller import reassignment
-from kbroker.controller.events import AlterPartition
+from kbroker.controller.events import AlterPartition, Rebalance
 from kbroker.metadata.store import (
     PREFERRED_ELECTIONS,
     REASSIGNMENTS,
@@ -152,6 +152,13 @@ def test_a_leader_that_stays_keeps_leading_in_a_new_epoch(cluster: Cluster) -> N
     now = cluster.state("t")
     assert (now.leader, set(now.isr)) == (1, {1, 3})
     assert now.leader_epoch > before + 1
+
+
+def test_the_balance_of_leaders_waits_for_the_end(cluster: Cluster) -> None:
+    reassign(cluster, TARGET)
+    cluster.controller.plane.controller.put(Rebalance())
+    cluster.settle()
+    assert cluster.state("t").leader == 1
 
 
 def test_the_target_may_have_more_replicas_or_fewer(cluster: Cluster) -> None:
