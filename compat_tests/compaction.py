@@ -76,7 +76,7 @@ def clean_by_us(directory: Path, config: LogConfig, begin: BeginCompaction | Non
             break
         now_ms += 10
         manager.due(now_ms, wall_ms)
-        for job in manager.take_jobs():
+        for job in manager.take_jobs(now_ms):
             if isinstance(job, CleanPiece) and not began[0]:
                 began = perf_counter(), _cpu_s()
             job.run()
