@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, cast
 
-from kbroker.broker.facts import TopicsUpdated
+from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
@@ -63,7 +63,7 @@ class ReplicaFetchers:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Roles, answers, cuts, fsyncs, and news of where leaders are."""
+        """Roles, answers, cuts, fsyncs, news of where leaders are, and another number of fetchers."""
         return {
             RoleChanged: self._role_changed,
             LogTruncated: self._truncated,
@@ -71,6 +71,7 @@ class ReplicaFetchers:
             Fetching: self._answered,
             PeerFault: self._failed,
             TopicsUpdated: self._updated,
+            BrokerConfigChanged: self._reconfigured,
         }
 
     # -- who is followed
@@ -79,13 +80,24 @@ class ReplicaFetchers:
         partition = fact.partition
         follows = not fact.is_leader and partition.leader_id >= 0 and partition.log is not None
         wanted = self._fetcher(partition) if follows and not partition.is_leader else None
+        self._hand_over(partition, wanted, now_ms, is_new_epoch=True)
+
+    def _reconfigured(self, fact: BrokerConfigChanged, now_ms: int) -> None:
+        """There may be more fetchers of each leader now, or fewer: who belongs to another one goes there."""
+        for partition, before in list(self._followed.items()):
+            wanted = self._fetcher(partition)
+            if wanted is not before:
+                self._hand_over(partition, wanted, now_ms, is_new_epoch=False)
+
+    def _hand_over(self, partition: Partition, wanted: Fetcher | None, now_ms: int, *, is_new_epoch: bool) -> None:
+        """Have a partition followed by this fetcher and no other, from where its log ends."""
         before = self._followed.pop(partition, None)
         if before is not None and before is not wanted:
             before.leave(partition)
             self._drop_if_idle(before)
         if wanted is not None:
             self._followed[partition] = wanted
-            wanted.follow(partition)
+            wanted.follow(partition, is_new_epoch=is_new_epoch)
             self._ask(wanted, now_ms)
 
     def _fetcher(self, partition: Partition) -> Fetcher:

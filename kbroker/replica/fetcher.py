@@ -124,15 +124,20 @@ class Fetcher:
 
     # -- what is followed
 
-    def follow(self, partition: Partition) -> None:
-        """Begin with a partition, or begin anew: its leader has begun another epoch."""
+    def follow(self, partition: Partition, *, is_new_epoch: bool = True) -> None:
+        """Begin with a partition, or begin anew: its leader has begun another epoch.
+
+        Else another fetcher has followed it in this one, and what the log has is the leader's.
+        """
         self.leave(partition)
         following = self._following[partition] = Following(partition)
         if partition.topic_id == ZERO_UUID:
             self._without_ids[partition] = None
         self._changed[following] = None
         own = partition.log
-        if own is not None and own.epochs.latest == UNDEFINED and own.log_end_offset > own.high_watermark:
+        if not is_new_epoch or own is None or own.epochs.latest != UNDEFINED:
+            return
+        if own.log_end_offset > own.high_watermark:
             self._truncate(following, own.high_watermark)
 
     def leave(self, partition: Partition) -> None:

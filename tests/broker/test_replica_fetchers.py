@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kbroker.broker.facts import TopicsUpdated
+from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.ports import PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
-from kbroker.replica.partition import LeaderState
+from kbroker.replica.partition import LeaderState, Partition
+from tests.log.worlds import batch, copy_of
 from tests.peers import Nobody
 from tests.world import World
 
@@ -18,13 +19,19 @@ ID = bytes(range(16))
 
 
 class Lines(Nobody):
-    """Takes requests; tokens: of those that were sent, in order."""
+    """Takes requests. tokens, purposes: of those that were sent, in order; dropped: the purposes of lines given up."""
 
     def __init__(self) -> None:
         self.tokens: list[object] = []
+        self.purposes: list[str] = []
+        self.dropped: list[str] = []
 
     def send(self, broker_id: int, address: object, purpose: str, *request: Any) -> None:
         self.tokens.append(request[2])
+        self.purposes.append(purpose)
+
+    def drop(self, broker_id: int, purpose: str) -> None:
+        self.dropped.append(purpose)
 
 
 class Follower:
@@ -42,9 +49,19 @@ class Follower:
         self.fetchers = ReplicaFetchers(
             self.world.replicas, cast(Any, plane), self.lines, self.world.clock, lambda: self.moves.append("a deadline")
         )
+        self.follow(0)
+
+    def follow(self, index: int) -> Partition:
         state = LeaderState(1, LEADER, 0, (ME, LEADER), 0, (ME, LEADER))
-        self.world.replicas.become("p", 0, ID, state, is_new=True)
-        self.hear(RoleChanged(self.world.partition("p"), 0, False))
+        self.world.replicas.become("p", index, ID, state, is_new=True)
+        partition = self.world.partition("p", index)
+        self.hear(RoleChanged(partition, 0, False))
+        return partition
+
+    def set(self, settings: dict[str, str]) -> None:
+        """Dynamic settings of all brokers."""
+        self.world.broker.plane.configs.set_dynamic(default=settings)
+        self.hear(BrokerConfigChanged())
 
     def hear(self, fact: Any) -> None:
         self.fetchers.handlers[type(fact)](fact, self.world.clock.now_ms())
@@ -88,3 +105,26 @@ def test_who_does_not_know_where_the_leader_is_when_the_pause_ends_waits_for_the
     follower.address = address
     follower.hear(TopicsUpdated(["p"]))
     assert (meanwhile, len(follower.lines.tokens)) == ((None, 1), 2)
+
+
+def test_partitions_go_to_their_fetchers_when_another_number_is_set_and_none_is_left_behind() -> None:
+    follower = Follower()
+    follower.follow(1)  # Kafka gives it the second of two
+    before = list(follower.lines.purposes)
+    follower.set({"num.replica.fetchers": "2"})
+    more = list(follower.lines.purposes)
+    follower.set({})
+    assert (before, more, follower.lines.dropped) == (["fetcher"], ["fetcher", "fetcher-1"], ["fetcher-1"])
+
+
+def test_another_fetcher_cuts_nothing_that_was_followed_in_this_epoch() -> None:
+    """A log without leader epochs is cut to the high watermark, but only if its leader may have changed."""
+    follower = Follower()
+    partition = follower.follow(1)
+    follower.world.replicas.append_as_follower(partition, copy_of(batch(epoch=-1)), 0)
+    log = partition.log
+    assert log is not None
+    before = log.epochs.latest, log.high_watermark, log.log_end_offset
+    follower.set({"num.replica.fetchers": "2"})
+    after = follower.lines.purposes, log.cuts_under_way, log.log_end_offset
+    assert (before, after) == ((-1, 0, 1), (["fetcher", "fetcher-1"], 0, 1))
