@@ -65,6 +65,18 @@ def test_acks_of_all_is_answered_when_the_follower_has_it(world: World) -> None:
     assert (before, produced(client.look()[number]).error_code) == ({}, 0)
 
 
+def test_acks_of_all_says_so_if_too_few_are_in_sync_by_the_time_that_all_have_it(world: World) -> None:
+    client, partition = world.client(), world.partition("t")
+    number = client.send(produce(b"a", acks=-1), 9)
+    world.replicas.follower_fetched(partition, FOLLOWER, 1, 0, 7, world.clock.now_ms())  # and before anybody looks
+    lead(world, (ME,))
+    partition.min_insync_replicas = 2
+    world.core.expire(world.clock.now_ms())
+    world.core.look_around(world.clock.now_ms())
+    answer = produced(client.look()[number])
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+
+
 def test_a_fetch_of_a_follower_that_waits_is_answered_by_an_append(world: World, client: Client) -> None:
     follower = world.client()
     number = follower.send(of_follower(world, 0, NEWEST, max_wait_ms=500), NEWEST)
