@@ -7,7 +7,19 @@ import pytest
 from kbroker.log.append import UnexpectedOffsetError
 from kbroker.log.config import LogConfig
 from protocol.errors import ErrorCode
-from tests.log.worlds import NOW, batch, broken, copy_of, emptied_marker, fetch, new_disk, offsets_in, open_at, refused
+from tests.log.cleaning import Compacted
+from tests.log.worlds import (
+    NOW,
+    batch,
+    broken,
+    copy_of,
+    emptied_marker,
+    fetch,
+    new_disk,
+    offsets_in,
+    open_at,
+    refused,
+)
 
 
 def test_a_follower_keeps_offsets_and_epochs() -> None:
@@ -58,3 +70,19 @@ def test_a_large_answer_to_a_follower_is_indexed_between_its_ends() -> None:
 def test_nothing_whole_is_nothing_appended() -> None:
     log = open_at(new_disk())
     assert log.append_as_follower(batch()[:60], NOW) is None
+
+
+def test_a_follower_has_a_compacted_log_byte_for_byte() -> None:
+    world = Compacted()
+    for number in range(12):
+        world.append((f"k{number % 3}", "v" * 60), (f"once{number}", "v"))
+    world.roll()
+    world.compact()
+    world.append(("last", "v"))
+    leader, follower = world.log, open_at(new_disk())
+    while follower.log_end_offset < leader.log_end_offset:
+        follower.append_as_follower(copy_of(memoryview(fetch(leader, follower.log_end_offset, 500))), NOW)
+    same = [b"".join(bytes(each.file.read(0, each.size)) for each in log.segments) for log in (leader, follower)]
+    assert same[0] == same[1]
+    assert len(world.records()) < len(world.written)
+    assert follower.epochs.entries() == leader.epochs.entries()
