@@ -331,3 +331,15 @@ def test_partitions_are_reassigned_from_the_command_line(
 def test_each_broker_has_a_rack_or_none_has() -> None:
     with pytest.raises(UsageError, match="2 racks for 3 brokers"):
         cluster(3, racks=["a", "b"])
+
+
+def test_replicas_of_a_new_topic_and_of_one_that_grows_stand_in_different_racks() -> None:
+    with cluster(4, racks=["east", "east", "west", "west"]) as c:
+        c.create_topic("orders", partitions=4, replication_factor=2)
+        assert run(["topics", "-b", c.bootstrap, "--alter", "--topic", "orders", "--partitions", "8"]) == 0
+        c.await_agreement()
+        client = Client(c.brokers[0].port)
+        (found,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 8).topics
+        client.close()
+    assert len(found.partitions) == 8
+    assert all(min(each.replica_nodes) <= 2 < max(each.replica_nodes) for each in found.partitions)
