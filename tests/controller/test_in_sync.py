@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.store import LeaderIsr
+from kbroker.metadata.store import ISR_CHANGES, LeaderIsr, encode_state, state_path
+from kbroker.ports import Create, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
     AlterPartitionRequest,
@@ -170,3 +171,20 @@ def test_that_the_dead_cannot_be_in_sync_is_said_once_for_all_partitions(caplog:
     codes = [each.error_code for each in answer.topics[0].partitions]
     assert codes == [ErrorCode.INELIGIBLE_REPLICA] * 3
     assert caplog.messages == ["t-0 and 2 more: brokers [3] are not alive, and cannot be in sync"]
+
+
+def test_a_set_that_a_leader_of_an_old_protocol_has_written_itself_is_heard_of(cluster: Cluster) -> None:
+    before = cluster.state("t", 0)
+    smaller = before._replace(isr=(before.leader,))
+    notice = f"{ISR_CHANGES}/isr_change_0000000000"
+    for operation in (
+        SetData(state_path("t", 0), encode_state(smaller)),
+        Create(notice, b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"gone","partition":0}]}'),
+    ):
+        assert cluster.ensemble.tree.apply(operation, 0).fault is None
+    cluster.ensemble.spread()
+    cluster.settle()
+    told = [node.plane.cache.partition("t", 0) for node in cluster.nodes.values()]
+    assert [tuple(each.isr) for each in told if each is not None] == [(before.leader,)] * 3
+    assert not cluster.has(notice)
+    assert code(propose(cluster, [1, 2, 3], partition_epoch=1)) is ErrorCode.NONE  # over what was written
