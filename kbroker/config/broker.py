@@ -14,6 +14,7 @@ from kbroker.config.settings import (
     DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
+    NOT_TRUE,
     Boolean,
     Check,
     Class,
@@ -473,6 +474,12 @@ class BrokerConfig(Settings):
     )
     zookeeper_max_in_flight_requests: Int = setting(
         10, at_least(1), doc="Requests sent to the ensemble before its answers are awaited."
+    )
+    zookeeper_ssl_client_enable: Boolean = setting(
+        False, NOT_TRUE, doc="Whether the ensemble is spoken to by TLS; must be false, as there is none to it yet."
+    )
+    zookeeper_set_acl: Boolean = setting(
+        False, NOT_TRUE, doc="Whether nodes are made for the brokers alone; must be false, as there is no login yet."
     )
 
     # --- compaction

@@ -88,6 +88,10 @@ def empty(why: str) -> Check:
     return Check(f"empty: {why}", lambda value: not value)
 
 
+NOT_TRUE = Check("here only false", lambda value: not value)
+"""A switch that stays off: there is nothing to switch on."""
+
+
 def each_of(*names: str) -> Check:
     """A list with nothing but these words."""
     return Check("a list of " + ", ".join(names), lambda value: all(item in names for item in value))

@@ -15,6 +15,7 @@ from kbroker.config.broker import (
 )
 from kbroker.config.settings import (
     LONG_MAX,
+    NOT_TRUE,
     Boolean,
     Check,
     Double,
@@ -36,7 +37,6 @@ THROTTLED = Check(
     "partition:broker, comma-separated, or *",
     lambda items: items == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in items),
 )
-NOT_TRUE = Check("false", lambda value: not value)
 
 
 class TopicConfig(Settings):

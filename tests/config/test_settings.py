@@ -41,6 +41,8 @@ def allows(key: str, text: str) -> bool:
         ("message.format.version", "three"),
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("remote.storage.enable", "true"),
+        ("zookeeper.set.acl", "true"),
+        ("zookeeper.ssl.client.enable", "true"),
         ("max.connections.per.ip.overrides", "127.0.0.1"),
         ("leader.replication.throttled.replicas", "0-1"),
     ],
@@ -54,6 +56,7 @@ def test_bad_value_is_refused(key: str, text: str) -> None:
     [
         ("num.partitions", " +3 "),
         ("auto.create.topics.enable", "TRUE"),
+        ("zookeeper.ssl.client.enable", "false"),
         ("log.cleanup.policy", "compact, delete"),
         ("log.cleanup.policy", ""),
         ("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308"),
