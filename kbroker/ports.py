@@ -296,6 +296,7 @@ class StoreFault(Enum):
     NOT_EMPTY = "the node has children"
     NO_CHILDREN_FOR_EPHEMERALS = "ephemeral nodes have no children"
     ROLLED_BACK = "another part of the transaction failed"
+    REFUSED = "the store does not let us: no right to the node, or a request that it does not take"
     SESSION_EXPIRED = "the session is over; whether the operation was done is not known"
     CONNECTION_LOST = "the connection was lost and the session goes on; whether the operation was done is not known"
 

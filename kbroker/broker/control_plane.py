@@ -20,7 +20,7 @@ from kbroker.controller.events import ControlAnswer, Registered, UncleanElection
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
 from kbroker.log.facts import LogDirectoryFailed, LogTruncated, NoLogDirectoryLeft
 from kbroker.metadata.cache import MetadataCache
-from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     ALL_BROKERS,
     CLUSTER_ID,
@@ -284,7 +284,9 @@ class ControlPlane:
         def failed(error: Exception) -> None:
             if self._joining_in == session:
                 self._joining_in = NO_SESSION
-            if not isinstance(error, SessionLostError):
+            if isinstance(error, StoreRefusedError):
+                self.fatal = f"it cannot be registered: {error}"
+            elif not isinstance(error, SessionLostError):
                 raise error
 
         self._steps.run(self._joining(), joined, failed)

@@ -9,6 +9,7 @@ Unlike Kafka: addresses (listeners, advertised.listeners, the map of protocols) 
 
 from __future__ import annotations
 
+from kbroker.config.jaas import EXAMPLE, is_login
 from kbroker.config.settings import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -48,6 +49,7 @@ NO_KRAFT = "there is no metadata quorum; the broker keeps its metadata beside it
 NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 KNOWN_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -475,11 +477,49 @@ class BrokerConfig(Settings):
     zookeeper_max_in_flight_requests: Int = setting(
         10, at_least(1), doc="Requests sent to the ensemble before its answers are awaited."
     )
-    zookeeper_ssl_client_enable: Boolean = setting(
-        False, NOT_TRUE, doc="Whether the ensemble is spoken to by TLS; must be false, as there is none to it yet."
+    zookeeper_ssl_client_enable: Boolean = setting(False, doc="Whether the ensemble is spoken to by TLS.")
+    zookeeper_ssl_keystore_location: String | None = setting(
+        None, doc="PEM file with the key and the certificates that the ensemble is shown."
+    )
+    zookeeper_ssl_keystore_password: Password | None = setting(None, doc="Password of the key in that file.")
+    zookeeper_ssl_keystore_type: String | None = setting(None, one_of("PEM"), doc="Format of that file.")
+    zookeeper_ssl_truststore_location: String | None = setting(
+        None, doc="PEM file with the certificates that vouch for the ensemble; without it, the system's."
+    )
+    zookeeper_ssl_truststore_password: Password | None = setting(
+        None, unused="certificates in a PEM file are for everybody", doc="Password of that file."
+    )
+    zookeeper_ssl_truststore_type: String | None = setting(None, one_of("PEM"), doc="Format of that file.")
+    zookeeper_ssl_endpoint_identification_algorithm: String = setting(
+        "HTTPS",
+        one_of("HTTPS", "https", ""),
+        doc="Whether the ensemble's certificate must be that of the address; empty for no.",
+    )
+    zookeeper_ssl_protocol: String = setting(
+        "TLSv1.2", one_of(*TLS_VERSIONS), doc="Version of TLS with the ensemble, unless a list of them is given."
+    )
+    zookeeper_ssl_enabled_protocols: List | None = setting(
+        None, each_of(*TLS_VERSIONS), doc="Versions of TLS with the ensemble."
+    )
+    zookeeper_ssl_cipher_suites: List | None = setting(
+        None, empty("OpenSSL chooses, as the system is set up"), doc="Ciphers of TLS; must not be set."
+    )
+    zookeeper_ssl_crl_enable: Boolean = setting(
+        False, NOT_TRUE, doc="Whether lists of revoked certificates are asked for; must be false."
+    )
+    zookeeper_ssl_ocsp_enable: Boolean = setting(
+        False, NOT_TRUE, doc="Whether a certificate's state is asked for; must be false."
+    )
+    zookeeper_clientCnxnSocket: String | None = setting(  # noqa: N815  # Kafka's name
+        None, unused="TLS needs no other client here", doc="Java class of the connection to the ensemble."
     )
     zookeeper_set_acl: Boolean = setting(
-        False, NOT_TRUE, doc="Whether nodes are made for the brokers alone; must be false, as there is no login yet."
+        False, doc="Whether nodes are made so that only the brokers may change them; needs a login or a certificate."
+    )
+    kbroker_zookeeper_sasl_jaas_config: Password | None = setting(
+        None,
+        Check(EXAMPLE, is_login),
+        doc="Login at the ensemble, in the format of sasl.jaas.config. Apache's brokers have it in a JAAS file.",
     )
 
     # --- compaction
@@ -589,6 +629,13 @@ def contradictions(config: BrokerConfig) -> list[str]:
             config.log_cleaner_min_compaction_lag_ms <= config.log_cleaner_max_compaction_lag_ms,
             f"log.cleaner.min.compaction.lag.ms={config.log_cleaner_min_compaction_lag_ms}: allowed: at most "
             f"log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
+        ),
+        (
+            not config.zookeeper_set_acl
+            or bool(config.kbroker_zookeeper_sasl_jaas_config)
+            or (config.zookeeper_ssl_client_enable and bool(config.zookeeper_ssl_keystore_location)),
+            "zookeeper.set.acl=true: allowed: with a login (kbroker.zookeeper.sasl.jaas.config) or a certificate "
+            "(zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location)",
         ),
         (any(config.log_dirs), "log.dirs=: allowed: at least one directory"),
         (

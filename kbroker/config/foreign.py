@@ -209,12 +209,8 @@ FIXED = frozenset((
     "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
     "sasl.server.callback.handler.class", "sasl.server.max.receive.size", "security.providers",
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.allow.dn.changes",
-    "ssl.allow.san.changes", "ssl.principal.mapping.rules", "telemetry.max.bytes", "zookeeper.clientCnxnSocket",
-    "zookeeper.metadata.migration.enable", "zookeeper.ssl.cipher.suites", "zookeeper.ssl.crl.enable",
-    "zookeeper.ssl.enabled.protocols", "zookeeper.ssl.endpoint.identification.algorithm",
-    "zookeeper.ssl.keystore.location", "zookeeper.ssl.keystore.password", "zookeeper.ssl.keystore.type",
-    "zookeeper.ssl.ocsp.enable", "zookeeper.ssl.protocol", "zookeeper.ssl.truststore.location",
-    "zookeeper.ssl.truststore.password", "zookeeper.ssl.truststore.type",
+    "ssl.allow.san.changes", "ssl.principal.mapping.rules", "telemetry.max.bytes",
+    "zookeeper.metadata.migration.enable",
 ))  # fmt: skip
 """What a file says, and nobody while the broker runs."""
 

@@ -25,7 +25,7 @@ from kbroker.controller.topics import new_topic_id
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
+from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, StoreRefusedError, ask
 from kbroker.metadata.store import (
     CONFIG_CHANGES,
     DELETE_TOPICS,
@@ -206,6 +206,8 @@ class Admin:
                 pending.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the controller did not answer: {error}")
             elif isinstance(error, SessionLostError):
                 pending.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store's session ended meanwhile")
+            elif isinstance(error, StoreRefusedError):
+                pending.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
             else:
                 pending.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 log.error("an admin request failed", exc_info=error)

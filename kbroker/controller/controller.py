@@ -42,7 +42,7 @@ from kbroker.controller.events import (
 )
 from kbroker.controller.outbox import Outbox
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     BROKER_IDS,
     CONTROLLER,
@@ -58,7 +58,7 @@ from kbroker.metadata.store import (
     kraft_fault,
     understood,
 )
-from kbroker.ports import Create, Delete, Get, Multi, NodeChanged, Random, SetData
+from kbroker.ports import Create, Delete, Exists, Get, Multi, NodeChanged, Random, SetData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.control import (
     AlterPartitionResponse,
@@ -109,6 +109,7 @@ class Controller:
         self._is_working = False
         self._are_partitions_due = False  # that event is in the queue
         self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
+        self._is_unfit = False  # the store refuses what a controller has to do: not a candidate in this session
         self._rebalance_at_ms: int | None = None
 
     @property
@@ -200,6 +201,14 @@ class Controller:
                 self._queue.appendleft(ControllerNodeChanged())
             self._work()
             return
+        is_election = isinstance(event, Registered | ControllerNodeChanged)
+        if isinstance(error, StoreRefusedError) and is_election and not self._is_unfit:
+            log.error("not a controller as long as this session lasts: %s", error)
+            self._resign()
+            self._is_unfit = True
+            self._queue.appendleft(ControllerNodeChanged())
+            self._work()
+            return
         self._work()
         raise error
 
@@ -208,6 +217,7 @@ class Controller:
             self._are_partitions_due = False
         if isinstance(event, Registered):
             self._session = event.session
+            self._is_unfit = False
             yield from self._elect()
         elif isinstance(event, ControllerNodeChanged):
             if self._session != NO_SESSION:
@@ -298,6 +308,9 @@ class Controller:
 
     def _elect(self) -> Procedure[None]:
         """See who is controller; if nobody is, try to be. Always leaves a watch on `/controller`."""
+        if self._is_unfit:
+            yield from self._stand_aside()
+            return
         for _ in range(ELECTION_ATTEMPTS):
             (found,) = yield [Get(CONTROLLER)]
             if found.fault is None:
@@ -307,6 +320,12 @@ class Controller:
                 yield from self._serve(epoch)
                 return
         yield from self._follow()
+
+    def _stand_aside(self) -> Procedure[None]:
+        """See who is controller; it shall not be this broker."""
+        (found,) = yield [Exists(CONTROLLER, watch=True)]
+        if found.stat is not None:
+            yield from self._follow()
 
     def _stand(self) -> Procedure[ControllerEpoch | None]:
         """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""

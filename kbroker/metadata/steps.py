@@ -61,6 +61,13 @@ class SessionLostError(Exception):
     """Raised in a procedure whose session ended under it: nobody knows what its last step did."""
 
 
+class StoreRefusedError(Exception):
+    """Raised in a procedure one of whose operations the store refuses. The session goes on, and so may all others."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"the metadata store refuses what is asked of {outcome.path or 'several nodes'}")
+
+
 class PeerFaultError(Exception):
     """Raised in a procedure whose request to another broker got no answer. fault: why, and whether it was sent."""
 
@@ -109,6 +116,10 @@ class Steps:
             self._running -= 1
             running.asking = None
             self._resume(running, None, SessionLostError())
+        elif refused := [outcome for outcome in outcomes if outcome.fault is StoreFault.REFUSED]:
+            self._running -= 1
+            running.asking = None
+            self._resume(running, None, StoreRefusedError(refused[0]))
         elif running.asking is not None or is_in_doubt(outcomes):
             self._doubt(running, outcomes)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from kbroker.metadata.steps import Procedure, SessionLostError, Steps
+from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
     BROKER_SEQUENCE,
     CLUSTER_ID,
@@ -69,6 +69,12 @@ class Introduction:
     def _failed(self, error: Exception) -> None:
         if isinstance(error, SessionLostError):
             return  # another one follows, and the questions are asked again
+        if isinstance(error, StoreRefusedError):
+            self.fault = (
+                f"{error}: is a login missing (kbroker.zookeeper.sasl.jaas.config), or a certificate "
+                "(zookeeper.ssl.keystore.location)?"
+            )
+            return
         if not isinstance(error, ValueError | KeyError | TypeError):
             raise error
         self.fault = f"{CLUSTER_ID} in ZooKeeper makes no sense: {error!r}"

@@ -185,6 +185,7 @@ class Node:
         """Wait until an ensemble has said which cluster this is. Raises: StartupError if it is another one."""
         from kbroker.runtime.introduction import Introduction
         from kbroker.runtime.zookeeper import ZooKeeperStore  # kazoo costs a lone broker's start a tenth
+        from kbroker.runtime.zookeeper_security import security_of
 
         config = self.config
         assert config.zookeeper_connect is not None
@@ -197,6 +198,7 @@ class Node:
                 session_timeout_ms=config.zookeeper_session_timeout_ms,
                 connection_timeout_ms=config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms,
                 max_in_flight=config.zookeeper_max_in_flight_requests,
+                security=security_of(config),
             )
         except ValueError as error:
             raise StartupError(str(error)) from None

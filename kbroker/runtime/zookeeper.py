@@ -14,6 +14,7 @@ follows.
 
 Unlike Kafka, which ends when no ZooKeeper answers within zookeeper.connection.timeout.ms: it is said once in that time,
 and tried on, at the start and whenever the connection is lost. A server in read-only mode does not answer: it hangs up.
+So it is with one whose certificate nobody vouches for, and with one that refuses the login.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from __future__ import annotations
 import logging
 import math
 import select
+import socket
+import ssl
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -31,6 +34,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import Callback, EventType, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
@@ -53,6 +57,7 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
+from kbroker.runtime.zookeeper_security import OPEN, Security, why_no_tls
 from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.store")
@@ -61,6 +66,18 @@ NOTHING = None
 """The data of a node without content: an Apache broker takes empty data for content, which it cannot read."""
 
 MOST_BACK_OFF_S = 1.0  # between two attempts to connect
+
+
+class _ThrottledError(zk.ZookeeperError):  # type: ignore[misc]
+    """ZooKeeper's THROTTLEDOP, which kazoo does not know: it has too much to do, and has not done it."""
+
+
+class _UnknownError(zk.ZookeeperError):  # type: ignore[misc]
+    """A code that kazoo does not know: without this its connection ends, and nobody begins another."""
+
+
+zk.EXCEPTIONS[-127] = _ThrottledError
+zk.EXCEPTIONS.default_factory = lambda: _UnknownError
 
 _FAULTS: dict[type[Exception], StoreFault] = {
     zk.NoNodeError: StoreFault.NO_NODE,
@@ -74,6 +91,7 @@ _FAULTS: dict[type[Exception], StoreFault] = {
     zk.SessionMovedError: StoreFault.CONNECTION_LOST,
     zk.ConnectionLoss: StoreFault.CONNECTION_LOST,
     zk.ConnectionClosedError: StoreFault.CONNECTION_LOST,
+    _ThrottledError: StoreFault.CONNECTION_LOST,
 }
 _KINDS: dict[str, Literal["made", "deleted", "set", "children"]] = {
     EventType.CREATED: "made",
@@ -90,7 +108,31 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     """kazoo's threads, with one for watches and answers: they stay in the order in which the connection brought them.
 
     And waiting for a socket is one call of the system: kazoo makes an epoll for each wait, five times a request.
+
+    tls: how connections are to be secured, None for not at all; kazoo would trust the system's certificates beside
+    those that are named. failed: told of each handshake that fails.
     """
+
+    def __init__(self, tls: ssl.SSLContext | None = None, failed: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__()
+        self._tls = tls
+        self._failed = failed
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
+    ) -> socket.socket:
+        """A connection that the ensemble may be spoken to on. The rest that kazoo gives is for TLS of its own."""
+        if self._tls is None:
+            plain: socket.socket = super().create_connection(address, timeout=timeout)
+            return plain
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except OSError as error:
+            plain.close()
+            self._failed(f"no TLS with {hostname}:{address[1]}: {why_no_tls(error)}")
+            raise
 
     def dispatch_callback(self, callback: Callback) -> None:
         self.completion_queue.put(lambda: callback.func(*callback.args))
@@ -99,6 +141,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self, readers: Sequence[Any], writers: Sequence[Any], failing: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As select.select, of however high a descriptor. failing: none, kazoo asks for no others."""
+        held = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if held:
+            return held, [], []  # decrypted already: the system knows of nothing more to read
         waiting = select.poll()
         for each in readers:
             waiting.register(each, select.POLLIN)
@@ -110,6 +155,24 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             [each for each in writers if each.fileno() in found],
             [],
         )
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which counts as one after its login, and tries again when that has failed."""
+
+    def __init__(self, store: ZooKeeperStore, client: KazooClient, user: str, password: str) -> None:
+        login = {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger, sasl_options=login)
+        self._store = store
+        self._user = user
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except (zk.AuthFailedError, zk.SASLException) as error:
+            self._store.not_let_in(f"{host} refuses the login of {self._user}")
+            raise zk.ConnectionDropped("no login") from error
+        self._store.logged_in()
 
 
 class _Transaction(wire.Transaction):  # type: ignore[misc]
@@ -186,8 +249,11 @@ class ZooKeeperStore:
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
         max_in_flight: int = 10,
+        security: Security = OPEN,
     ) -> None:
         """connect: `host:port,host:port/chroot`, as zookeeper.connect. The rest are the settings of those names.
+
+        security: who the broker is to the ensemble, and what the nodes it makes allow.
 
         Returns at once; a SessionStarted follows when an ensemble has been found. Raises: ValueError for an address
         that cannot be.
@@ -200,6 +266,8 @@ class ZooKeeperStore:
         self._most_in_flight = max_in_flight
         self._is_connected = False
         self._closed = False
+        self._security = security
+        self._why_not = ""  # the last ensemble member that was there has no trust, or none in us
         self._session = 0
         self._watches: dict[WatchKey, int | None] = {}  # what the node was: its mzxid or cversion, None if it was not
         self._reading: Counter[WatchKey] = Counter()  # reads on their way that set a watch
@@ -211,10 +279,12 @@ class ZooKeeperStore:
         self._client = KazooClient(
             hosts=connect,
             timeout=session_timeout_ms / 1000,
-            handler=_Handler(),
+            handler=_Handler(security.tls, self.not_let_in),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=MOST_BACK_OFF_S, ignore_expire=True),
             logger=_quiet(),
         )
+        if security.login is not None:
+            self._client._connection = _Connection(self, self._client, *security.login)
         self._client.add_listener(self._state_changed)
         self._patience_s = connection_timeout_ms / 1000
         self._impatience: threading.Timer | None = None
@@ -277,8 +347,9 @@ class ZooKeeperStore:
             self._reading[_watch_key(operation)] += 1
         match operation:
             case Create(path, data, ephemeral, sequential):
+                rights = self._security.rights(path)
                 asked = client.create_async(
-                    path, data or NOTHING, ephemeral=ephemeral, sequence=sequential, include_data=True
+                    path, data or NOTHING, rights, ephemeral=ephemeral, sequence=sequential, include_data=True
                 )
             case SetData(path, data, version):
                 asked = client.set_async(path, data, version)
@@ -302,7 +373,8 @@ class ZooKeeperStore:
         for part in operation.operations:
             match part:
                 case Create(path, data, ephemeral, sequential):
-                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                    rights = self._security.rights(path)
+                    transaction.create(path, data, rights, ephemeral=ephemeral, sequence=sequential)
                     plain = transaction.operations.pop()  # which takes no node without content, and tells no stat
                     transaction.operations.append(wire.Create2(plain.path, data or NOTHING, plain.acl, plain.flags))
                 case SetData(path, data, version):
@@ -417,8 +489,8 @@ class ZooKeeperStore:
     def _state_changed(self, state: str) -> None:
         """On kazoo's connection thread; the rest follows on the one that brings answers, behind those there already."""
         if state == KazooState.CONNECTED:
-            session = self._client.client_id[0]
-            self._client.handler.completion_queue.put(lambda: self._came_up(session))
+            if self._security.login is None:
+                self._up()
         else:
             with self._lock:
                 self._is_connected = False
@@ -426,9 +498,22 @@ class ZooKeeperStore:
             if state == KazooState.LOST:
                 self._client.handler.completion_queue.put(self._session_over)
 
+    def _up(self) -> None:
+        session = self._client.client_id[0]
+        self._client.handler.completion_queue.put(lambda: self._came_up(session))
+
+    def logged_in(self) -> None:
+        """The ensemble knows who this is. On kazoo's connection thread, before anything else is sent."""
+        self._up()
+
+    def not_let_in(self, why: str) -> None:
+        """A member of the ensemble was there, and nothing came of it."""
+        self._why_not = f": {why}"
+
     def _came_up(self, session: int) -> None:
         with self._lock:
             self._calm_down()
+        self._why_not = ""
         if session == self._session:
             log.info("connected to ZooKeeper again, at %s", self._connect)
             self._watch_again()
@@ -440,8 +525,8 @@ class ZooKeeperStore:
             self._session_begins(session)
             return
         self._client.chroot = ""  # kazoo makes no folder above its own root
-        steps = [at for at, character in enumerate(f"{root}/") if character == "/" and at > 0]
-        made = [self._client.create_async(root[:at]) for at in steps]  # most are there, which is as good
+        steps = [at for at, character in enumerate(f"{root}/") if character == "/" and at > 0]  # most are there
+        made = [self._client.create_async(root[:at], acl=self._security.rights(root[:at])) for at in steps]
         self._client.chroot = root
         made[-1].rawlink(lambda _: self._session_begins(session))
 
@@ -487,9 +572,9 @@ class ZooKeeperStore:
 
     def _say_nobody_answers(self) -> None:
         """Once in each zookeeper.connection.timeout.ms, until somebody does."""
-        if self._closed or self._client.connected:
+        if self._closed or self._is_connected:
             return
-        log.error("no ZooKeeper answers at %s; trying on", self._connect)
+        log.error("no ZooKeeper answers at %s; trying on%s", self._connect, self._why_not)
         self._grow_impatient()
 
 
@@ -540,10 +625,10 @@ def _part(part: Create | SetData | Delete | Check, result: Any, unchroot: Callab
 
 def _fault(error: Exception, operation: Operation) -> StoreFault:
     fault = _FAULTS.get(type(error))
-    if fault is None:  # no rights, too much data, a server in trouble: the procedure ends, and begins anew
+    if fault is None:
         what = getattr(operation, "path", "several nodes")
-        log.error("ZooKeeper refuses %s of %s: %r", type(operation).__name__, what, error)
-        return StoreFault.SESSION_EXPIRED
+        log.error("ZooKeeper refuses %s of %s: %s", type(operation).__name__, what, type(error).__name__)
+        return StoreFault.REFUSED
     return fault
 
 

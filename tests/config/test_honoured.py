@@ -25,6 +25,7 @@ SOURCES = {name for each in SETTINGS for name in (each.broker, *(key for key, _ 
 @pytest.mark.parametrize("each", [each for each in SETTINGS if each.unused is None], ids=lambda each: each.name)
 def test_a_setting_is_read_or_says_why_not(each: Setting) -> None:
     takes_one_value = any(
-        check.allowed in ("here only false", "-1 to -1") or check.allowed.startswith("empty: ") for check in each.checks
+        check.allowed in ("here only false", "-1 to -1", "one of PEM") or check.allowed.startswith("empty: ")
+        for check in each.checks
     )
     assert each.attribute in READ or each.name in SOURCES or takes_one_value

@@ -151,6 +151,25 @@ def test_key_without_effect_at_its_default_is_not_worth_a_line() -> None:
     assert warnings(given({"num.network.threads": "3"})) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "is_enough"),
+    [
+        ({}, False),
+        ({"zookeeper.ssl.client.enable": "true"}, False),
+        ({"zookeeper.ssl.keystore.location": "/own.pem"}, False),
+        ({"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.keystore.location": "/own.pem"}, True),
+        ({"kbroker.zookeeper.sasl.jaas.config": 'DigestLoginModule required username="k" password="p";'}, True),
+    ],
+)
+def test_nodes_for_brokers_alone_need_a_name_of_the_broker(name: dict[str, str], is_enough: bool) -> None:
+    layers = BrokerLayers(given({"zookeeper.set.acl": "true", **name}))
+    if is_enough:
+        assert resolve_broker(layers).zookeeper_set_acl
+        return
+    with pytest.raises(ConfigError, match=r"zookeeper.set.acl=true: allowed: with a login"):
+        resolve_broker(layers)
+
+
 # --- changes
 
 

@@ -41,8 +41,11 @@ def allows(key: str, text: str) -> bool:
         ("message.format.version", "three"),
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("remote.storage.enable", "true"),
-        ("zookeeper.set.acl", "true"),
-        ("zookeeper.ssl.client.enable", "true"),
+        ("zookeeper.ssl.keystore.type", "JKS"),
+        ("zookeeper.ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+        ("zookeeper.ssl.crl.enable", "true"),
+        ("zookeeper.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
+        ("kbroker.zookeeper.sasl.jaas.config", 'DigestLoginModule required username="a";'),
         ("max.connections.per.ip.overrides", "127.0.0.1"),
         ("leader.replication.throttled.replicas", "0-1"),
     ],
@@ -56,7 +59,11 @@ def test_bad_value_is_refused(key: str, text: str) -> None:
     [
         ("num.partitions", " +3 "),
         ("auto.create.topics.enable", "TRUE"),
-        ("zookeeper.ssl.client.enable", "false"),
+        ("zookeeper.ssl.client.enable", "true"),
+        ("zookeeper.ssl.keystore.type", "PEM"),
+        ("zookeeper.ssl.keystore.type", ""),
+        ("zookeeper.ssl.endpoint.identification.algorithm", ""),
+        ("kbroker.zookeeper.sasl.jaas.config", "a.DigestLoginModule required username=a password=b;"),
         ("log.cleanup.policy", "compact, delete"),
         ("log.cleanup.policy", ""),
         ("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308"),
@@ -144,7 +151,8 @@ def kafka(scope: str, each: Setting) -> dict[str, str]:
 
 
 OWN_CHOICE = {
-    "kbroker.metrics.listener",  # unknown to Kafka
+    "kbroker.metrics.listener",  # unknown to Kafka, as is the next
+    "kbroker.zookeeper.sasl.jaas.config",
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",

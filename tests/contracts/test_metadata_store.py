@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.secured import PASSWORD, USER, SecuredZooKeeper
 from kbroker.ports import (
     Check,
     Children,
@@ -34,6 +35,7 @@ from kbroker.ports import (
 from kbroker.runtime.embedded import EmbeddedStore
 from kbroker.runtime.shared_store import SharedStore
 from kbroker.runtime.zookeeper import ZooKeeperStore
+from kbroker.runtime.zookeeper_security import Security
 from kbroker.sim.store import Ensemble
 from tests.runtime.metadata_servers import RunningServer
 
@@ -115,6 +117,7 @@ BENCHES = {
     "shared in a file": shared_in_a_file,
 }
 ZOOKEEPER = "ZooKeeper"
+SECURED = "ZooKeeper by TLS, with a login and access lists"
 OF_A_DEV_CLUSTER = "metadata server of a dev-cluster"
 
 
@@ -125,11 +128,17 @@ def metadata_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
         yield server
 
 
-@pytest.fixture(params=[*BENCHES, OF_A_DEV_CLUSTER, pytest.param(ZOOKEEPER, marks=pytest.mark.java)])
+@pytest.fixture(
+    params=[*BENCHES, OF_A_DEV_CLUSTER, *(pytest.param(each, marks=pytest.mark.java) for each in (ZOOKEEPER, SECURED))]
+)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param in (ZOOKEEPER, OF_A_DEV_CLUSTER):
         server = request.getfixturevalue("zookeeper" if request.param == ZOOKEEPER else "metadata_server")
         made = Bench(lambda post: ZooKeeperStore(f"{server.address}/{tmp_path.name}", post))
+    elif request.param == SECURED:
+        secured: SecuredZooKeeper = request.getfixturevalue("secured_zookeeper")
+        security = Security(secured.certificates.context(), (USER, PASSWORD), secures=True)
+        made = Bench(lambda post: ZooKeeperStore(f"{secured.secure}/{tmp_path.name}", post, security=security))
     else:
         made = BENCHES[request.param](tmp_path)
     yield made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, ask
+from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, StoreRefusedError, ask
 from kbroker.ports import (
     TO_CONTROLLER,
     Create,
@@ -98,6 +98,17 @@ def test_a_lost_session_ends_a_procedure() -> None:
     bench.store.heal()
     bench.turn()
     assert [type(result) for result in bench.results] == [SessionLostError]
+
+
+def test_what_the_store_refuses_ends_a_procedure_and_no_other() -> None:
+    bench = Bench()
+    bench.run(copy("/a", "/b"))
+    bench.run(copy("/a", "/c"))
+    first, _ = (event for event in bench.events if isinstance(event, StoreAnswer))
+    bench.steps.answer(StoreAnswer(first.token, (Outcome(None, "/x"), Outcome(StoreFault.REFUSED, "/a"))))
+    assert [str(result) for result in bench.results] == ["the metadata store refuses what is asked of /a"]
+    assert isinstance(bench.results[0], StoreRefusedError)
+    assert bench.steps.busy
 
 
 def test_a_session_that_ends_within_a_step_ends_its_procedure_and_no_other() -> None:

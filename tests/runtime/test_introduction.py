@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.metadata.store import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id, encode_controller
-from kbroker.ports import Create, StoreEvent
+from kbroker.ports import Create, Outcome, StoreAnswer, StoreEvent, StoreFault
 from kbroker.runtime.introduction import Introduction
 from kbroker.sim.store import Ensemble
 
@@ -82,3 +82,16 @@ def test_a_broker_with_an_id_counts_nothing() -> None:
     ensemble = Ensemble()
     assert introduced(ensemble).broker_id == -1
     assert BROKER_SEQUENCE not in ensemble.tree.nodes
+
+
+def test_an_ensemble_that_lets_nobody_in_without_a_login_is_said() -> None:
+    events: list[StoreEvent] = []
+    introduction = Introduction(Ensemble().connect(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=None)
+    introduction.handle(events.pop(0))
+    (answer,) = (event for event in events if isinstance(event, StoreAnswer))
+    refused = tuple(Outcome(StoreFault.REFUSED, "/cluster") for _ in answer.outcomes)
+    introduction.handle(StoreAnswer(answer.token, refused))
+    assert introduction.fault == (
+        "the metadata store refuses what is asked of /cluster: is a login missing "
+        "(kbroker.zookeeper.sasl.jaas.config), or a certificate (zookeeper.ssl.keystore.location)?"
+    )

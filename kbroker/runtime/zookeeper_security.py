@@ -1,0 +1,91 @@
+"""How a broker shows an ensemble who it is, by a certificate or a login, and what its nodes let others do.
+
+Made by the node from the settings, read by zookeeper.py. TLS is Python's, with keys and certificates in PEM files: Java
+reads them, too (KIP-651). The login is SASL's DIGEST-MD5, by kazoo and pure-sasl: that of ZooKeeper's
+DigestLoginModule, which Apache's brokers find in the `Client` section of a JAAS file.
+
+Source of the rules for nodes: ZkData.defaultAcls of Apache Kafka 3.9, by behaviour.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from importlib.util import find_spec
+from typing import Any
+
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+
+from kbroker.config.broker import BrokerConfig
+from kbroker.config.jaas import read_login
+from protocol.namedtuple import NamedTuple
+
+OPEN_TO_ALL = "/consumers"  # where the consumers of old wrote, each under its own name
+HIDDEN = ("/config/users", "/config/brokers", "/delegation_token/tokens")  # they may hold secrets
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class Security(NamedTuple):
+    """What a connection to the ensemble begins with, and what its nodes allow.
+
+    tls: None for a connection in plain text. login: user and password, None without. secures: whether the nodes that
+    are made are for the broker alone.
+    """
+
+    tls: ssl.SSLContext | None = None
+    login: tuple[str, str] | None = None
+    secures: bool = False
+
+    def rights(self, path: str) -> list[Any] | None:
+        """The access list of a new node, as kazoo takes it; None: everybody may do everything."""
+        if not self.secures or path == OPEN_TO_ALL:
+            return None
+        everything = list(CREATOR_ALL_ACL)  # for whoever the connection belongs to, as the ensemble knows him
+        return everything if path.startswith(HIDDEN) else [*everything, *READ_ACL_UNSAFE]
+
+
+OPEN = Security()
+
+
+def security_of(config: BrokerConfig) -> Security:
+    """As the settings want it. Raises: ValueError for files that cannot be used, or a library that is missing."""
+    login = read_login(config.kbroker_zookeeper_sasl_jaas_config or "")
+    if login and find_spec("puresasl") is None:
+        raise ValueError("kbroker.zookeeper.sasl.jaas.config needs pure-sasl: pip install 'kbroker[zookeeper-login]'")
+    tls = _tls(config) if config.zookeeper_ssl_client_enable else None
+    return Security(tls, login, config.zookeeper_set_acl)
+
+
+def _tls(config: BrokerConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    allowed = [_VERSIONS[name] for name in config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)]
+    context.minimum_version, context.maximum_version = min(allowed), max(allowed)
+    context.check_hostname = bool(config.zookeeper_ssl_endpoint_identification_algorithm)
+    trusted, own = config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_keystore_location
+    if trusted is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(trusted)
+        except OSError as error:  # ssl's own errors are OSErrors
+            raise ValueError(f"zookeeper.ssl.truststore.location={trusted}: {_reason(error)}") from None
+    if own is not None:
+        password = config.zookeeper_ssl_keystore_password or ""  # given, so that OpenSSL asks nobody for one
+        try:
+            context.load_cert_chain(own, password=password)
+        except OSError as error:
+            raise ValueError(f"zookeeper.ssl.keystore.location={own}: {_reason(error)}") from None
+    return context
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "no PEM file with what is needed, or another password (zookeeper.ssl.keystore.password)"
+    return error.strerror or str(error)
+
+
+def why_no_tls(error: OSError) -> str:
+    """Why a handshake failed, for a person."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return re.sub(r"\s+", " ", error.verify_message)
+    return (error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)) or type(error).__name__

@@ -1,0 +1,41 @@
+"""A login as Java writes it down."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.config.jaas import EXAMPLE, is_login, read_login
+
+MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "login"),
+    [
+        (f'{MODULE} required username="kafka" password="a b;c";', ("kafka", "a b;c")),
+        (f"{MODULE} required\n  username=kafka\n  password='it is \"x\"' ;\n", ("kafka", 'it is "x"')),
+        ('DigestLoginModule optional password="" debug=true username="k";', ("k", "")),
+        ("", None),
+        (EXAMPLE, ("...", "...")),
+    ],
+)
+def test_a_login_is_read(text: str, login: tuple[str, str] | None) -> None:
+    assert read_login(text) == login
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka:secret",
+        f'{MODULE} required username="kafka" password="x"',
+        f'{MODULE} required username="kafka";',
+        f'{MODULE} required password="x";',
+        f'{MODULE} username="kafka" password="x";',
+        f'{MODULE} required username="" password="x";',
+        f'{MODULE} required username="kafka" password="x" and more;',
+        f'{MODULE} required username="kafka" password="x;',
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="kafka" password="x";',
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    assert not is_login(text)

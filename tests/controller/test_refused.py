@@ -1,0 +1,72 @@
+"""A metadata store that refuses what a broker needs: no right to a node. Who can do without goes on."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kbroker.metadata.store import BROKER_IDS, CONTROLLER, TOPICS, broker_path
+from kbroker.ports import Delete, Operation, Outcome, StoreFault
+from protocol.errors import ErrorCode
+from tests.controller.cluster import Cluster
+
+
+def refuse(cluster: Cluster, path: str, *brokers: int) -> None:
+    """From now on these may do nothing with the node, nor with those below it."""
+    apply = cluster.ensemble.tree.apply
+
+    def guarded(operation: Operation, session: int) -> Outcome:
+        where = getattr(operation, "path", "")
+        lasting = session if session in cluster.ensemble.sessions else 0  # who is gone may have his nodes removed
+        is_theirs = lasting in {cluster.nodes[each].store.session for each in brokers}
+        is_there = f"{where}/".startswith(f"{path}/")
+        return Outcome(StoreFault.REFUSED, where) if is_theirs and is_there else apply(operation, session)
+
+    cluster.ensemble.tree.apply = guarded  # type: ignore[method-assign]
+
+
+def end_controller(cluster: Cluster) -> None:
+    cluster.ensemble.tree.apply(Delete(CONTROLLER), 0)
+    cluster.ensemble.spread()
+    cluster.settle()
+
+
+def test_a_broker_that_cannot_serve_as_controller_leaves_it_to_another(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(1, 2, 3)
+    refuse(cluster, TOPICS, 1, 2)
+    with caplog.at_level(logging.ERROR, "kbroker.controller"):
+        end_controller(cluster)
+        assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, False, True]
+    assert sum("not a controller as long as" in each.getMessage() for each in caplog.records) <= 2
+    assert cluster.create("t", 2, 3) is ErrorCode.NONE
+
+
+def test_nobody_can_serve_as_controller_and_nobody_tries_for_ever() -> None:
+    cluster = Cluster(1, 2)
+    refuse(cluster, TOPICS, 1, 2)
+    end_controller(cluster)
+    assert CONTROLLER not in cluster.ensemble.tree.nodes
+    assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, False]
+
+
+def test_with_another_session_it_stands_again() -> None:
+    cluster = Cluster(1, 2)
+    may_do_all = cluster.ensemble.tree.apply
+    refuse(cluster, TOPICS, 1, 2)
+    end_controller(cluster)
+    cluster.ensemble.tree.apply = may_do_all  # type: ignore[method-assign]
+    cluster.nodes[2].store.expire()
+    cluster.settle()
+    assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, True]
+
+
+def test_a_broker_that_may_not_be_registered_says_so_and_ends() -> None:
+    cluster = Cluster(1, 2)
+    refuse(cluster, BROKER_IDS, 2)
+    cluster.nodes[2].store.expire()
+    cluster.settle()
+    assert cluster.nodes[2].plane.fatal == (
+        "it cannot be registered: the metadata store refuses what is asked of /brokers/ids"
+    )
+    assert broker_path(2) not in cluster.ensemble.tree.nodes
