@@ -13,7 +13,7 @@ COPY protocol protocol
 COPY kbroker kbroker
 # The same path in both stages: a virtual environment cannot be moved. Without pip, for nobody installs anything later.
 RUN python -m venv --without-pip /opt/kbroker \
- && pip --python /opt/kbroker/bin/python install --no-cache-dir --disable-pip-version-check -c constraints.txt . \
+ && pip --python /opt/kbroker/bin/python install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[zookeeper-login]' \
  && /opt/kbroker/bin/python -I -c "from kbroker.protocol.records import walker_kind as k; assert k() == 'compiled', k()" \
  && /opt/kbroker/bin/python -I -m compileall -q /opt/kbroker/lib
 
