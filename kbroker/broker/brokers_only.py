@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import Touched
 from kbroker.broker.permission import Operation, ResourceType
-from kbroker.metadata.store import BROKER_IDS, broker_path, decode_broker
+from kbroker.metadata.store import BROKER_IDS, broker_ids, broker_path, decode_broker, understood
 from kbroker.ports import Children, Get
 
 if TYPE_CHECKING:
@@ -151,7 +152,11 @@ def _is_address(host: str) -> bool:
 def registered_hosts() -> Procedure[frozenset[str]]:
     """The hosts of all brokers that are registered now."""
     (listed,) = yield [Children(BROKER_IDS)]
-    ids = [int(name) for name in listed.names]
+    ids = broker_ids(listed.names)
     found = yield [Get(broker_path(each)) for each in ids]
-    brokers = [decode_broker(each, got.data, got.stat) for each, got in zip(ids, found, strict=True) if got.stat]
-    return frozenset(endpoint.host for broker in brokers for endpoint in broker.endpoints)
+    brokers = [
+        understood(got.path, got.data, partial(decode_broker, each, stat=got.stat))
+        for each, got in zip(ids, found, strict=True)
+        if got.stat
+    ]
+    return frozenset(endpoint.host for broker in brokers if broker is not None for endpoint in broker.endpoints)

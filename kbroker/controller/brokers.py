@@ -33,6 +33,7 @@ from kbroker.metadata.store import (
     BROKER_IDS,
     LOG_DIR_EVENTS,
     BrokerInfo,
+    broker_ids,
     broker_path,
     decode_broker,
     decode_log_dir_event,
@@ -46,7 +47,7 @@ log = logging.getLogger("kbroker.controller")
 def read_brokers(epoch: ControllerEpoch) -> Procedure[dict[int, BrokerInfo]]:
     """The registered brokers; the list and each registration watched from now on."""
     (children,) = yield [Children(BROKER_IDS, watch=True)]
-    ids = sorted(int(name) for name in children.names if name.isdigit())
+    ids = broker_ids(children.names)
     answers = yield [Get(broker_path(broker_id), watch=True) for broker_id in ids]
     return {
         broker_id: info

@@ -29,7 +29,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
@@ -222,6 +222,11 @@ def encode_broker(broker: BrokerInfo, wall_ms: int) -> bytes:
     if broker.rack is not None:
         content["rack"] = broker.rack
     return _dump(content)
+
+
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The ids among the children of `/brokers/ids`; what else somebody has put there is no broker."""
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def decode_broker(broker_id: int, data: bytes, stat: Stat) -> BrokerInfo:

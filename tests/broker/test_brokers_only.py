@@ -8,10 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.broker.brokers_only import BrokersOnly
+from kbroker.broker.brokers_only import BrokersOnly, registered_hosts
 from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
 from kbroker.broker.session import Session
-from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.metadata.steps import Steps
+from kbroker.metadata.store import BrokerInfo, Endpoint, broker_path, encode_broker
+from kbroker.ports import Create, StoreAnswer, StoreEvent
+from kbroker.sim.store import Ensemble
 from protocol.errors import ErrorCode, KafkaError
 
 NAMES = {"two.example": ["192.0.2.2"]}
@@ -92,6 +95,37 @@ def test_a_broker_that_has_just_come_is_found_in_the_store() -> None:
     (learn,) = place.asked
     learn(frozenset({"192.0.2.1", "192.0.2.3"}))
     assert (refused, place.hears("192.0.2.3")) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("7", b""),
+        ("7", b"{"),
+        ("7", b'{"version":9,"endpoints":["QUIC://192.0.2.7:1"]}'),
+        ("backup", b"{}"),
+        ("\u00b2", b"{}"),
+    ],
+)
+def test_a_registration_that_makes_no_sense_hides_no_other(name: str, content: bytes) -> None:
+    ensemble = Ensemble()
+    good = encode_broker(BrokerInfo(1, (Endpoint("PLAINTEXT", 0, "192.0.2.1", 1),)), 0)
+    for path, data in (
+        ("/brokers", b""),
+        ("/brokers/ids", b""),
+        (broker_path(1), good),
+        (f"/brokers/ids/{name}", content),
+    ):
+        assert ensemble.tree.apply(Create(path, data), 0).fault is None
+    events: list[StoreEvent] = []
+    hosts: list[frozenset[str]] = []
+    steps = Steps(ensemble.connect(events.append))
+    steps.run(registered_hosts(), hosts.append)
+    while events:
+        event = events.pop(0)
+        if isinstance(event, StoreAnswer):
+            steps.answer(event)
+    assert hosts == [{"192.0.2.1"}]
 
 
 def session_of(address: str) -> Session:

@@ -59,6 +59,13 @@ def test_what_makes_no_sense_is_passed_by(path: str, nonsense: bytes, caplog: py
     assert cluster.create("later", 1, 2) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("name", ["backup", "\u00b2"])
+def test_what_is_named_like_no_broker_is_none(name: str) -> None:
+    cluster = Cluster(1, 2)
+    write(cluster, Create(f"/brokers/ids/{name}", b"{}"))
+    assert cluster.create("after", 1, 2) is ErrorCode.NONE
+
+
 def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(nonsense: bytes) -> None:
     cluster = Cluster(1, 2)
     cluster.assign("t", (1, 2), (2, 1))
