@@ -235,8 +235,9 @@ def decode_broker(broker_id: int, data: bytes, stat: Stat) -> BrokerInfo:
     protocols = content.get("listener_security_protocol_map") or {}
     endpoints = tuple(_endpoint(text, protocols) for text in content.get("endpoints") or ())
     if content["version"] == 1:
-        endpoints = (Endpoint("PLAINTEXT", 0, content["host"], content["port"]),)
-    return BrokerInfo(broker_id, endpoints, content.get("rack"), stat.czxid)
+        endpoints = (Endpoint("PLAINTEXT", 0, _text(content["host"]), _number(content["port"])),)
+    rack = content.get("rack")
+    return BrokerInfo(broker_id, endpoints, None if rack is None else _text(rack), stat.czxid)
 
 
 def encode_topic(topic: TopicInfo) -> bytes:
@@ -258,7 +259,9 @@ def decode_topic(data: bytes) -> TopicInfo:
     content = _load(data)
     adding, removing = content.get("adding_replicas") or {}, content.get("removing_replicas") or {}
     partitions = {
-        int(index): Assignment(tuple(replicas), tuple(adding.get(index, ())), tuple(removing.get(index, ())))
+        _number(int(index)): Assignment(
+            _numbers(replicas), _numbers(adding.get(index, ())), _numbers(removing.get(index, ()))
+        )
         for index, replicas in content["partitions"].items()
     }
     topic_id = content.get("topic_id")
@@ -283,11 +286,11 @@ def decode_state(data: bytes, stat: Stat) -> LeaderIsr:
     """A partition's state."""
     content = _load(data)
     return LeaderIsr(
-        content["leader"],
-        content["leader_epoch"],
-        tuple(content["isr"]),
-        content["controller_epoch"],
-        content.get("leader_recovery_state", RECOVERED),
+        _number(content["leader"]),
+        _number(content["leader_epoch"]),
+        _numbers(content["isr"]),
+        _number(content["controller_epoch"]),
+        _number(content.get("leader_recovery_state", RECOVERED)),
         stat.version,
     )
 
@@ -299,7 +302,7 @@ def encode_controller(broker_id: int, wall_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     """The controller's node id."""
-    return int(_load(data)["brokerid"])
+    return _number(_load(data)["brokerid"])
 
 
 def kraft_fault(data: bytes) -> str:
@@ -334,7 +337,7 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
     """(kind, name) of the entity that changed; layout 1, of Kafka before 0.10.1, too."""
     content = _load(data)
     if content["version"] == 1:
-        return content["entity_type"], content["entity_name"]
+        return _text(content["entity_type"]), _text(content["entity_name"])
     kind, _, name = content["entity_path"].partition("/")
     return kind, name
 
@@ -367,7 +370,7 @@ def decode_preferred_elections(data: bytes) -> list[tuple[str, int]]:
 
 def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
     """The partitions whose in-sync replicas a leader has changed."""
-    return [(each["topic"], each["partition"]) for each in _load(data)["partitions"]]
+    return [(_text(each["topic"]), _number(each["partition"])) for each in _load(data)["partitions"]]
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
@@ -397,7 +400,7 @@ def understood(path: str, data: bytes, decode: Callable[[bytes], T]) -> T | None
     """The content of a node, None if it makes no sense: then there is a line, and whoever reads passes it by."""
     try:
         return decode(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         log.error("%s in the metadata store makes no sense, and is passed by: %r (%.100r)", path, error, data)
         return None
 
@@ -413,6 +416,23 @@ def _load(data: bytes) -> dict[str, Any]:
     return content
 
 
+def _number(value: object) -> int:
+    """A number that brokers can tell each other. Raises: ValueError for any other, and for a text of digits."""
+    if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"{value!r:.50} is no number of 32 bits")
+    return value
+
+
+def _numbers(values: Iterable[object]) -> tuple[int, ...]:
+    return tuple(map(_number, values))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.50} is no text")
+    return value
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -421,7 +441,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
     protocol = protocols.get(listener, listener)
-    return Endpoint(listener, SECURITY_PROTOCOLS.index(protocol), host.strip("[]"), int(port))
+    return Endpoint(listener, SECURITY_PROTOCOLS.index(protocol), host.strip("[]"), _number(int(port)))
 
 
 def isr_without(isr: Sequence[int], gone: int) -> tuple[int, ...]:

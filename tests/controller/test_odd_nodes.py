@@ -22,11 +22,47 @@ from tests.controller.cluster import Cluster
 
 NONSENSE = [b"", b"{", b"[]", b"null", b"{}", b'{"version":"x","endpoints":3,"partitions":[1]}']
 
+OTHER_TYPES = {
+    "/brokers/ids/7": [
+        b'{"version":5,"endpoints":["PLAINTEXT://host7:9092"],"rack":7}',
+        b'{"version":5,"endpoints":["PLAINTEXT://host7:9092909290"]}',
+        b'{"version":1,"host":"host7","port":"9092"}',
+    ],
+    topic_path("odd"): [
+        b'{"version":2,"partitions":{"0":["1"]},"adding_replicas":{},"removing_replicas":{}}',
+        b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{"0":"2"},"removing_replicas":{}}',
+        b'{"version":1,"partitions":{"0":[10000000000]}}',
+        b'{"version":1,"partitions":{"10000000000":[1]}}',
+    ],
+    "/isr_change_notification/isr_change_0000000000": [b'{"version":1,"partitions":[{"topic":["t"],"partition":0}]}'],
+    "/log_dir_event_notification/log_dir_event_0000000000": [b'{"version":1,"broker":Infinity,"event":1}'],
+    "/config/changes/config_change_0000000009": [b'{"version":1,"entity_type":"topics","entity_name":["t"]}'],
+}
+"""Content whose parts are there, and of another type than what is written of them to other brokers."""
+
+STATES_OF_OTHER_TYPES = [
+    b'{"version":1,"leader":"2","leader_epoch":0,"isr":[1,2],"controller_epoch":1}',
+    b'{"version":1,"leader":2,"leader_epoch":0,"isr":["1","2"],"controller_epoch":1}',
+    b'{"version":1,"leader":2,"leader_epoch":0,"isr":[1,2],"controller_epoch":"1"}',
+    b'{"version":1,"leader":2,"leader_epoch":10000000000,"isr":[1,2],"controller_epoch":1}',
+]
+
 
 @pytest.fixture(params=NONSENSE)
 def nonsense(request: pytest.FixtureRequest) -> bytes:
     content: bytes = request.param
     return content
+
+
+def expect_passed_by(path: str, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said, and the cluster goes on, also after it was met by a new controller."""
+    cluster = Cluster(1, 2)
+    with caplog.at_level(logging.ERROR, "kbroker.cluster"):
+        write(cluster, Create(path, content))
+    assert lines(caplog, path)
+    assert cluster.create("after", 1, 2) is ErrorCode.NONE
+    cluster.restart(1)
+    assert cluster.create("later", 1, 2) is ErrorCode.NONE
 
 
 def write(cluster: Cluster, operation: Create | SetData) -> None:
@@ -50,13 +86,16 @@ def lines(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
     ],
 )
 def test_what_makes_no_sense_is_passed_by(path: str, nonsense: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(1, 2)
-    with caplog.at_level(logging.ERROR, "kbroker.cluster"):
-        write(cluster, Create(path, nonsense))
-    assert lines(caplog, path)
-    assert cluster.create("after", 1, 2) is ErrorCode.NONE
-    cluster.restart(1)
-    assert cluster.create("later", 1, 2) is ErrorCode.NONE
+    expect_passed_by(path, nonsense, caplog)
+
+
+@pytest.mark.parametrize(("path", "content"), [(path, each) for path, some in OTHER_TYPES.items() for each in some])
+def test_what_is_of_another_type_is_passed_by(path: str, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    expect_passed_by(path, content, caplog)
+
+
+def test_content_that_is_too_deep_is_passed_by(caplog: pytest.LogCaptureFixture) -> None:
+    expect_passed_by(topic_path("odd"), b"[" * 200_000, caplog)
 
 
 @pytest.mark.parametrize("name", ["backup", "\u00b2"])
@@ -66,13 +105,14 @@ def test_what_is_named_like_no_broker_is_none(name: str) -> None:
     assert cluster.create("after", 1, 2) is ErrorCode.NONE
 
 
-def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(nonsense: bytes) -> None:
+@pytest.mark.parametrize("content", [*NONSENSE, *STATES_OF_OTHER_TYPES])
+def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(content: bytes) -> None:
     cluster = Cluster(1, 2)
     cluster.assign("t", (1, 2), (2, 1))
-    write(cluster, SetData(state_path("t", 0), nonsense))
+    write(cluster, SetData(state_path("t", 0), content))
     cluster.stop(1)
     assert cluster.leaders(2, "t")[-1] == 2
-    assert cluster.data(state_path("t", 0)) == nonsense  # nobody knows who may lead: it is for a person to mend
+    assert cluster.data(state_path("t", 0)) == content  # nobody knows who may lead: it is for a person to mend
 
 
 @pytest.mark.parametrize("is_there_before", [False, True])
