@@ -54,6 +54,7 @@ from kbroker.metadata.store import (
     REASSIGNMENTS,
     TOPICS,
     decode_controller,
+    decode_controller_epoch,
     encode_controller,
     kraft_fault,
     understood,
@@ -315,7 +316,10 @@ class Controller:
             (found,) = yield [Get(CONTROLLER)]
             if found.fault is None:
                 break
-            epoch = yield from self._stand()
+            last = yield from self._last_epoch()
+            if last is None:
+                return
+            epoch = yield from self._stand(*last)
             if epoch is not None:
                 yield from self._serve(epoch)
                 return
@@ -327,23 +331,37 @@ class Controller:
         if found.stat is not None:
             yield from self._follow()
 
-    def _stand(self) -> Procedure[ControllerEpoch | None]:
-        """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
+    def _last_epoch(self) -> Procedure[tuple[int, int] | None]:
+        """Number of the last election, and the node's version; None if it has to be written anew before the next."""
         (made, found) = yield [Create(CONTROLLER_EPOCH, b"0"), Get(CONTROLLER_EPOCH)]
         assert found.stat is not None, (made, found)
-        epoch = int(found.data) + 1
+        try:
+            return decode_controller_epoch(found.data), found.stat.version
+        except ValueError:
+            log.error(
+                "nobody can become controller: %s is no number (%.100r); write the last epoch into it",
+                CONTROLLER_EPOCH,
+                found.data,
+            )
+        taken, watched = yield [Exists(CONTROLLER, watch=True), Get(CONTROLLER_EPOCH, watch=True)]
+        if taken.stat is not None or watched.data != found.data:
+            self._queue.appendleft(ControllerNodeChanged())  # between two looks
+        return None
+
+    def _stand(self, last: int, version: int) -> Procedure[ControllerEpoch | None]:
+        """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
         content = encode_controller(self._broker_id, self._wall_ms())
         (taken,) = yield [
             Multi(
                 (
                     Create(CONTROLLER, content, ephemeral=True),
-                    SetData(CONTROLLER_EPOCH, str(epoch).encode(), found.stat.version),
+                    SetData(CONTROLLER_EPOCH, str(last + 1).encode(), version),
                 )
             )
         ]
         if taken.fault is not None:
             return None
-        context = Context(epoch, found.stat.version + 1)
+        context = Context(last + 1, version + 1)
         return ControllerEpoch(
             self._broker_id, context, self.outbox, self._configs, self._random, self._listener, self._tell
         )
@@ -403,6 +421,7 @@ def _by_disk(context: Context, response: LeaderAndIsrResponse) -> tuple[list[Top
 
 _EVENTS: dict[str, Event] = {
     CONTROLLER: ControllerNodeChanged(),
+    CONTROLLER_EPOCH: ControllerNodeChanged(),  # one that made no sense was written anew
     BROKER_IDS: BrokersChanged(),
     TOPICS: TopicsChanged(),
     DELETE_TOPICS: DeletionsChanged(),

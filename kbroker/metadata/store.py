@@ -305,6 +305,11 @@ def decode_controller(data: bytes) -> int:
     return _number(_load(data)["brokerid"])
 
 
+def decode_controller_epoch(data: bytes) -> int:
+    """Content of `/controller_epoch`: the number of the last election."""
+    return _number(int(data))
+
+
 def kraft_fault(data: bytes) -> str:
     """What is wrong if a KRaft controller has taken `/controller`, and with it the cluster; empty: none has."""
     content = understood(CONTROLLER, data, _load) or {}

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.metadata.store import (
     CONTROLLER,
+    CONTROLLER_EPOCH,
     FEATURES,
     Assignment,
     config_path,
@@ -130,6 +131,23 @@ def test_a_topic_of_an_old_kafka_gets_an_id(is_there_before: bool) -> None:
     assert topic.partitions == {0: Assignment((2, 1))}
     assert [node.plane.cache.topic_id("old") for node in cluster.nodes.values()] == [topic.topic_id] * 2
     assert cluster.nodes[2].replicas.partitions["old", 0].topic_id == topic.topic_id
+
+
+@pytest.mark.parametrize("content", [b"", b'"7"', b"seven", b"10000000000"])
+def test_no_controller_is_elected_after_an_epoch_that_makes_no_sense_until_it_is_written_anew(
+    content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(1, 2)
+    with caplog.at_level(logging.ERROR, "kbroker.controller"):
+        write(cluster, SetData(CONTROLLER_EPOCH, content))
+        cluster.stop(cluster.controller.id)
+        cluster.advance(60_000)
+    (node,) = cluster.nodes.values()
+    assert sum("/controller_epoch is no number" in each.getMessage() for each in caplog.records) == 1
+    assert not cluster.has(CONTROLLER)
+    write(cluster, SetData(CONTROLLER_EPOCH, b"7"))
+    assert node.plane.controller.is_active
+    assert cluster.data(CONTROLLER_EPOCH) == b"8"
 
 
 def test_settings_that_make_no_sense_are_none() -> None:
