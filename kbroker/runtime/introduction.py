@@ -95,6 +95,9 @@ class Introduction:
                 "is zookeeper.connect right?"
             )
             return
+        if there is None:  # nor could it be made: its parent is not there, and so neither is the root
+            self.fault = f"{CLUSTER_ID} cannot be made in ZooKeeper: is there the path of zookeeper.connect?"
+            return
         if self._above is not None:
             _, counted = yield [Create(BROKER_SEQUENCE), SetData(BROKER_SEQUENCE, b"")]
             assert counted.stat is not None, counted

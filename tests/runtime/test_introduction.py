@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kbroker.metadata.store import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id, encode_controller
-from kbroker.ports import Create, Outcome, StoreAnswer, StoreEvent, StoreFault
+from kbroker.ports import Create, Operation, Outcome, Post, SessionStarted, StoreAnswer, StoreEvent, StoreFault
 from kbroker.runtime.introduction import Introduction
 from kbroker.sim.store import Ensemble
 
@@ -54,6 +56,28 @@ def test_an_ensemble_without_a_cluster_does_not_get_one_from_old_directories() -
     introduction = introduced(ensemble, OURS)
     assert "ZooKeeper is of no cluster yet" in introduction.fault
     assert CLUSTER_ID not in ensemble.tree.nodes
+
+
+class Rootless:
+    """The store of a path in an ensemble that is not there, and that this broker may not make."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    def submit(self, operations: Sequence[Operation], token: object) -> None:
+        self._post(StoreAnswer(token, tuple(Outcome(StoreFault.NO_NODE, "") for _ in operations)))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("above", [None, 1000])
+def test_a_path_that_is_not_there_and_cannot_be_made_is_not_waited_for(above: int | None) -> None:
+    events: list[StoreEvent] = [SessionStarted(1)]
+    introduction = Introduction(Rootless(events.append), None, "ZnJlc2gtZnJlc2gtZnJlcw", above=above)
+    while events:
+        introduction.handle(events.pop(0))
+    assert introduction.fault == "/cluster/id cannot be made in ZooKeeper: is there the path of zookeeper.connect?"
 
 
 def test_a_cluster_that_a_kraft_controller_has_taken_over_is_left_alone() -> None:

@@ -152,6 +152,22 @@ def test_a_start_without_an_ensemble_waits_and_says_so_and_can_be_ended(brokers:
     assert waiting.stop() == 0
 
 
+def test_a_path_that_only_others_may_make_is_named_in_one_line(brokers: Brokers, server: ZooKeeper) -> None:
+    from kazoo.client import KazooClient
+    from kazoo.security import make_acl
+
+    admin = KazooClient(server.address)
+    admin.start()
+    admin.set_acls("/", [make_acl("world", "anyone", read=True)])
+    admin.stop()
+    admin.close()
+    brokers.connect = f"{server.address}/kafka"
+    stranger = brokers.start(1)
+    assert stranger.wait() == 1
+    (line,) = [line for line in stranger.log.splitlines() if line.startswith("kbroker: ")]
+    assert line.endswith("/cluster/id cannot be made in ZooKeeper: is there the path of zookeeper.connect?")
+
+
 def test_a_broker_without_an_id_gets_one_and_keeps_it(brokers: Brokers) -> None:
     for _ in range(2):
         process = brokers.start(-1, place="any").await_start()
