@@ -26,7 +26,7 @@ from kbroker.config import describe_topic
 from kbroker.config.limits import ELEMENTS_PER_REQUEST
 from kbroker.controller.admin import Growth, MadeTopic, NewTopic, Pending
 from kbroker.controller.events import ElectionType, ElectLeaders
-from kbroker.log.names import METADATA_LOG
+from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import TopicKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -232,6 +232,9 @@ def _new_topic(topic: CreatableTopic, times: int, plane: ControlPlane) -> NewTop
         if count > 1:
             text = f"Found multiple manual partition assignments for partition {index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    fault = topic_name_fault(topic.name)
+    if fault is not None:  # nor may the store be asked for such a path
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     return NewTopic(
         topic.name,
         topic.num_partitions,
@@ -394,6 +397,8 @@ def _growth(topic: CreatePartitionsTopic, times: int, plane: ControlPlane) -> Gr
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if plane.controller.is_to_be_deleted(topic.name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+    if topic_name_fault(topic.name) is not None:  # its path may be that of another node, or none at all
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
     assignments = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     return Growth(topic.name, topic.count, assignments)
 

@@ -239,6 +239,16 @@ def test_an_election_that_is_not_held_says_why_in_the_words_of_apaches_controlle
     }
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "t/partitions", "t/partitions/0/state"])
+def test_what_is_named_like_no_topic_cannot_grow(name: str) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    growths = [CreatePartitionsTopic(name=each, count=2, assignments=None) for each in (name, "t")]
+    request = CreatePartitionsRequest(topics=growths, timeout_ms=1000, validate_only=False)
+    told = {each.name: each.error_code for each in cluster.ask(request, 3).results}
+    assert told == {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}
+
+
 def test_an_election_that_is_not_held_in_time_says_so() -> None:
     cluster = Cluster(1)
     cluster.create("t")

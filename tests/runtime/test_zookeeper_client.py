@@ -12,7 +12,17 @@ import pytest
 from kbroker.ports import Check, Create, Delete, Multi, Operation, Outcome, SetData, StoreAnswer, StoreEvent
 from kbroker.runtime.metadata_server.wire import Op, parse_request
 from kbroker.runtime.zookeeper import ZooKeeperStore, _Handler
+from protocol.errors import ErrorCode
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
+from tests import processes
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
+
+INVALID, UNKNOWN = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Client:
@@ -49,6 +59,31 @@ def test_a_transaction_is_one_message_whatever_it_makes(client: Client) -> None:
     changed = client.ask(Multi((Check("/a/b", 0), SetData("/a/b", b"2"), Delete("/a/c"))))
     assert [made[0].fault, changed[0].fault] == [None, None]
     assert client.sent == [Op.MULTI, Op.MULTI]
+
+
+def test_topics_whose_names_make_no_path_leave_the_store_to_others(tmp_path: Path) -> None:
+    settings = {"broker_id": "1", "zookeeper_max_in_flight_requests": "1"}
+    with (
+        RunningServer(tmp_path) as server,
+        processes.BrokerProcess(tmp_path, zookeeper_connect=server.address, **settings) as process,
+    ):
+        client = processes.Client(process.port)
+
+        def create(name: str) -> int:
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            (made,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 5).topics
+            return int(made.error_code)
+
+        def grow(name: str) -> int:
+            growth = CreatePartitionsTopic(name=name, count=2, assignments=None)
+            request = CreatePartitionsRequest(topics=[growth], timeout_ms=5_000, validate_only=False)
+            (grown,) = client.ask(request, 1).results
+            return int(grown.error_code)
+
+        assert [create(name) for name in (".", "..", "first")] == [INVALID, INVALID, ErrorCode.NONE]
+        assert [grow(name) for name in (".", "..", "first/partitions")] == [UNKNOWN, UNKNOWN, UNKNOWN]
+        assert [grow("first"), create("second")] == [ErrorCode.NONE, ErrorCode.NONE]
+        client.close()
 
 
 def test_sockets_are_ready_to_be_read_or_written() -> None:
