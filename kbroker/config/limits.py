@@ -121,6 +121,11 @@ LONG_PRODUCE_BYTES = frames.KEPT_BYTES  # and so its frame is its own
 # limit for the first two.
 NEW_PARTITIONS_PER_REQUEST = 10_000
 
+# What is written of a topic, its settings among it, or of any other settings: a list of throttled replicas can be as
+# long as a request. ZooKeeper takes 1 MiB at once (jute.maxbuffer) and hangs up on whoever sends more. Nobody can say
+# then whether it was done, so it would be sent again, and the connection lost again, for good.
+TRANSACTION_BYTES = 1_000_000
+
 # New topics and changed settings written to the metadata store in one step: to write one takes some 100 us. Each time
 # all names of topics are read, to see whether one of the new ones is among them.
 WRITTEN_AT_ONCE = 50

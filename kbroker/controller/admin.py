@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
-from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
+from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, TRANSACTION_BYTES, WRITTEN_AT_ONCE
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of, pieces
@@ -279,14 +279,16 @@ class Admin:
         for topic, config in zip(topics, found, strict=True):
             try:
                 made = self._plan(topic, names)
+                if not validate_only:
+                    made = made._replace(topic_id=new_topic_id(self._random))
+                write = _fitting(_creation(epoch, topic.name, made, has_config=config.stat is not None))
             except KafkaError as error:
                 outcomes[topic.name] = error
                 continue
             names[_plain(topic.name)] = topic.name
             outcomes[topic.name] = made
             if not validate_only:
-                made = outcomes[topic.name] = made._replace(topic_id=new_topic_id(self._random))
-                writes[topic.name] = _creation(epoch, topic.name, made, has_config=config.stat is not None)
+                writes[topic.name] = write
         self._on_the_way |= writes.keys()
         del there, being_deleted, names  # of all topics, and many of these procedures may wait for the store together
         try:
@@ -389,12 +391,13 @@ class Admin:
                     )
                 info = decode_topic(answer.data)
                 grown = TopicInfo(info.topic_id, {**info.partitions, **self._more(growth, info)})
+                path = topic_path(growth.topic)
+                write = _fitting(epoch.fenced(SetData(path, encode_topic(grown), answer.stat.version)))
             except KafkaError as error:
                 outcomes[growth.topic] = error
                 continue
             outcomes[growth.topic] = growth.total
-            path = topic_path(growth.topic)
-            writes[growth.topic] = epoch.fenced(SetData(path, encode_topic(grown), answer.stat.version))
+            writes[growth.topic] = write
         return writes
 
     def _more(self, growth: Growth, info: TopicInfo) -> dict[int, Assignment]:
@@ -469,12 +472,12 @@ class Admin:
             for entity, answer in zip(remaining, found, strict=True):
                 try:
                     wanted = changes[entity](decode_config(answer.data) if answer.fault is None else {})
+                    write = _fitting(_config_write(entity, wanted, answer.stat.version if answer.stat else None))
                 except KafkaError as error:
                     outcomes[entity] = error
                     continue
                 outcomes[entity] = wanted
-                version = answer.stat.version if answer.stat else None
-                writes[entity] = _config_write(entity, wanted, version)
+                writes[entity] = write
             if validate_only:
                 return outcomes
             answers = yield list(writes.values())
@@ -565,6 +568,15 @@ def _config_write(entity: tuple[str, str], settings: Mapping[str, str], version:
     path, content = config_path(*entity), encode_config(settings)
     notice = Create(f"{CONFIG_CHANGES}/config_change_", encode_config_change("/".join(entity)), sequential=True)
     return Multi((Create(path, content) if version is None else SetData(path, content, version), notice))
+
+
+def _fitting(transaction: Multi) -> Multi:
+    """The same. Raises: KafkaError if it is larger than the store takes."""
+    size = sum(len(each.data) for each in transaction.operations if isinstance(each, Create | SetData))
+    if size > TRANSACTION_BYTES:
+        text = f"{size} bytes for the metadata store; allowed: {TRANSACTION_BYTES}"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    return transaction
 
 
 def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> KafkaError:

@@ -340,3 +340,14 @@ def test_the_controller_counts_in_the_singular_too(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO", logger="kbroker.controller")
     Cluster(1)
     assert "1 broker, 0 topics" in [each.getMessage() for each in caplog.records]
+
+
+def test_settings_are_not_larger_than_zookeeper_takes() -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    key = "leader.replication.throttled.replicas"
+    for at in range(34):
+        more = ",".join(f"{number}:1000000" for number in range(1_000_000 + 2_000 * at, 1_002_000 + 2_000 * at))
+        code = change(cluster, TOPIC, "t", (key, APPEND, more))
+        assert code is (ErrorCode.NONE if at < 31 else ErrorCode.POLICY_VIOLATION), at
+    assert change(cluster, TOPIC, "t", ("retention.ms", SET, "5")) is ErrorCode.NONE

@@ -249,6 +249,13 @@ def test_what_is_named_like_no_topic_cannot_grow(name: str) -> None:
     assert told == {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}
 
 
+def test_a_topic_is_not_larger_than_zookeeper_takes() -> None:
+    cluster = Cluster(1)
+    wide = topic("wide", -1, -1, [(at, list(range(1_000_000, 1_000_100))) for at in range(1_300)])
+    assert codes(cluster, wide, topic("t"), timeout_ms=60_000) == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
+    assert codes(cluster, wide, validate_only=True) == [ErrorCode.POLICY_VIOLATION]
+
+
 def test_an_election_that_is_not_held_in_time_says_so() -> None:
     cluster = Cluster(1)
     cluster.create("t")

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.apache import NoApacheError, ZooKeeper, missing
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.processes import BrokerProcess, Client, within
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -150,6 +150,18 @@ def test_a_start_without_an_ensemble_waits_and_says_so_and_can_be_ended(brokers:
             break
     assert not (waiting.log_path.parent / "data").exists()
     assert waiting.stop() == 0
+
+
+def test_a_topic_larger_than_zookeeper_takes_leaves_it_to_others(brokers: Brokers) -> None:
+    brokers.up(1)
+    far = range(1_000_000_000, 1_000_000_100)
+    assignments = [CreatableReplicaAssignment(partition_index=at, broker_ids=list(far)) for at in range(1_300)]
+    wide = CreatableTopic(name="wide", num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[])
+    client = Client(brokers.running[1].port)
+    client.send(CreateTopicsRequest(topics=[wide], timeout_ms=2_000), 5)
+    create(brokers, 1, "other", 1)
+    client.close()
+    assert "connected to ZooKeeper again" not in brokers.running[1].log
 
 
 def test_a_path_that_only_others_may_make_is_named_in_one_line(brokers: Brokers, server: ZooKeeper) -> None:
