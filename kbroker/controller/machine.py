@@ -24,7 +24,7 @@ from typing import TypeAlias
 from kbroker.controller import election
 from kbroker.controller.context import PartitionState, ReplicaState, TopicPartition
 from kbroker.controller.election import Elected
-from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, stat_of
+from kbroker.controller.epoch import ControllerEpoch, stat_of
 from kbroker.controller.outbox import Batch
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
@@ -200,9 +200,13 @@ def read_states(
 def read_written_states(
     epoch: ControllerEpoch, partitions: Sequence[TopicPartition]
 ) -> Procedure[dict[TopicPartition, tuple[LeaderIsr, int]]]:
-    """The same, each with the number of the transaction that wrote it."""
+    """The same, each with the number of the transaction that wrote it.
+
+    One of a controller epoch that never was counts: Kafka elects nobody there, until its epochs have come so far.
+    """
     answers = yield [Get(state_path(*partition)) for partition in partitions]
     states: dict[TopicPartition, tuple[LeaderIsr, int]] = {}
+    newer: list[TopicPartition] = []
     for partition, answer in zip(partitions, answers, strict=True):
         if answer.fault is None and answer.stat is not None:
             state = understood(answer.path, answer.data, partial(decode_state, stat=answer.stat))
@@ -210,7 +214,17 @@ def read_written_states(
                 continue
             states[partition] = state, answer.stat.mzxid
             if state.controller_epoch > epoch.context.epoch:
-                raise ControllerMovedError(f"{partition[0]}-{partition[1]} was changed by a newer controller")
+                newer.append(partition)
+    if newer:
+        yield from epoch.pause()  # raises if there is a newer controller, whose first write is that of its epoch
+        more = f" and {len(newer) - 1} more" if len(newer) > 1 else ""
+        log.warning(
+            "%s-%d%s: written in controller epoch %d, which never was, the last one is %d; taken as it stands",
+            *newer[0],
+            more,
+            states[newer[0]][0].controller_epoch,
+            epoch.context.epoch,
+        )
     return states
 
 

@@ -14,6 +14,7 @@ from kbroker.metadata.store import (
     config_path,
     decode_topic,
     encode_config,
+    encode_state,
     state_path,
     topic_path,
 )
@@ -114,6 +115,18 @@ def test_a_partition_whose_state_makes_no_sense_keeps_the_others_from_nothing(co
     cluster.stop(1)
     assert cluster.leaders(2, "t")[-1] == 2
     assert cluster.data(state_path("t", 0)) == content  # nobody knows who may lead: it is for a person to mend
+
+
+def test_a_state_of_a_controller_epoch_that_never_was_is_taken_as_it_stands(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    write(cluster, SetData(state_path("t", 0), encode_state(cluster.state("t")._replace(controller_epoch=50))))
+    with caplog.at_level(logging.WARNING, "kbroker.controller"):
+        cluster.stop(1)
+    assert cluster.data(CONTROLLER_EPOCH) == b"2"
+    assert sum("t-0: written in controller epoch 50" in each.getMessage() for each in caplog.records) == 1
+    assert cluster.leaders(2, "t") == [2]
+    assert cluster.state("t").controller_epoch == 2
 
 
 @pytest.mark.parametrize("is_there_before", [False, True])
