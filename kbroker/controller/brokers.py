@@ -139,13 +139,15 @@ def replicas_lost(epoch: ControllerEpoch, replicas: list[Replica]) -> Procedure[
     going = [each for each in replicas if context.is_to_be_deleted(each[0])]
     staying = [each for each in replicas if not context.is_to_be_deleted(each[0])]
     leaderless = [partition for partition, broker in staying if context.leader(partition) == broker]
+    # out of sync before, all of them after an orderly stop: no state changes, and yet a replica is offline now
+    idle = [each for each, broker in staying if each in context.leaders and broker not in context.leaders[each].isr]
     transition_partitions(epoch, leaderless, PartitionState.OFFLINE)
     yield from elect_offline_partitions(epoch)
     batch = epoch.batch()
     yield from transition_replicas(epoch, batch, staying, ReplicaState.OFFLINE)
     yield from fail_deletions(epoch, going)
-    if not leaderless:
-        batch.update_metadata(context.brokers, [])
+    if idle or not leaderless:
+        batch.update_metadata(context.brokers, idle)
     batch.send()
 
 

@@ -486,6 +486,18 @@ def test_a_broker_that_is_about_to_stop_hands_its_leaders_over() -> None:
     assert cluster.leaders(1, "alone") == [2]
 
 
+def test_after_an_orderly_stop_the_replicas_of_a_broker_are_offline() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (2, 1), (1, 2))
+    cluster.controller.plane.controller.put(ShutDown(2, -1, lambda code, left: None))
+    cluster.settle()
+    cluster.stop(2)
+    image = cluster.nodes[1].plane.cache.topics["t"]
+    assert [state.offline_replicas for state in image.partitions.values()] == [[2], [2]]
+    cluster.start(2)
+    assert [state.offline_replicas for state in image.partitions.values()] == [[], []]
+
+
 def test_a_stop_meant_for_an_earlier_life_is_refused() -> None:
     cluster = Cluster(1, 2)
     outcomes: list[ErrorCode] = []
