@@ -164,11 +164,12 @@ class Context:
         return [partition for partition in self.all_partitions() if self.partition_state(partition) in wanted]
 
     def leader_counts(self) -> dict[int, list[TopicPartition]]:
-        """By broker, the partitions that would rather be led by it; those that are to be deleted left out."""
+        """By broker, the partitions that would rather be led by it; those to be deleted, or being moved, left out."""
         preferred: dict[int, list[TopicPartition]] = {}
         for partition in self.all_partitions():
-            if not self.is_to_be_deleted(partition) and self.replicas(partition):
-                preferred.setdefault(self.replicas(partition)[0], []).append(partition)
+            assignment = self.assignment(partition)
+            if assignment.replicas and not assignment.is_moving and not self.is_to_be_deleted(partition):
+                preferred.setdefault(assignment.replicas[0], []).append(partition)
         return preferred
 
     def has_leaders(self, topic: str) -> bool:

@@ -65,12 +65,11 @@ def _objection(epoch: ControllerEpoch, partition: TopicPartition, kind: Election
 
 
 def rebalance(epoch: ControllerEpoch) -> Procedure[None]:
-    """Give leaders back to brokers that lead too few of the partitions that prefer them; not while any is moved.
+    """Give leaders back to brokers that lead too few of the partitions that prefer them.
 
-    On its way a partition prefers a replica of its target, which leads when all of them are in sync.
+    Those that are being moved are left alone, and only those, as it may take days: on its way a partition prefers a
+    replica of its target, which leads when all of them are in sync.
     """
-    if any(epoch.context.assignment(each).is_moving for each in epoch.context.all_partitions()):
-        return
     allowed = epoch.configs.broker.leader_imbalance_per_broker_percentage
     for broker, preferring in epoch.context.leader_counts().items():
         elsewhere = [partition for partition in preferring if epoch.context.leader(partition) != broker]

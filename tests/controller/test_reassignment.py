@@ -161,6 +161,20 @@ def test_the_balance_of_leaders_waits_for_the_end(cluster: Cluster) -> None:
     assert cluster.state("t").leader == 1
 
 
+def test_the_balance_of_others_is_seen_to_meanwhile(cluster: Cluster) -> None:
+    cluster.replicates = True
+    cluster.assign("u", (2, 1))
+    cluster.restart(2)
+    cluster.advance(1000)
+    cluster.replicates = False
+    reassign(cluster, TARGET)
+    assert moving(cluster)
+    cluster.controller.plane.controller.put(Rebalance())
+    cluster.settle()
+    assert cluster.state("u").leader == 2
+    assert cluster.state("t").leader == 1
+
+
 def test_the_target_may_have_more_replicas_or_fewer(cluster: Cluster) -> None:
     reassign(cluster, (1, 2, 3))
     in_sync(cluster, 1, 2, 3)
