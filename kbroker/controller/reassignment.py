@@ -29,6 +29,7 @@ from kbroker.controller.context import Context, ReplicaState, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence, fault_of
 from kbroker.controller.machine import (
     bring_online,
+    elect_offline,
     elect_reassigned,
     live_replicas,
     raise_leader_epoch,
@@ -182,11 +183,21 @@ def _move(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignment)
         log.info("%s-%d goes from %s to %s", *partition, before.replicas, wanted.target)
         yield from _write_assignment(epoch, partition, wanted)
         dropped = [broker for broker in before.replicas if broker not in wanted.replicas]
+        led = epoch.context.leader(partition)
         yield from _remove_replicas(epoch, partition, dropped)
+        if led in dropped:
+            yield from _lead_again(epoch, partition)
     if (yield from _is_complete(epoch, partition, wanted)):
         yield from _finish(epoch, partition, wanted)
     else:
         yield from _grow(epoch, partition, wanted)
+
+
+def _lead_again(epoch: ControllerEpoch, partition: TopicPartition) -> Procedure[None]:
+    """The leader is one of those that are no longer wanted: another in sync leads, in Kafka when a broker comes."""
+    batch = epoch.batch()
+    yield from bring_online(epoch, batch, [partition], elect_offline(epoch, set()))
+    batch.send()
 
 
 def _is_complete(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignment) -> Procedure[bool]:

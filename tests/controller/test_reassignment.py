@@ -210,6 +210,18 @@ def test_a_later_target_takes_the_place_of_one_under_way() -> None:
     assert cluster.nodes[3].logs() == []
 
 
+def test_another_leads_at_once_where_a_later_target_is_without_the_leader() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.assign("t", OLD)
+    reassign(cluster, (3, 4))
+    in_sync(cluster, 1, 2, 3)
+    write(cluster, Create(PREFERRED_ELECTIONS, b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'))
+    assert cluster.state("t").leader == 3
+    assert reassign(cluster, (2, 4)) is ErrorCode.NONE
+    assert (cluster.state("t").leader, set(cluster.state("t").isr)) == (2, {1, 2})
+    assert all(cluster.leaders(each, "t") == [2] for each in cluster.nodes)
+
+
 @pytest.mark.parametrize("target", [None, (2,)])
 def test_the_only_replica_with_records_is_not_dropped(target: tuple[int, ...] | None) -> None:
     """Made while its broker was dead, and first led by the one that was to come."""
