@@ -36,7 +36,7 @@ from kbroker.controller.machine import (
     read_states,
     transition_replicas,
 )
-from kbroker.controller.topics import resume_deletions
+from kbroker.controller.topics import unblock
 from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import (
     REASSIGNMENTS,
@@ -246,7 +246,7 @@ def _finish(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignmen
     batch.update_metadata(context.brokers, [partition])
     batch.send()
     log.info("%s-%d is on %s now", *partition, done.replicas)
-    yield from resume_deletions(epoch)
+    yield from unblock(epoch, [partition[0]])  # it may have waited for one that is not a replica any more
 
 
 def _remove_replicas(epoch: ControllerEpoch, partition: TopicPartition, brokers: Iterable[int]) -> Procedure[None]:

@@ -273,6 +273,16 @@ def test_a_topic_on_the_move_is_deleted_when_it_has_arrived(cluster: Cluster) ->
     assert not cluster.has(topic_path("t"))
 
 
+def test_a_deletion_does_not_wait_for_a_dead_broker_that_the_topic_has_left() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.assign("t", (3, 2))
+    reassign(cluster, (3, 4))
+    write(cluster, Create("/admin/delete_topics/t"))
+    cluster.stop(2)
+    in_sync(cluster, 3, 4)
+    assert not cluster.has(topic_path("t"))
+
+
 def test_a_topic_grows_while_one_of_its_partitions_moves(cluster: Cluster) -> None:
     """By somebody who does not ask first: the new partition is not lost."""
     reassign(cluster, TARGET)
