@@ -163,11 +163,20 @@ def gather_elections(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:
 
     Also where the topic is to be deleted, until that begins: it may wait for a reassignment, which needs one.
     """
+    context = epoch.context
     states = (PartitionState.OFFLINE, PartitionState.NEW)
-    waiting = [each for each in epoch.context.partitions_in(states) if each[0] not in epoch.context.deleting]
-    if waiting:
-        allowed = yield from unclean_topics(epoch, waiting)
-        yield from bring_online(epoch, batch, waiting, elect_offline(epoch, allowed))
+    waiting = [each for each in context.partitions_in(states) if each[0] not in context.deleting]
+    if not waiting:
+        return
+    known = {each: context.leaders.get(each) for each in waiting}
+    allowed = yield from unclean_topics(epoch, waiting)
+    outcomes = yield from bring_online(epoch, batch, waiting, elect_offline(epoch, allowed))
+    # a leader of an old protocol may have shrunk its set, and died before it told: only now nobody in it lives
+    left = [each for each, code in outcomes.items() if code and context.leaders.get(each) != known[each]]
+    if left:
+        allowed = yield from unclean_topics(epoch, left)
+        some = [each for each in left if each[0] in allowed]
+        yield from bring_online(epoch, batch, some, elect_offline(epoch, allowed))
 
 
 def log_dirs_failed(epoch: ControllerEpoch) -> Procedure[None]:

@@ -175,6 +175,7 @@ def _elect(
         if is_remembered:
             remaining += unsure
         else:
+            epoch.context.leaders.update((each, states[each]) for each in unsure if each in states)
             outcomes |= dict.fromkeys(unsure, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         states, is_remembered = (yield from read_states(epoch, remaining)), False
     return outcomes

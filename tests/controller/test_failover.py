@@ -326,6 +326,17 @@ def test_unclean_elections_only_where_they_are_allowed() -> None:
     assert (fast.leader, fast.isr, fast.recovery) == (1, (1,), 1)
 
 
+def test_an_unclean_election_where_the_leader_shrank_the_set_and_died_before_it_told() -> None:
+    """As one does that does not ask the controller, of an inter.broker.protocol.version below 2.7."""
+    cluster = Cluster(1, 2, 3, unclean_leader_election_enable="true")
+    cluster.assign("t", (2, 3))
+    alone = encode_state(cluster.state("t")._replace(isr=(2,)))
+    cluster.ensemble.tree.apply(SetData(state_path("t", 0), alone), 0)
+    cluster.stop(2)
+    state = cluster.state("t")
+    assert (state.leader, state.isr, state.recovery) == (3, (3,), 1)
+
+
 # -- disks
 
 
