@@ -137,6 +137,10 @@ class Context:
         """Replicas whose broker is dead or whose disk has failed."""
         return [each for each in self.replicas(partition) if not self.is_replica_live(each, partition, stopping=True)]
 
+    def is_moving(self, topic: str) -> bool:
+        """Whether any of a topic's partitions is being reassigned."""
+        return any(each.is_moving for each in self.assignments[topic].values())
+
     def is_to_be_deleted(self, partition: TopicPartition) -> bool:
         """Whether a partition's topic is to be deleted."""
         return partition[0] in self.to_delete

@@ -29,7 +29,15 @@ from kbroker.controller.machine import (
 from kbroker.controller.outbox import Batch
 from kbroker.controller.topics import deletions_changed, give_ids, read_topics
 from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import FEATURES, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, LeaderIsr, encode_features
+from kbroker.metadata.store import (
+    DELETE_TOPICS,
+    FEATURES,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    TOPICS,
+    LeaderIsr,
+    encode_features,
+)
 from kbroker.ports import Children, Create, Delete
 
 log = logging.getLogger("kbroker.controller")
@@ -75,13 +83,16 @@ def _load(epoch: ControllerEpoch) -> Procedure[dict[TopicPartition, set[int]]]:
     """Brokers, topics, replicas, leaders. Returns: by partition, who is in sync and has restarted since that was so."""
     context = epoch.context
     context.brokers = yield from read_brokers(epoch)
-    (children,) = yield [Children(TOPICS, watch=True)]
+    children, deletions = yield [Children(TOPICS, watch=True), Children(DELETE_TOPICS)]
     found = yield from read_topics(epoch, children.names)
     found |= yield from give_ids(epoch, found)
     for topic, info in found.items():
         context.add_topic(topic, info.topic_id, dict(info.partitions))
     written = yield from read_written_states(epoch, list(context.all_partitions()))
     context.leaders = {partition: state for partition, (state, _) in written.items()}
+    if epoch.configs.broker.delete_topic_enable:  # living brokers may have deleted their part: none is told of it again
+        context.to_delete = found.keys() & set(deletions.names)
+        context.deleting = {topic for topic in context.to_delete if not context.is_moving(topic)}
     return _restarted(context, written)
 
 
@@ -92,7 +103,7 @@ def _restarted(
     registered = {broker: info.epoch for broker, info in context.brokers.items()}
     found: dict[TopicPartition, set[int]] = {}
     for partition, (state, transaction) in written.items():
-        if len(context.replicas(partition)) > 1:
+        if len(context.replicas(partition)) > 1 and partition[0] not in context.deleting:
             those = {each for each in state.isr if registered.get(each, transaction) > transaction}
             if those:
                 found[partition] = those
@@ -107,13 +118,12 @@ def _line_up_replicas(epoch: ControllerEpoch, batch: Batch) -> Procedure[None]:
     live: list[Replica] = []
     dead: list[Replica] = []
     for partition in context.all_partitions():
+        is_going = partition[0] in context.deleting
         for broker in context.replicas(partition):
-            if context.is_replica_live(broker, partition):
-                context.set_replica_state(partition, broker, ReplicaState.ONLINE)
-                live.append((partition, broker))
-            else:
-                context.set_replica_state(partition, broker, ReplicaState.OFFLINE)
-                dead.append((partition, broker))
+            is_live = context.is_replica_live(broker, partition)
+            context.set_replica_state(partition, broker, ReplicaState.ONLINE if is_live else ReplicaState.OFFLINE)
+            if not is_going:
+                (live if is_live else dead).append((partition, broker))
     yield from transition_replicas(epoch, batch, live, ReplicaState.ONLINE)
     yield from transition_replicas(epoch, batch, dead, ReplicaState.OFFLINE)
 

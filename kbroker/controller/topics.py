@@ -248,7 +248,7 @@ def resume_deletions(epoch: ControllerEpoch, topics: Iterable[str] | None = None
 def _is_blocked(epoch: ControllerEpoch, topic: str) -> bool:
     """Whether a topic has to wait: it is being moved, or a replica could not be deleted and nothing has changed."""
     context = epoch.context
-    if any(each.is_moving for each in context.assignments[topic].values()):
+    if context.is_moving(topic):
         log.info("the deletion of %s has to wait: it is being moved", topic)
         return True
     return topic in context.undeletable

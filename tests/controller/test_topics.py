@@ -10,7 +10,14 @@ import pytest
 from kbroker.controller import topics
 from kbroker.controller.admin import Growth
 from kbroker.controller.outbox import KEEPING_UP
-from kbroker.metadata.store import decode_config, decode_topic, delete_topic_path, state_path, topic_path
+from kbroker.metadata.store import (
+    CONTROLLER_EPOCH,
+    decode_config,
+    decode_topic,
+    delete_topic_path,
+    state_path,
+    topic_path,
+)
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID, Message
@@ -419,6 +426,20 @@ def test_a_broker_that_comes_back_under_a_new_controller_deletes_its_part() -> N
     cluster.start(2)
     assert not cluster.has(topic_path("t"))
     assert cluster.nodes[2].logs() == []
+
+
+def test_nobody_hears_again_of_a_deleted_topic_when_the_controller_changes() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (3, 2))
+    cluster.stop(3)
+    delete(cluster, "t")
+    cluster.nodes[1].store.expire()
+    heard: set[str] = set()
+    while cluster.world.step(cluster.world.now_ms):
+        heard |= {name for node in cluster.nodes.values() for name in node.plane.cache.topics}
+        heard |= {topic for node in cluster.nodes.values() for topic, _ in node.logs()}
+    assert cluster.data(CONTROLLER_EPOCH) == b"2"
+    assert heard == set()
 
 
 def test_deletion_waits_for_a_failed_disk() -> None:
