@@ -32,6 +32,7 @@ from kbroker.api.handshake import API_VERSIONS, unsupported_version
 from kbroker.api.produce_bounds import names_over
 from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
 from kbroker.broker.facts import Reply, Touched
+from kbroker.broker.permission import CLUSTER_NAME, Operation, ResourceType
 from kbroker.broker.session import Session
 from kbroker.channel import Channel, Request, Resume, Unbegun, bytes_in, emit, framed
 from kbroker.config.limits import (
@@ -48,6 +49,7 @@ from kbroker.config.limits import (
 )
 from kbroker.timing import Purgatory, Steps, begun
 from protocol.errors import ErrorCode, KafkaError
+from protocol.frames import NO_LIMIT
 from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
 
@@ -63,6 +65,7 @@ log = logging.getLogger("kbroker.requests")
 
 PRODUCE, FETCH = 0, 1
 LIST_OFFSETS = 2
+OF_CONTROLLERS = (4, 5, 6)  # LeaderAndIsr, StopReplica, UpdateMetadata
 DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wait
 SAY_ERRORS = (*DATA_PATH, LIST_OFFSETS)  # their handlers do; in other answers they are looked for
 # Nor what is added to a transaction, nor its end: but by parts that say so.
@@ -120,7 +123,11 @@ class Core:
             self._refuse_unknown(channel, api_key, version, correlation_id)
             return
         self._requests[api_key] += 1
-        if len(frame) > REQUEST_BYTES_EXCEPT_PRODUCE and api_key != PRODUCE:
+        if (
+            len(frame) > REQUEST_BYTES_EXCEPT_PRODUCE
+            and api_key != PRODUCE
+            and not self._is_of_any_size(channel.session, api_key)
+        ):
             self._hang_up(
                 channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
             )
@@ -349,6 +356,16 @@ class Core:
             return
         self._handle(request, body)
 
+    def _is_of_any_size(self, session: Session, api: int) -> bool:
+        """Whether a controller says what is in the cluster: it says it whole, and again until it is answered.
+
+        Of one that is not known to be a broker yet the metadata store is asked; it comes again.
+        """
+        permission = self.broker.permission
+        if api not in OF_CONTROLLERS or permission.undecided(session, Operation.CLUSTER_ACTION) is not None:
+            return False
+        return permission.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
     # -- in slices
 
     def _is_long(self, request: Request, frame: memoryview, start: int) -> bool:
@@ -382,14 +399,17 @@ class Core:
     def _large(self, request: Request, frame: bytes | memoryview, start: int) -> Steps:
         """Decode a large request, then handle it."""
         channel, route, version = request.channel, request.route, request.version
+        is_of_any_size = self._is_of_any_size(channel.session, route.api)
         channel.held_bytes += len(frame)
         yield
         try:
-            body: Answer = yield from route.read_slices(frame, version, start, route.elements)
+            most = NO_LIMIT if is_of_any_size else route.elements
+            body: Answer = yield from route.read_slices(frame, version, start, most)
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        times = 1 if route.api == PRODUCE else DECODED_TIMES  # records stay where they are
+        # Records stay where they are; and a controller is not hung up on for what it has to say.
+        times = 1 if route.api == PRODUCE or is_of_any_size else DECODED_TIMES
         decoded_bytes = times * len(frame)
         channel.held_bytes += decoded_bytes - len(frame)
         request.now_ms = self._now_ms

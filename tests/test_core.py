@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from kbroker.api.routes import ROUTES, Route
+from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
 from protocol.message import Message
+from protocol.messages.control import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
@@ -255,6 +261,43 @@ def test_only_a_produce_may_be_very_large(
     monkeypatch.setattr("kbroker.core.REQUEST_BYTES_EXCEPT_PRODUCE", len(frame) - more_bytes)
     client.send_bytes(frame)
     assert bool(client.closing) is closes
+
+
+@pytest.mark.parametrize("is_broker", [True, False])
+def test_what_controllers_say_may_be_very_large_if_it_comes_from_a_broker(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch, is_broker: bool
+) -> None:
+    monkeypatch.setattr("kbroker.core.REQUEST_BYTES_EXCEPT_PRODUCE", 10)
+    if not is_broker:
+        world.broker.permission.authorizer = BrokersOnly(
+            world.plane, lambda host: [host], world.broker.give, world.broker.tell, alone=True, control_listener=""
+        )
+    number = client.send(UpdateMetadataRequest(controller_id=9, controller_epoch=0, live_brokers=[]), 8)
+    assert (bool(client.closing), number in client.look()) == (not is_broker, is_broker)
+
+
+def updates(replicas: int) -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=0, leader=9, leader_epoch=0, isr=[9], zk_version=0,
+        replicas=[9] * replicas, offline_replicas=[],
+    )  # fmt: skip
+    topic = UpdateMetadataTopicState(topic_name="of-another", topic_id=b"i" * 16, partition_states=[state])
+    return UpdateMetadataRequest(controller_id=9, controller_epoch=0, topic_states=[topic], live_brokers=[])
+
+
+def test_what_controllers_say_may_have_any_number_of_elements_and_counts_as_its_bytes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ROUTES[UpdateMetadataRequest.api], "elements", 1000)
+    monkeypatch.setattr("kbroker.timing.turns.SLICE_STEPS", 1)
+    client, request = world.client(), updates(replicas=20_000)
+    number = client.start(request, 8)
+    most_held = client.channel.held_bytes
+    while world.broker.turns:
+        world.core.expire(world.clock.now_ms())
+        most_held = max(most_held, client.channel.held_bytes)
+    assert (client.closing, number in client.look()) == ("", True)
+    assert len(request.encode(8)) <= most_held < 2 * len(request.encode(8))
 
 
 def test_nothing_is_answered_after_a_malformed_frame(client: Client) -> None:

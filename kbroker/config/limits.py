@@ -103,7 +103,8 @@ MEMBER_NAME_LENGTH = 1_000
 
 # Whatever is not a Produce: its values take up to 116 times its bytes once decoded (measured over all APIs on hostile
 # frames), so socket.request.max.bytes alone would let one request of 100 MB take 11 GB. Assignments of groups with
-# thousands of members and fetches of tens of thousands of partitions stay well below.
+# thousands of members and fetches of tens of thousands of partitions stay well below. What a controller says to a
+# broker does not: it is as large as the cluster, and nothing is gained by refusing it.
 REQUEST_BYTES_EXCEPT_PRODUCE = 8 * 1024 * 1024
 
 # Named by one Produce, topics counted too. Without records, a partition is 8 bytes there, and some 500 once decoded and
