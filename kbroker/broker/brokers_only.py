@@ -8,13 +8,15 @@ Principals and rules will take the place of the addresses.
 Registered brokers are those of this one's image of the cluster, and those that the metadata store names, which is asked
 about an address that is not known: a broker that has just come may be the controller, and what it says waits for the
 store's answer (`undecided`). A broker may be advertised by a name,
-which a job looks up; until its end any address might be a broker's, and passes.
+which a job looks up; until its end any address might be a broker's, and passes. Behind the store's answer all names are
+looked up again, for a broker may be back under its name at another address (as containers are); meanwhile those that
+were found before are good.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,19 +42,21 @@ LookUp = Callable[[str], Iterable[str]]
 
 
 class HostLookup:
-    """A job: what addresses a host has. They are none if it has no such name."""
+    """A job: what addresses hosts have, one after the other; none if there is no such name."""
 
-    def __init__(self, host: str, look_up: LookUp) -> None:
-        self.host = host
-        self.addresses: frozenset[str] = frozenset()
+    def __init__(self, hosts: Sequence[str], look_up: LookUp) -> None:
+        self.addresses: dict[str, frozenset[str]] = {}
+        self._hosts = hosts
         self._look_up = look_up
 
     def run(self) -> None:
         """On any thread."""
-        try:
-            self.addresses = frozenset(self._look_up(self.host))
-        except OSError as error:
-            log.warning("the address of broker host %s is not known: %s", self.host, error)
+        for host in self._hosts:
+            try:
+                self.addresses[host] = frozenset(self._look_up(host))
+            except (OSError, UnicodeError) as error:
+                self.addresses[host] = frozenset()
+                log.warning("the address of broker host %s is not known: %s", host, error)
 
 
 class BrokersOnly:
@@ -74,7 +78,8 @@ class BrokersOnly:
         self._brokers: object = None  # of which `_hosts` are: each fetch of a follower asks
         self._hosts: frozenset[str] = frozenset()
         self._asked = 0  # how often the store was asked
-        self._asking = False
+        self._asking = False  # until its answer is there, and the names in it have been looked up again
+        self._again: HostLookup | None = None  # that job
         self._ask_again = False  # somebody has come meanwhile, who may have registered since
         self._tell = tell
         self._look_up = look_up
@@ -96,17 +101,19 @@ class BrokersOnly:
             self._hosts = frozenset(each.host for broker in self._brokers.values() for each in broker.endpoints)
         if address in self._hosts or address in self._registered:
             return True
-        hosts = self._hosts | self._registered
-        names = [host for host in hosts if not _is_address(host)]
-        for name in names:
-            if name not in self._addresses:
-                self._addresses[name] = None
-                self._give(HostLookup(name, self._look_up), self)
+        names = self._names()
+        new = [name for name in names if name not in self._addresses]
+        if new:
+            self._addresses.update(dict.fromkeys(new))
+            self._give(HostLookup(new, self._look_up), self)
         known = [self._addresses[name] for name in names]
         if None in known or any(address in found for found in known if found is not None):
             return True
         self._ask_store()
         return False
+
+    def _names(self) -> list[str]:
+        return [host for host in self._hosts | self._registered if not _is_address(host)]
 
     def undecided(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> Hashable | None:
         """The answer of the store, where it may know the address: the first that it is asked for from now on."""
@@ -123,20 +130,32 @@ class BrokersOnly:
         self._plane.run(registered_hosts(), self._learn, lambda error: self._learn(self._registered))
 
     def _learn(self, hosts: frozenset[str]) -> None:
-        self._asking = False
         self._registered = hosts
+        names = self._names()
+        if names:
+            self._again = HostLookup(names, self._look_up)
+            self._give(self._again, self)
+        else:
+            self._decide()
+
+    def _decide(self) -> None:
+        self._asking = False
         self._tell(Touched([(REGISTERED, self._asked)]))
         if self._ask_again:
             self._ask_again = False
             self._ask_store()
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """A host has been looked up. One without an address is looked up again when it is asked for."""
+        """Hosts have been looked up; one without an address keeps those it had, or is looked up when asked for."""
         assert isinstance(job, HostLookup), job
-        if job.addresses:
-            self._addresses[job.host] = job.addresses
-        else:
-            del self._addresses[job.host]
+        for host, found in job.addresses.items():
+            if found:
+                self._addresses[host] = found
+            elif self._addresses.get(host) is None:
+                self._addresses.pop(host, None)
+        if job is self._again:
+            self._again = None
+            self._decide()
 
 
 def _is_address(host: str) -> bool:

@@ -89,6 +89,32 @@ def test_a_name_is_looked_up_and_meanwhile_any_address_may_have_it() -> None:
     assert (before, place.hears("192.0.2.3"), place.hears("192.0.2.2")) == (True, False, True)
 
 
+def test_a_broker_that_is_back_under_its_name_at_another_address_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place("two.example")
+    place.hears("192.0.2.2")
+    place.look_up()
+    monkeypatch.setitem(NAMES, "two.example", ["192.0.2.7"])
+    key = awaited(place, "192.0.2.7")
+    (learn,) = place.asked
+    learn(frozenset({"two.example"}))
+    told_before = list(place.told)
+    place.look_up()
+    assert (told_before, [each.keys for each in place.told]) == ([], [[key]])
+    assert (place.hears("192.0.2.7"), place.hears("192.0.2.2")) == (True, False)
+
+
+def test_while_names_cannot_be_looked_up_the_addresses_they_had_are_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place("two.example")
+    place.hears("192.0.2.2")
+    place.look_up()
+    monkeypatch.delitem(NAMES, "two.example")
+    place.hears("192.0.2.7")
+    place.asked[0](frozenset({"two.example"}))
+    before = place.hears("192.0.2.2"), place.hears("192.0.2.7")
+    place.look_up()
+    assert (before, place.hears("192.0.2.2"), place.hears("192.0.2.7")) == ((True, False), True, False)
+
+
 def test_a_broker_that_has_just_come_is_found_in_the_store() -> None:
     place = Place("192.0.2.1")
     refused = place.hears("192.0.2.3")
