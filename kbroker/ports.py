@@ -367,11 +367,12 @@ class MetadataStore(Protocol):
 # -- other brokers
 
 
-CONTROL, TO_CONTROLLER, FETCHER = "control", "to-controller", "fetcher"
+CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
 """Purposes of lines: what a controller says, and is asked; replication; what coordinators of transactions say, and ask.
 
-Further fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
+In-sync sets have a line of their own: they go to the control plane's listener, where a controller has one. Further
+fetchers to one broker are `fetcher-1`, `fetcher-2` and so on.
 """
 
 

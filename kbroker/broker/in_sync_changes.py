@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kbroker.controller.events import AlterPartition
-from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import IN_SYNC, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
@@ -150,7 +150,7 @@ class InSyncChanges:
         address = plane.address_for_controller(controller)
         if controller == plane.broker_id or address is None:
             return False
-        self._peers.send(controller, address, TO_CONTROLLER, request, asked.version, asked, ANSWER_MS)
+        self._peers.send(controller, address, IN_SYNC, request, asked.version, asked, ANSWER_MS)
         return True
 
     # -- what became of it

@@ -9,6 +9,8 @@ import pytest
 from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.facts import Leave
 from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.replica.facts import InSyncProposed
+from kbroker.replica.partition import Proposal
 from protocol.errors import ErrorCode
 from protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
 from tests.controller.cluster import Cluster
@@ -97,6 +99,19 @@ def test_answers_to_others_are_none_of_its_business() -> None:
         PeerAnswer(object(), ControlledShutdownResponse(error_code=0, remaining_partitions=[])), 0
     )
     assert not broker.leaving.is_over
+
+
+def test_an_in_sync_set_on_its_way_to_the_control_planes_listener_is_not_in_the_way() -> None:
+    cluster = Cluster(1, 2, control_plane_listener_name="INSIDE")
+    cluster.assign("t", (2, 1))
+    node = cluster.nodes[2]
+    partition = node.replicas.partitions["t", 0]
+    partition.proposal = Proposal((2,), partition.leader_epoch, partition.partition_epoch, -1)
+    node.broker.tell(InSyncProposed(partition))
+    assert node.core is not None
+    node.turn(node.core.handle, Leave(), node.clock.now_ms())
+    cluster.settle()
+    assert (node.broker.leaving.is_over, cluster.state("t").leader) == (True, 1)
 
 
 def test_who_has_nothing_to_hand_over_goes_at_once() -> None:

@@ -73,7 +73,7 @@ class Node(Machine):
         self.id = broker_id
         self.job_ms = (0, 0)
         self.name = f"host{broker_id}"
-        cluster.net.hosts[self.name] = self
+        cluster.net.hosts[self.name] = cluster.net.hosts[f"inside{broker_id}"] = self
         self.inbox: list[Message] = []
         self.told: list[object] = []
         self._cluster = cluster
