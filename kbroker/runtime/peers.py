@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class SocketPeers(Lines):
         self.most_frame_bytes = most_frame_bytes
         self.receive_view = empty_buffer(RECEIVE_BYTES)  # most brokers have no others
         self.unreachable: frozenset[int] = frozenset()
+        self._silent: dict[_Address, int] = {}  # addresses where connecting came to no end: when, as a count
+        self._silences = 0
         self._wake = loop.timer(self.expire)
 
     def dial(self, line: Line) -> Link:
@@ -59,6 +61,15 @@ class SocketPeers(Lines):
         link = SocketLink(self, line)
         self.loop.call_soon(link.begin)
         return link
+
+    def to_try(self, addresses: Iterable[_Address]) -> list[_Address]:
+        """A host's addresses, those that kept silent last: or none behind such a one would ever have its turn."""
+        return sorted(addresses, key=lambda each: self._silent.get(each, 0))
+
+    def was_silent(self, address: _Address) -> None:
+        """Connecting to it was given up without an answer."""
+        self._silences += 1
+        self._silent[address] = self._silences
 
     def cut(self, broker_ids: Collection[int]) -> None:
         """Lose the connections to these brokers, and get no new ones, until this is called without them."""
@@ -95,6 +106,7 @@ class SocketLink:
         self._decoder = FrameDecoder(peers.most_frame_bytes)
         self._unsent: deque[memoryview] = deque()
         self._addresses: deque[_Address] = deque()  # of its host, not tried yet
+        self._connecting: _Address | None = None  # to this one
         self._is_closed = False
 
     # -- for the line
@@ -110,6 +122,8 @@ class SocketLink:
         """Hang up."""
         self._is_closed = True
         self._unsent.clear()
+        if self._connecting is not None:
+            self._peers.was_silent(self._connecting)
         sock, self._socket = self._socket, None
         if sock is not None:
             self._peers.loop.remove_reader(sock.fileno())
@@ -135,8 +149,10 @@ class SocketLink:
             self._connect()
             return
 
+        addresses: list[_Address] = []
+
         def look_up() -> None:
-            self._addresses.extend(
+            addresses.extend(
                 (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
                 for family, _, _, _, name in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
             )
@@ -145,13 +161,14 @@ class SocketLink:
             if error is not None:
                 self._lost(f"{address.host}: {error.strerror if isinstance(error, OSError) else error}")
             elif not self._is_closed:
+                self._addresses.extend(self._peers.to_try(addresses))
                 self._connect()
 
         self._peers.pool.run(look_up, looked_up)
 
     def _connect(self) -> None:
         """Try the next address: a name may have several, of which a broker listens on some."""
-        family, name = self._addresses.popleft()
+        self._connecting = family, name = self._addresses.popleft()
         try:
             sock = self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -174,6 +191,7 @@ class SocketLink:
         if code:
             self._not_connected(os.strerror(code))
             return
+        self._connecting = None
         if sock.getsockname() == sock.getpeername():  # where nobody listens, TCP may come to connect to itself
             self._not_connected("nobody listens")
             return
@@ -183,6 +201,7 @@ class SocketLink:
 
     def _not_connected(self, why: str) -> None:
         sock, self._socket = self._socket, None
+        self._connecting = None
         if sock is not None:
             sock.close()
         if self._addresses:

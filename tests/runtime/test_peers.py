@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -85,6 +86,28 @@ def test_a_host_with_several_addresses_is_tried_at_each(bench: SocketBench, monk
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     send(bench, broker, PeerAddress("twice", broker.address.port))
     bench.until(lambda: broker.asked)
+
+
+def test_an_address_that_does_not_answer_is_tried_last_the_next_time(
+    bench: SocketBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = bench.broker()
+    port = broker.address.port
+    with socket.create_server(("127.0.0.2", port), backlog=0), ExitStack() as queue:
+        for _ in range(2):  # what comes now hangs: nobody accepts, and there is no more room to wait in
+            waiting = queue.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.2", port))
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        send(bench, broker, PeerAddress("twice", port))
+        bench.settle()
+        bench.advance(PEER_SETUP_MS)
+        first = why(bench)
+        send(bench, broker, PeerAddress("twice", port))
+        bench.advance(MOST_PEER_BACKOFF_MS)
+        bench.until(lambda: broker.asked)
+        assert first == f"no connection within {PEER_SETUP_MS} ms"
 
 
 def test_a_host_without_an_address_is_named(bench: SocketBench, monkeypatch: pytest.MonkeyPatch) -> None:
