@@ -94,6 +94,8 @@ def _verdict(context: Context, partition: TopicPartition, wanted: LeaderIsr, ver
     now = context.leaders.get(partition)
     if now is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if wanted.recovery not in (RECOVERED, RECOVERING):
+        return ErrorCode.INVALID_REQUEST  # written down, no Apache broker could read the state
     if wanted.version > now.version or wanted.leader_epoch > now.leader_epoch:
         return ErrorCode.NOT_CONTROLLER  # the leader has heard more than we: there is a newer controller
     if wanted.leader_epoch < now.leader_epoch:

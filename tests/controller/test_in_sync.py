@@ -127,6 +127,13 @@ def test_nobody_goes_back_to_recovering(cluster: Cluster, isr: list[int]) -> Non
     assert code(propose(cluster, isr, recovery=1)) is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("recovery", [-1, 2])
+def test_a_recovery_state_that_nobody_knows_is_not_written_down(cluster: Cluster, recovery: int) -> None:
+    before = cluster.state("t", 0)
+    refused = code(propose(cluster, [before.leader], recovery=recovery))
+    assert (refused, cluster.state("t", 0)) == (ErrorCode.INVALID_REQUEST, before)
+
+
 def test_an_unknown_topic_id_is_said_to_be_unknown(cluster: Cluster) -> None:
     assert code(propose(cluster, [1], topic_id=b"?" * 16)) is ErrorCode.UNKNOWN_TOPIC_ID
 
