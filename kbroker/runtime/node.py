@@ -172,6 +172,7 @@ class Node:
         beside = self.config.log_cleaner_threads if self._host.begin_compaction else 0
         self._pool = DiskPool(self._loop, THREADS + beside)
         self._store_pool = DiskPool(self._loop, 1)  # its own: a slow log directory takes all of the other
+        self._name_pool = DiskPool(self._loop)  # its own: where no name server answers, each look-up takes long
         try:
             self._bind()
             self._build(facts, configs)
@@ -270,6 +271,7 @@ class Node:
             self._close_sockets()
             self._pool.close()
             self._store_pool.close()
+            self._name_pool.close()
             self._close_logs()
 
     def cut_from(self, broker_ids: Collection[int]) -> None:
@@ -287,6 +289,7 @@ class Node:
         self._close_sockets()
         self._pool.close()
         self._store_pool.close()
+        self._name_pool.close()
         self._store.abandon()
         self._logs.abandon()
 
@@ -391,7 +394,7 @@ class Node:
             from kbroker.runtime.peers import SocketPeers
 
             name, most_bytes = f"broker-{self.node_id}", MOST_ANSWER_FRAMES * self.config.socket_request_max_bytes
-            return SocketPeers(name, loop, clock, self._pool, deliver, most_bytes)
+            return SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
 
         self._peers = LatePeers(make_peers)
         broker = assemble(

@@ -1,7 +1,7 @@
 """Other brokers on a real network: the port `Peers` over sockets on the broker's own loop.
 
 Made by the composition root. It connects, writes frames, and hands whole ones to their line; all that a line decides is
-in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up on the disk pool.
+in `kbroker/peers/`. Nothing here waits: a host that is a name is looked up on a thread.
 """
 
 from __future__ import annotations
@@ -152,6 +152,8 @@ class SocketLink:
         addresses: list[_Address] = []
 
         def look_up() -> None:
+            if self._is_closed:  # it has waited for other look-ups longer than the line has for it
+                return
             addresses.extend(
                 (family, name)  # type: ignore[misc]  # AF_INET and AF_INET6 have these forms
                 for family, _, _, _, name in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

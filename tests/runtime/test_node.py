@@ -14,17 +14,21 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import Given
+from kbroker.ports import TO_CONTROLLER, PeerAddress
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares
+from kbroker.runtime.disk_pool import THREADS
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
 from kbroker.runtime.tree_file import Change, TreeFile
+from protocol.messages.control import ControlledShutdownRequest
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
 from tests.requests import VERSIONS
 
+PATIENCE_S = 5.0
 LOOPBACK = Given("PLAINTEXT://127.0.0.1:0", "the test")
 
 
@@ -86,6 +90,33 @@ def test_alone_it_is_ready_when_it_leads_again_what_it_led(tmp_path: Path, loop:
     leads = [partition.is_leader for partition in again.core.broker.replicas.partitions.values()]
     again.stop()
     assert leads == [True]
+
+
+def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, answers = serving(tmp_path, loop), threading.Event()
+    asked: list[str] = []
+    flushed: list[object] = []
+
+    def look_up(host: str, *_: object, **__: object) -> list[object]:
+        loop.call_from_thread(lambda: asked.append(host))
+        answers.wait()
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    request = ControlledShutdownRequest(broker_id=1, broker_epoch=0)
+    for other in range(2, 2 + THREADS):
+        address = PeerAddress(f"broker-{other}.example", 9092)
+        node._peers.send(other, address, TO_CONTROLLER, request, 3, "token", 60_000)
+    loop.run_until(lambda: len(asked) == THREADS)
+    node._pool.run(lambda: None, flushed.append)
+    given_up = loop.timer(lambda: flushed.append("waits"))
+    given_up.set(PATIENCE_S)
+    loop.run_until(lambda: flushed)
+    answers.set()
+    node.stop()
+    assert flushed == [None]
 
 
 def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
