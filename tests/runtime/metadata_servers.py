@@ -53,6 +53,12 @@ class RunningServer:
         self.server.close()
         loop.close()
 
+    def await_turns(self) -> None:
+        """Until what was sent so far is done, and what follows it."""
+        for _ in range(3):  # the first may come before what was sent, the second before what follows it
+            with self.paused():
+                pass
+
     def paused(self) -> Pause:
         """Nothing is listened to within `with`."""
         assert self._loop is not None

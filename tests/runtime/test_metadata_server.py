@@ -20,6 +20,7 @@ from kbroker.runtime.metadata_server.wire import Code, EventType, Op
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
 
 LEAST_S = 0.5  # the shortest session
+MORE_THAN_A_SOCKET_HOLDS = 25  # answers of 2 MB
 
 
 @pytest.fixture
@@ -61,8 +62,15 @@ class Raw:
 
     def receive(self) -> bytes:
         """The next frame; empty if the server has hung up."""
-        head = self._socket.recv(4, socket.MSG_WAITALL)
-        return self._socket.recv(wire.INT.unpack(head)[0], socket.MSG_WAITALL) if head else b""
+        head = self._exactly(4)
+        return self._exactly(wire.INT.unpack(head)[0]) if head else b""
+
+    def _exactly(self, size: int) -> bytes:
+        """So many bytes; fewer if the server has hung up."""
+        got = bytearray()
+        while len(got) < size and (data := self._socket.recv(size - len(got))):
+            got += data
+        return bytes(got)
 
     def ask(self, xid: int, op: int, body: bytes = b"") -> tuple[int, int, int, bytes]:
         """Returns: xid, zxid, error, body."""
@@ -364,3 +372,22 @@ def test_a_disk_that_fails_is_told_and_nobody_is_answered(server: RunningServer,
     with pytest.raises(TimeoutError):
         raw.receive()
     assert len(server.failed) == 1
+
+
+def test_who_reads_late_is_not_told_of_a_change_that_was_not_written(server: RunningServer, raw: Raw) -> None:
+    raw.connect()
+    big = wire.string("/big") + wire.buffer(b"x" * (MOST_FRAME_BYTES // 2)) + wire.access() + wire.INT.pack(0)
+    assert raw.ask(1, Op.CREATE, big)[2] == Code.OK
+    for xid in range(2, 2 + MORE_THAN_A_SOCKET_HOLDS):
+        raw.send(struct.pack(">ii", xid, Op.GET_DATA) + wire.string("/big") + b"\0")
+    server.await_turns()
+    server.server._file._file.close()
+    made = wire.string("/a") + wire.INT.pack(-1) + wire.access() + wire.INT.pack(0)
+    raw.send(struct.pack(">ii", 99, Op.CREATE) + made)
+    server.await_turns()
+    assert len(server.failed) == 1
+    told = [wire.xid_of(raw.receive()) for _ in range(MORE_THAN_A_SOCKET_HOLDS)]
+    assert told == [*range(2, 2 + MORE_THAN_A_SOCKET_HOLDS)]
+    raw._socket.settimeout(LEAST_S)
+    with pytest.raises(TimeoutError):
+        raw.receive()

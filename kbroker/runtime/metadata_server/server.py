@@ -129,6 +129,10 @@ class MetadataServer:
         if each.connection.out:
             each.unsent += b"".join(each.connection.out)
             each.connection.out.clear()
+        self._flush(each)
+
+    def _flush(self, each: _Wire) -> None:
+        """Go on sending. What is in `out` stays there: it is not durable before the turn's `_settle`."""
         try:
             if each.unsent:
                 del each.unsent[: each.socket.send(each.unsent)]
@@ -137,12 +141,13 @@ class MetadataServer:
         except OSError:
             self._drop(each)
             return
-        if len(each.unsent) > MOST_UNSENT_BYTES or (each.connection.is_over and not each.unsent):
+        is_done = each.connection.is_over and not each.unsent and not each.connection.out
+        if len(each.unsent) > MOST_UNSENT_BYTES or is_done:
             self._drop(each)
         elif bool(each.unsent) != each.is_writing:
             each.is_writing = not each.is_writing
             if each.is_writing:
-                self._loop.add_writer(each.socket.fileno(), lambda: self._send(each))
+                self._loop.add_writer(each.socket.fileno(), lambda: self._flush(each))
             else:
                 self._loop.remove_writer(each.socket.fileno())
 
