@@ -184,7 +184,7 @@ class Tree:
                 return Outcome(self._fault(path, version), path)
 
     def _create(self, create: Create, session: int, done: _Transaction) -> Outcome:
-        parent_path, _ = split(create.path)
+        parent_path, _ = split(f"{create.path}0" if create.sequential else create.path)  # it may end in "/" then
         parent = self.nodes.get(parent_path)
         if parent is None:
             return Outcome(StoreFault.NO_NODE, create.path)

@@ -157,6 +157,13 @@ def test_a_transaction_is_done_as_a_whole_or_not_at_all(client: Any) -> None:
     assert client.get_children("/t") == ["n-0000000000"]
 
 
+def test_a_number_may_be_the_whole_name_of_a_node(client: Any) -> None:
+    client.create("/queue")
+    assert [client.create("/queue/", sequence=True) for _ in range(2)] == ["/queue/0000000000", "/queue/0000000001"]
+    assert client.get_children("/queue") == ["0000000000", "0000000001"]
+    assert client.create("/", sequence=True) == "/0000000001"
+
+
 def test_recipes_work(client: Any, other: Any) -> None:
     lock, wanted = client.Lock("/lock", "one"), other.Lock("/lock", "two")
     assert lock.acquire(timeout=PATIENCE_S)

@@ -269,6 +269,8 @@ def _packed(node: Node) -> bytes:
 def _refusal(operation: object) -> Code | None:
     """Why an operation is not even tried, if so."""
     path: str = getattr(operation, "path", "")
+    if isinstance(operation, Create) and operation.sequential:
+        path += "0"  # the number may be the whole name: /queue/ becomes /queue/0000000000
     if path == "/":
         if isinstance(operation, Create):
             return Code.NODE_EXISTS
