@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import click
 
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.config import BrokerConfig
+from kbroker.config.sources import from_environment
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
 from kbroker.usage import unknown
@@ -27,6 +29,7 @@ from kbroker.usage import unknown
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
+OF_EACH = ("broker.id", "listeners", "log.dirs", "zookeeper.connect")  # what makes a broker one of this cluster
 
 Say = Callable[[str], None]
 
@@ -132,6 +135,7 @@ def dev_cluster(
     began_s = time.monotonic()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     settings = dict(map(_setting, overrides))
+    _check_environment()
     with _folder(data) as folder:
         try:
             cluster = DevCluster(
@@ -164,6 +168,13 @@ def _setting(text: str) -> tuple[str, str]:
     if name not in BrokerConfig.KEYS:
         raise click.UsageError(f"--override {text}: {unknown('setting', name, BrokerConfig.KEYS)}")
     return name, value
+
+
+def _check_environment() -> None:
+    """Raises: UsageError: the brokers' settings files would not count, for a variable beats them."""
+    for key, given in from_environment(os.environ).items():
+        if key in OF_EACH:
+            raise click.UsageError(f"{given.where}: {key} is chosen here for each broker; unset the variable")
 
 
 @contextmanager

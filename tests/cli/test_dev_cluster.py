@@ -121,6 +121,17 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["KAFKA_BROKER_ID", "KAFKA_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_ZOOKEEPER_CONNECT"])
+def test_a_variable_that_would_take_brokers_elsewhere_is_refused(name: str) -> None:
+    command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", "0"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, name: "127.0.0.1:1"}
+    )
+    assert ended.returncode == 2
+    assert f"environment variable {name}: " in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
 def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
