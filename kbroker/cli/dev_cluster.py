@@ -72,8 +72,11 @@ class DevCluster:
         return not self.fault and not self._signals
 
     def serve(self) -> None:
-        """Until a signal comes, no broker is left or the metadata server has failed; the end of one broker is said."""
-        while not self._signals and not self.fault and len(self._ended()) < len(self.brokers):
+        """Until a signal comes, no broker is left or the metadata server has failed; the end of one broker is said.
+
+        One that was started again is no process of ours, but a client of the metadata server.
+        """
+        while not self._signals and not self.fault and (self._alive() or self.server.is_used):
             self._loop.turn()
             for each in self._ended():
                 if each.node_id not in self._told:

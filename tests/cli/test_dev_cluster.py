@@ -86,6 +86,32 @@ def test_a_cluster_goes_on_without_a_broker_and_ends_as_a_whole(begin: Begin) ->
     assert not Path(cluster.said["data"]).exists()
 
 
+def test_a_cluster_goes_on_with_brokers_that_were_started_again(begin: Begin) -> None:
+    cluster = begin("2", "--override", "zookeeper.session.timeout.ms=2000")
+    assert cluster.process.stderr is not None
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    advice = cluster.process.stderr.readline()
+    command = [sys.executable, "-m", "kbroker", "start", advice.rpartition(" ")[2].strip()]
+    again = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert again.stdout is not None
+        assert " is ready after " in again.stdout.readline()
+        os.kill(cluster.pids[1], signal.SIGKILL)
+        while not (line := cluster.process.stderr.readline()).startswith("broker 2 has ended"):
+            assert line.startswith("session ")  # of the one that was killed first
+        assert cluster.end(signal.SIGINT)[0] == 0
+    finally:
+        again.kill()
+        again.communicate()
+
+
+def test_a_cluster_of_which_no_broker_is_left_ends(begin: Begin) -> None:
+    cluster = begin("1")
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    code, complaints = cluster.process.wait(PATIENCE_S), cluster.process.communicate()[1]
+    assert (code, complaints.splitlines()[-1]) == (1, "kbroker: no broker is left")
+
+
 def test_data_that_is_kept_is_there_at_the_next_start(begin: Begin, tmp_path: Path) -> None:
     for number in range(2):
         cluster = begin("2", "--data", str(tmp_path))

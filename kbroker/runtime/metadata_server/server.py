@@ -59,6 +59,11 @@ class MetadataServer:
         self._ticked_s = time.monotonic()
         self._timer = loop.call_later(TICK_S, self._tick)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody is connected who has a session."""
+        return any(each.connection.session is not None for each in self._wires.values())
+
     def close(self) -> None:
         """Hang up on everybody, and give the file back. Sessions are over at the next opening."""
         self._timer.cancel()
