@@ -141,8 +141,7 @@ class Helpers:
         with Connections(self.bootstrap) as all_of_them:
             leaders = _leaders(all_of_them)
             if topic not in leaders:
-                known = ", ".join(sorted(name for name in leaders if not name.startswith("__"))) or "none"
-                raise UsageError(f"there is no topic {topic!r}: there are {known}")
+                raise _no_topic(topic, leaders)
             wanted = range(len(leaders[topic])) if partition is None else [partition]
             return [
                 record
@@ -173,7 +172,8 @@ class Helpers:
     def lag(self, group: str, topic: str | None = None) -> int:
         """How many records a group has not committed, over the partitions that it has committed offsets of.
 
-        topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group.
+        topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group, or
+        no such topic.
         """
         with Connections(self.bootstrap) as all_of_them:
             found = _group(all_of_them.to(_coordinator(all_of_them, group)), group)
@@ -181,8 +181,10 @@ class Helpers:
                 raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
             leaders = _leaders(all_of_them)
             wanted = dict(found.committed)
+            if topic is not None and topic not in leaders:
+                raise _no_topic(topic, leaders)  # a lag of 0 would pass for one that is caught up
             if topic is not None:
-                wanted = {(topic, at): wanted.get((topic, at), -1) for at in range(len(leaders.get(topic, ())))}
+                wanted = {(topic, at): wanted.get((topic, at), -1) for at in range(len(leaders[topic]))}
             lag = 0
             for (name, index), at in wanted.items():
                 connection = all_of_them.to(_leader(leaders, name, index))
@@ -341,6 +343,11 @@ def _is_offline(topic: Any, index: int) -> bool:
         each.partition_index == index and set(each.replica_nodes) <= set(each.offline_replicas)
         for each in topic.partitions
     )
+
+
+def _no_topic(topic: str, leaders: Leaders) -> UsageError:
+    known = ", ".join(sorted(name for name in leaders if not name.startswith("__"))) or "none"
+    return UsageError(f"there is no topic {topic!r}: there are {known}")
 
 
 def _leader(leaders: Leaders, topic: str, index: int) -> str:

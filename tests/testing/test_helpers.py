@@ -122,6 +122,13 @@ def test_a_lag_is_what_was_not_committed(b: Broker) -> None:
     assert b.lag("billing", "orders") == 2
 
 
+def test_a_topic_that_there_is_not_has_no_lag(b: Broker) -> None:
+    b.produce("orders", b"x")
+    consume(b, "orders", "billing", 1)
+    with pytest.raises(UsageError, match="there is no topic 'order': there are orders"):
+        b.assert_lag("billing", 0, "order")
+
+
 def test_a_lag_that_is_another_is_told(b: Broker) -> None:
     b.produce("orders", *[b"x"] * 5)
     consume(b, "orders", "billing", 3)
