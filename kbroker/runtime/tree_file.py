@@ -120,6 +120,7 @@ class TreeFile:
         self.tree = Tree(counters["zxid"])
         self.tree.restore((row[0], self._node(row, counters["zxid"])) for row in rows)
         if counters["layout"] == LAYOUT:
+            self._opened = counters.get("open_zxid", -1), counters.get("open_session", -1)
             self._checksums = {row[0]: row[-1] for row in rows}
             self._sum = sum(self._checksums.values())
         else:  # there were no checksums: they are written with the first change
@@ -201,18 +202,18 @@ class TreeFile:
         self._saves += change.is_whole
 
     def close(self) -> None:
-        """Give the file back, complete in itself; nothing more is written."""
+        """Give the file back, complete in itself; no node is written any more."""
         from kbroker.runtime import sqlite
 
         counters = _counters(self.tree.zxid, self.session, _CLOSED)
-        if self._saves and not self.tree.touched:
+        if self._opened != _CLOSED:  # SQLite takes its log away, whatever was done: the file must not miss that
             with suppress(sqlite.Error), self._file:
                 self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
         self._file.close()
 
     def abandon(self) -> None:
-        """Give the file back without a word, as a process does that is killed."""
-        self._file.close()
+        """Give the file back with the nodes of sessions that go on, as a process does that is killed."""
+        self.close()
 
 
 def whole_nodes(path: str) -> dict[str, bytes]:

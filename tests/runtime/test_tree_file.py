@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,23 @@ def test_a_log_that_is_gone_is_missed_long_after_the_start_too(tmp_path: Path, m
     file.close()
     with pytest.raises(DamagedError, match="is gone"):
         TreeFile(str(tmp_path / "metadata.db"))
+
+
+@pytest.mark.parametrize("end", [TreeFile.close, TreeFile.abandon])
+def test_a_file_given_back_unchanged_after_a_kill_is_opened(tmp_path: Path, end: Callable[[TreeFile], None]) -> None:
+    file = TreeFile(str(tmp_path / "whole.db"))
+    change(file, Create("/stays", b"x"))
+    copy = killed(tmp_path / "whole.db", tmp_path / "metadata.db")
+    file.close()
+    end(TreeFile(str(copy)))
+    assert nodes(copy)["/stays"] == b"x"
+
+
+def test_a_file_abandoned_right_after_its_log_was_moved_is_opened(tmp_path: Path) -> None:
+    file = TreeFile(str(tmp_path / "metadata.db"))
+    change(file, Create("/stays", b"x"))  # the first save moves it
+    file.abandon()
+    assert nodes(tmp_path / "metadata.db")["/stays"] == b"x"
 
 
 def test_a_file_that_somebody_looked_at_after_a_kill_is_opened(tmp_path: Path) -> None:
