@@ -377,13 +377,17 @@ class Cleaner:
             for producer_id, entry in log.producers.items()
         }
         base_offset, begun = group[0].base_offset, False
+        path = log.folder.path
 
         def work() -> bool:
             nonlocal begun
-            if not begun:
-                begun = True
-                compaction.begin_group(base_offset)
-            return compaction.rewrite_some(end_offset, producers)
+            try:
+                if not begun:
+                    begun = True
+                    compaction.begin_group(base_offset)
+                return compaction.rewrite_some(end_offset, producers)
+            except FileNotFoundError:  # of what it writes: the folder was renamed, since the log is deleted or moved
+                raise GoneError(path) from None
 
         def written(piece: CleanPiece, then_ms: int) -> None:
             if piece.is_last:
