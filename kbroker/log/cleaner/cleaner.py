@@ -99,6 +99,7 @@ class _Cleaning:
         "compaction",
         "directory",
         "groups",
+        "is_over",
         "is_waiting",
         "log",
         "moved_bytes",
@@ -126,6 +127,7 @@ class _Cleaning:
         self.began_ms = now_ms
         self.moved_bytes = 0  # as of the last piece
         self.is_waiting = False  # for its turn: no job of it is under way
+        self.is_over = False  # but for the removal of what is not in place
         self.step: Callable[[CleanPiece, int], None]
 
     def is_intact(self, segments: list[Segment]) -> bool:
@@ -205,9 +207,9 @@ class Cleaner:
     def due(self, now_ms: int, wall_ms: int) -> int:
         """Look for work, at some logs; returns when to call again."""
         self._wall_ms = wall_ms
-        for partition, cleaning in list(self._running.items()):
+        for cleaning in list(self._running.values()):
             if not cleaning.directory.online and cleaning.is_waiting:
-                self._end(partition, cleaning)
+                self._end(cleaning, now_ms)
         if now_ms < self.due_ms:
             return self.due_ms
         if not self._config.enable or len(self._running) >= self._config.threads:
@@ -328,6 +330,9 @@ class Cleaner:
         """
         cleaning = piece.cleaning
         cleaning.is_waiting = False
+        if cleaning.is_over:
+            self._running.pop(cleaning.partition, None)
+            return
         logs = self._keeper.logs
         is_wanted = logs.get(cleaning.partition) is cleaning.log and cleaning.log.config.compact
         if piece.fault is not None:
@@ -335,13 +340,13 @@ class Cleaner:
             self._tell(Notice(f"{cleaning.partition}: is not compacted any more, until the next start: {piece.fault}"))
         intact = error is None and is_wanted and all(cleaning.is_intact(group) for group in cleaning.groups)
         if piece.fault is not None or piece.is_gone or not intact or not cleaning.directory.online:
-            self._end(cleaning.partition, cleaning)
+            self._end(cleaning, now_ms)
             self.due_ms = min(self.due_ms, now_ms + max(1, self._config.backoff_ms))
             return
         try:
             cleaning.step(piece, now_ms)
         except OSError as late:
-            self._end(cleaning.partition, cleaning)
+            self._end(cleaning, now_ms)
             self._keeper.fail(cleaning.directory, late)
 
     def _noted(self, piece: CleanPiece, now_ms: int) -> None:
@@ -433,17 +438,26 @@ class Cleaner:
         figures = self.figures
         figures.took_ms, figures.map_share = took_ms, compaction.map_share
         figures.read_bytes, figures.written_bytes = cleaning.bytes_before, after
-        self._end(cleaning.partition, cleaning)
+        self._end(cleaning, now_ms)
         self.due_ms = min(self.due_ms, now_ms)  # there may be more
         before = cleaning.bytes_before
         self._tell(LogCleaned(cleaning.partition, log.cleaned_to, before, after, compaction.kept_records, took_ms))
 
-    def _end(self, partition: TopicPartition, cleaning: _Cleaning) -> None:
+    def _end(self, cleaning: _Cleaning, now_ms: int) -> None:
         """Give a compaction up, or end it: nothing that is not in place stays behind."""
-        self._running.pop(partition, None)
         paths = cleaning.compaction.close()
-        if paths and cleaning.directory.online:
-            self._keeper.delete_later(cleaning.directory, DeleteJob(self._disk, paths, 0), 0)
+        if not paths or not cleaning.directory.online:
+            self._running.pop(cleaning.partition, None)
+            return
+
+        def remove() -> bool:
+            DeleteJob(self._disk, paths, 0).run()
+            return True
+
+        # A piece like the others: as long as it waits for a disk, the next compaction of the log must not begin, which
+        # would give its files the same names.
+        cleaning.is_over = True
+        self._next(cleaning, remove, cleaning.step, now_ms)
 
     def stop(self) -> None:
         """Give up what is under way, at a clean stop; waits for the disk."""
