@@ -68,8 +68,9 @@ class Log(LogReads):
     log_end_offset: of the next record. high_watermark: set by the partition. recovery_point: everything below is
     durable. last_flush_ms: monotonic, when the recovery point last reached the end. flush_wanted: behind the last
     record that flush.messages asks to be durable first: nobody is told of it while the recovery point is below.
-    cleaned_to: it is compacted below this. names_changed: its folder has names that may not be durable. is_configured:
-    its settings are its topic's; while they may be mere defaults nothing is deleted or compacted away.
+    cleaned_to: it is compacted below this. lowest_cut: nothing below was cut since its last compaction began.
+    names_changed: its folder has names that may not be durable. is_configured: its settings are its topic's; while they
+    may be mere defaults nothing is deleted or compacted away.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class Log(LogReads):
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
+        "lowest_cut",
         "names_changed",
         "producers",
         "recovery_point",
@@ -127,6 +129,7 @@ class Log(LogReads):
         self.last_flush_ms = 0
         self.flush_wanted = 0
         self.cleaned_to = 0
+        self.lowest_cut = 0
         self._random = random
         self.names_changed = names_changed
         self._saved_epochs = 0  # as loaded
@@ -453,6 +456,7 @@ class Log(LogReads):
         self.recovery_point = min(self.recovery_point, offset)
         self.flush_wanted = min(self.flush_wanted, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
+        self.lowest_cut = min(self.lowest_cut, offset)
         self.epochs.truncate_from_end(offset)
 
     def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> Truncated:

@@ -7,9 +7,80 @@ import pytest
 from kbroker.log.background import Delete
 from kbroker.log.cleaner.cleaner import CleanPiece
 from kbroker.log.manager import Job
-from tests.log.cleaning import Compacted
+from tests.log.cleaning import Compacted, check_against
+from tests.log.managers import run_jobs
 from tests.log.test_cleaner import filled, step
 from tests.log.worlds import NOW
+
+
+def cut(world: Compacted) -> None:
+    """The last batch before the active segment goes."""
+    world.manager.truncate("t", 0, 33, now_ms=world.now_ms, wall_ms=NOW)
+    del world.written[33:]
+    run_jobs(world.manager, world.now_ms)
+
+
+def first_piece(world: Compacted) -> CleanPiece:
+    """Time goes by until a compaction begins; its first piece, which is under way."""
+    while True:
+        world.now_ms += 10
+        world.manager.due(world.now_ms, world.wall_ms)
+        for job in world.manager.take_jobs(world.now_ms):
+            if isinstance(job, CleanPiece):
+                return job
+            job.run()
+            world.manager.finished(job, None, world.now_ms)
+
+
+def cut_and_write_anew(world: Compacted) -> None:
+    """Another leader's batch takes its place, and has its size."""
+    cut(world)
+    world.append(*((f"q{key}", "11" * 10) for key in range(3)))
+    world.roll()
+
+
+def test_what_is_written_anew_behind_a_cut_is_not_taken_for_what_was_there_before() -> None:
+    world = filled(Compacted())
+    world.roll()
+    taken: list[Job] = []
+    while not any(".cleaned" in name for name in world.names()):
+        for job in taken:
+            world.manager.finished(job, None, world.now_ms)
+        world.now_ms += 10
+        world.manager.due(world.now_ms, world.wall_ms)
+        taken = world.manager.take_jobs(world.now_ms)
+        for job in taken:
+            job.run()
+    cut_and_write_anew(world)
+    for job in taken:
+        world.manager.finished(job, None, world.now_ms)
+    world.compact()
+    check_against(world.records(), world.written, 36)
+
+
+def test_what_is_written_anew_while_names_become_durable_is_dirty() -> None:
+    world = filled(Compacted())
+    world.roll()
+    last = world.log.segments[-2]
+    while world.log.segments[-2] is last:
+        step(world, 1)
+    world.manager.due(world.now_ms, world.wall_ms)
+    jobs = world.manager.take_jobs(world.now_ms)
+    cut_and_write_anew(world)
+    for job in jobs:
+        job.run()
+        world.manager.finished(job, None, world.now_ms)
+    assert world.cleaned_to() <= 33
+
+
+def test_a_log_that_is_cut_while_it_is_read_can_be_compacted() -> None:
+    world = filled(Compacted())
+    world.roll()
+    piece = first_piece(world)
+    cut(world)
+    piece.run()
+    world.manager.finished(piece, None, world.now_ms)
+    assert world.manager.cleaner.uncleanable == []
 
 
 @pytest.mark.parametrize("jobs", range(1, 8))

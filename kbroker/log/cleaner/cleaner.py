@@ -91,13 +91,16 @@ class CleanPiece:
 
 
 class _Cleaning:
-    """One log being compacted. groups: those still to be written, the one under way first; sizes: of all segments."""
+    """One log being compacted, below end_offset. groups: still to be written, the one under way first; sizes: of all
+    segments.
+    """
 
     __slots__ = (
         "began_ms",
         "bytes_before",
         "compaction",
         "directory",
+        "end_offset",
         "groups",
         "is_over",
         "is_waiting",
@@ -115,10 +118,12 @@ class _Cleaning:
         directory: LogDirectory,
         compaction: Compacting,
         segments: list[Segment],
+        end_offset: int,
         now_ms: int,
     ) -> None:
         self.partition = partition
         self.log = log
+        self.end_offset = end_offset
         self.directory = directory
         self.compaction = compaction
         self.sizes = {id(segment): segment.size for segment in segments}
@@ -129,6 +134,11 @@ class _Cleaning:
         self.is_waiting = False  # for its turn: no job of it is under way
         self.is_over = False  # but for the removal of what is not in place
         self.step: Callable[[CleanPiece, int], None]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log was cut below `end_offset`: what it has there now need not be what was read."""
+        return self.log.lowest_cut < self.end_offset
 
     def is_intact(self, segments: list[Segment]) -> bool:
         """Whether these are still the log's, one behind the other, untouched, and none takes appends."""
@@ -282,8 +292,9 @@ class Cleaner:
             return
         segments = [each for each in log.segments if each.base_offset < dirt.end_offset]
         compaction = self._compaction(log, dirt, segments, wall_ms)
-        cleaning = _Cleaning(partition, log, directory, compaction, segments, now_ms)
+        cleaning = _Cleaning(partition, log, directory, compaction, segments, dirt.end_offset, now_ms)
         self._running[partition] = cleaning
+        log.lowest_cut = log.log_end_offset
 
         def begin() -> bool:
             # The recovery point that allows this is in place, and its name may not be durable. Were it an older one
@@ -333,12 +344,12 @@ class Cleaner:
         if cleaning.is_over:
             self._running.pop(cleaning.partition, None)
             return
-        logs = self._keeper.logs
-        is_wanted = logs.get(cleaning.partition) is cleaning.log and cleaning.log.config.compact
-        if piece.fault is not None:
-            self._uncleanable[cleaning.partition] = cleaning.log
-            self._tell(Notice(f"{cleaning.partition}: is not compacted any more, until the next start: {piece.fault}"))
+        log = cleaning.log
+        is_wanted = self._keeper.logs.get(cleaning.partition) is log and log.config.compact and not cleaning.is_cut
         intact = error is None and is_wanted and all(cleaning.is_intact(group) for group in cleaning.groups)
+        if piece.fault is not None and intact:  # else it may be of what has changed while it was read
+            self._uncleanable[cleaning.partition] = log
+            self._tell(Notice(f"{cleaning.partition}: is not compacted any more, until the next start: {piece.fault}"))
         if piece.fault is not None or piece.is_gone or not intact or not cleaning.directory.online:
             self._end(cleaning, now_ms)
             self.due_ms = min(self.due_ms, now_ms + max(1, self._config.backoff_ms))
