@@ -192,8 +192,8 @@ class PartitionCheck:
             return
         try:
             yield from check.open()
-            told = 0
-            for batch in batches(file, 0, file.size()):
+            told, size = 0, file.size()  # once: what a broker appends from now on is not looked at
+            for batch in batches(file, 0, size):
                 while snapshots and snapshots[0] <= batch.header.base_offset:
                     yield from self._verify_snapshot(snapshots.pop(0))
                 yield from check.batch(batch)
@@ -201,7 +201,7 @@ class PartitionCheck:
                 if batch.end - told >= _PROGRESS_BYTES:
                     yield Progress(batch.end - told, 0)
                     told = batch.end
-            yield from check.close(file)
+            yield from check.close(file, size)
             yield Progress(sum(entry.size for entry in parts.values()) - told, 0)
         except OSError as error:
             yield unreadable(path, error)
@@ -465,9 +465,8 @@ class _SegmentCheck:
     def _has_entry(self, marker_offset: int) -> bool:
         return bool(self._aborted) and self._aborted[0].last_offset <= marker_offset
 
-    def close(self, file: File) -> Iterator[Finding]:
-        """The segment's end has passed."""
-        size = file.size()
+    def close(self, file: File, size: int) -> Iterator[Finding]:
+        """The segment's end has passed. size: what was looked at."""
         if self._end < size:
             left = size - self._end
             text = f"{left} bytes at the end are no batch: {why_not(file, self._end, size)}"

@@ -182,6 +182,23 @@ def test_in_a_directory_in_use_unfinished_things_are_no_faults() -> None:
     assert findings(unfinished) == []
 
 
+def test_what_a_broker_appends_meanwhile_is_not_looked_at() -> None:
+    path = SECOND + ".log"
+    files = {**FILES}
+    del files["/a/.kafka_cleanshutdown"]
+    disk = disk_of(files)
+
+    def append(call: str, where: str) -> None:
+        if (call, where) == ("read", path):
+            disk.slow = None
+            disk.open(path, "write").write([LOG[:BATCH]], len(files[path]))
+
+    disk.slow = append
+    found = [item for item in verify(disk, ["/a"]) if isinstance(item, Finding) and item.level != "note"]
+    assert disk.slow is None
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("call", "path"),
     [
