@@ -479,6 +479,9 @@ class LogManager:
             for name in OFFSET_CHECKPOINTS:
                 self._look_at_checkpoint(directory, name, now_ms)
         jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            if isinstance(job, CleanPiece):
+                job.cleaning.is_waiting = False  # it comes back, whatever becomes of its directory
         return list(jobs)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:

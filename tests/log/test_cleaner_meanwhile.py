@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kbroker.log.background import Delete
 from kbroker.log.cleaner.cleaner import CleanPiece
+from kbroker.log.cleaner.compaction import Compaction
 from kbroker.log.manager import Job
 from tests.log.cleaning import Compacted, check_against
 from tests.log.managers import run_jobs
@@ -145,3 +148,23 @@ def test_a_compaction_waits_until_the_files_of_one_that_was_given_up_are_removed
     world.compact()
     assert world.cleaned_to() > 0
     assert not [name for name in world.names() if "cleaned" in name]
+
+
+def test_a_piece_that_is_under_way_when_its_directory_fails_keeps_what_it_works_with() -> None:
+    closed: list[str] = []
+
+    class Watched(Compaction):
+        def close(self) -> list[str]:
+            closed.append("closed")
+            return super().close()
+
+    world = filled(Compacted(begin=Watched))
+    world.roll()
+    piece = first_piece(world)
+    world.manager.disk_failed("/a", OSError(errno.EIO, "injected"))
+    world.now_ms += 10
+    world.manager.due(world.now_ms, world.wall_ms)
+    assert closed == []
+    piece.run()
+    world.manager.finished(piece, None, world.now_ms)
+    assert closed == ["closed"]

@@ -340,7 +340,6 @@ class Cleaner:
         Where only a descriptor was lacking, the caller does not; then the log's turn comes again.
         """
         cleaning = piece.cleaning
-        cleaning.is_waiting = False
         if cleaning.is_over:
             self._running.pop(cleaning.partition, None)
             return
