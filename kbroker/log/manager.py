@@ -609,8 +609,9 @@ class LogManager:
         for directory, name in self._paused.take(now_ms):
             if directory.writing.pop(name):
                 self._look_at_checkpoint(directory, name, now_ms)
+        cleaner_ms = self.cleaner.due(now_ms, wall_ms)  # first: the piece that it begins with is one of those for later
         first_ms = min(self._later.next_ms, self._paused.next_ms)
-        self.due_ms = min(self.cleaner.due(now_ms, wall_ms), self._timers.next_ms(now_ms), first_ms)
+        self.due_ms = min(cleaner_ms, self._timers.next_ms(now_ms), first_ms)
         if self._unbegun or self.cuts.put_off:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms

@@ -378,6 +378,24 @@ def test_segments_are_put_together_up_to_segment_bytes() -> None:
     check_against(world.records(), world.written, 77)
 
 
+def test_logs_are_compacted_one_after_the_other_without_a_pause() -> None:
+    world = Compacted(manager_config=ManagerConfig(cleaner=CleanerConfig(backoff_ms=15_000)))
+    for index in (1, 2):
+        world.manager.get_or_create("t", index, None, world.config, is_new=True, wall_ms=NOW)
+    for index in range(3):
+        log = world.manager.get("t", index)
+        assert log is not None
+        for _ in range(4):
+            log.append_as_leader(batch(key=b"k"), 0, NOW)
+        log.roll(NOW)
+        log.set_high_watermark(log.log_end_offset)
+        world.manager.flush("t", index)
+    run_jobs(world.manager)
+    while world.manager.due(world.now_ms, NOW) == world.now_ms or world.manager.has_jobs:
+        run_jobs(world.manager, world.now_ms)
+    assert len(told(world.manager, LogCleaned)) == 3
+
+
 def test_bytes_a_second_are_bounded_by_waiting() -> None:
     config = QUICK._replace(cleaner=CleanerConfig(backoff_ms=10, max_bytes_per_second=1000))
     world = filled(Compacted(manager_config=config))
