@@ -87,6 +87,11 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
         (["verify-log", "/no/such"], "kbroker: /no/such: there is no such directory"),
         (["verify-log", __file__], f"kbroker: {__file__}: is not a directory"),
         (["dump-log", "/no/such.log"], "kbroker: /no/such.log: No such file or directory"),
+        (["dump-log", "/no/meta.properties"], "kbroker: /no/meta.properties: No such file or directory"),
+        (
+            ["dump-log", "/no/recovery-point-offset-checkpoint"],
+            "kbroker: /no/recovery-point-offset-checkpoint: No such file or directory",
+        ),
         (
             ["dump-log", "/no/00000000000000000000.log"],
             "kbroker: /no/00000000000000000000.log: No such file or directory",

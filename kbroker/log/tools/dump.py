@@ -8,6 +8,7 @@ Source: Kafka documentation, "Operations", kafka-dump-log; the names are those t
 
 from __future__ import annotations
 
+import errno
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -105,7 +106,10 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[Shown]:
         if found is not None:
             yield from _dump_segment_file(disk, path, int(found[1]), found[2], found[3] or "", options)
         elif name in _TEXT_FILES:
-            yield from _TEXT_FILES[name](read_text(disk, folder, name) or "")
+            text = read_text(disk, folder, name)
+            if text is None:  # which is not what an empty one says
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+            yield from _TEXT_FILES[name](text)
         else:
             yield from _dump_kraft_snapshot(disk, path, name, options)
     except CorruptFileError as error:
