@@ -14,6 +14,7 @@ from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState
 from kazoo.security import make_digest_acl
 
+from kbroker.runtime.metadata_server import server as of_sockets
 from kbroker.runtime.metadata_server import wire
 from kbroker.runtime.metadata_server.server import MOST_FRAME_BYTES
 from kbroker.runtime.metadata_server.wire import Code, EventType, Op
@@ -331,6 +332,16 @@ def test_watches_that_are_set_again_fire_for_what_has_changed_meanwhile(raw: Raw
 )
 def test_garbage_ends_its_connection_and_no_others(raw: Raw, client: Any, sent: bytes) -> None:
     raw._socket.sendall(sent)
+    assert raw.receive() == b""
+    assert client.exists("/") is not None
+
+
+@pytest.mark.parametrize("sent", [b"", wire.INT.pack(45) + bytes(20)])
+def test_who_asks_for_no_session_is_hung_up_on(
+    raw: Raw, client: Any, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw._socket.sendall(sent)
+    monkeypatch.setattr(of_sockets, "SILENT_S", 0)
     assert raw.receive() == b""
     assert client.exists("/") is not None
 

@@ -28,6 +28,7 @@ RECEIVE_BYTES = 1 << 16
 MOST_FRAME_BYTES = 4 << 20  # Kafka's own limit on what it reads of ZooKeeper (jute.maxbuffer)
 MOST_UNSENT_BYTES = 64 << 20  # for a client that does not read; 100,000 paths are some 5 MB
 TICK_S = 0.1  # between two looks at who was not heard of
+SILENT_S = 10.0  # without asking for a session: as long as ZooKeeper waits (zookeeper.nio.sessionlessCnxnTimeout)
 ZXID_GAP = 1 << 20  # more than transactions can fail, and so are not written down, between two that are
 
 
@@ -178,16 +179,20 @@ class MetadataServer:
         for session in self._sessions.expire(_now_ms()):
             log.warning("session %d is over: nothing was heard of it for %d ms", session.number, session.timeout_ms)
             self._settle_soon()
+        for wire in list(self._wires.values()):
+            if wire.connection.session is None and not wire.connection.is_over and now_s >= wire.began_s + SILENT_S:
+                self._drop(wire)  # it holds a descriptor that a broker may want
 
 
 class _Wire:
     """A client's socket. received: what is no whole frame yet; unsent: what its socket did not take."""
 
-    __slots__ = ("connection", "is_writing", "received", "socket", "unsent")
+    __slots__ = ("began_s", "connection", "is_writing", "received", "socket", "unsent")
 
     def __init__(self, client: socket.socket) -> None:
         self.socket = client
         self.connection = Connection()
+        self.began_s = time.monotonic()
         self.received = bytearray()
         self.unsent = bytearray()
         self.is_writing = False
