@@ -29,6 +29,7 @@ from kbroker.usage import unknown
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
+LAST_PORT = 65535
 OF_EACH = ("broker.id", "listeners", "log.dirs", "zookeeper.connect")  # what makes a broker one of this cluster
 
 Say = Callable[[str], None]
@@ -119,12 +120,12 @@ class DevCluster:
 @click.command("dev-cluster")
 @click.argument("count", metavar="N", type=click.IntRange(1, MOST), default=3)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="Of the first; 0: any free."
+    "--port", type=click.IntRange(0, LAST_PORT), default=9092, show_default=True, help="Of the first; 0: any free."
 )
 @click.option("--data", type=click.Path(file_okay=False), help="Where to keep data.  [default: gone at the end]")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers.")
 @click.option(
-    "--metadata-port", type=click.IntRange(0, 65535), default=0, help="Of the metadata server.  [default: any free]"
+    "--metadata-port", type=click.IntRange(0, LAST_PORT), default=0, help="Of the metadata server.  [default: any free]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
 def dev_cluster(
@@ -138,6 +139,8 @@ def dev_cluster(
     began_s = time.monotonic()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     settings = dict(map(_setting, overrides))
+    if port + count - 1 > LAST_PORT:
+        raise click.UsageError(f"--port {port}: allowed with {count} brokers: up to {LAST_PORT - count + 1}")
     _check_environment()
     with _folder(data) as folder:
         try:

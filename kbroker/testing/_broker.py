@@ -44,6 +44,7 @@ SETTINGS: Mapping[str, str] = {
 
 DESCRIPTORS = 1024  # of all that one process may have, which is not ours to raise
 HOST = "127.0.0.1"
+LAST_PORT = 65535
 
 Result = TypeVar("Result")
 
@@ -97,6 +98,8 @@ class Broker(Helpers):
         """As `broker`. home: None for a broker that is alone."""
         self._home = home
         self._given_data = data
+        if not 0 <= port <= LAST_PORT:
+            raise UsageError(f"port={port}: leave `port` out for a free one, or write any up to {LAST_PORT}")
         self._given_port = port
         self._settings = checked_settings(settings or {})
         self._clock = HandClock() if home is None else home.clock
@@ -107,7 +110,7 @@ class Broker(Helpers):
         self._thread: NodeThread | None = None
         self._node: Node | None = None
         self._was_closed = False
-        self.node_id = int(self._settings.get("broker.id", self._settings.get("node.id", "1")))
+        self.node_id = _node_id(self._settings)
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "closed" if self._was_closed else "not running"
@@ -144,7 +147,11 @@ class Broker(Helpers):
         self._was_closed = False
         self._reserve()
         if self._folder is None and self._home is None:
-            self._folder = Folder(self._given_data)
+            try:
+                self._folder = Folder(self._given_data)
+            except UsageError:
+                self.close()
+                raise
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
         try:
             node = self._node = thread.start()
@@ -344,6 +351,14 @@ def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
             raise UsageError(f"{name} is chosen for you: write `port=` or `data=` instead")
         checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return checked
+
+
+def _node_id(settings: Mapping[str, str]) -> int:
+    key = "broker.id" if "broker.id" in settings else "node.id"
+    try:
+        return int(settings.get(key, "1"))
+    except ValueError:
+        raise UsageError(f"{key}={settings[key]}: allowed: a whole number") from None
 
 
 def _has_caught_up(node: Node) -> bool:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from kbroker.runtime.files import SystemLock
+from kbroker.usage import UsageError
 
 MEMORY = Path("/dev/shm")  # Linux' file system in memory
 LEAST_FREE_BYTES = 1 << 30  # containers often have 64 MB there: a test that writes more would find the disk full
@@ -24,11 +25,17 @@ class Folder:
     """A folder for the data of one or more brokers. path: absolute."""
 
     def __init__(self, given: str | os.PathLike[str] | None = None) -> None:
-        """given: kept as it is, made if missing; None: a fresh one in memory, or on disk where there is little."""
+        """given: kept as it is, made if missing; None: a fresh one in memory, or on disk where there is little.
+
+        Raises: UsageError: the one given cannot be a folder.
+        """
         self._lock: SystemLock | None = None
         if given is not None:
             self.path = Path(given).absolute()
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"data={self.path}: {error.strerror}; name another folder") from None
             return
         home = _home()
         _sweep(home)

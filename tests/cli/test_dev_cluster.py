@@ -134,6 +134,7 @@ def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:
     ("words", "told"),
     [
         (["0"], "'N': 0 is not in the range 1<=x<=50"),
+        (["3", "--port", "65534"], "--port 65534: allowed with 3 brokers: up to 65533"),
         (["1", "--override", "x"], "--override x: write it as KEY=VALUE"),
         (["1", "--override", "num.partition=3"], "did you mean num.partitions?"),
         (["1", "--port", "0", "--override", "num.partitions=many"], "kbroker: broker 1 cannot start: "),

@@ -196,6 +196,28 @@ def test_a_taken_port_says_to_leave_it_out() -> None:
     told(error)
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_be_says_to_leave_it_out(port: int) -> None:
+    with pytest.raises(UsageError, match="leave `port` out") as error:
+        broker(port=port)
+    told(error)
+
+
+@pytest.mark.parametrize("key", ["broker_id", "node_id"])
+def test_an_id_that_is_no_number_says_what_is_allowed(key: str) -> None:
+    with pytest.raises(UsageError, match=r"\.id=one: allowed: a whole number"):
+        broker(**{key: "one"})
+
+
+def test_a_file_for_a_folder_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    before = left()
+    with pytest.raises(UsageError, match=r"data=.*/file: File exists; name another folder") as error:
+        broker(data=tmp_path / "file").start()
+    assert left() == before
+    told(error)
+
+
 def test_a_setting_with_a_word_of_its_own_says_the_word() -> None:
     with pytest.raises(UsageError, match="write `port=` or `data=` instead"):
         broker(listeners="PLAINTEXT://:9092")

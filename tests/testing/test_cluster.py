@@ -213,6 +213,12 @@ def test_a_number_that_cannot_be_says_what_to_write(count: int) -> None:
         cluster(count)
 
 
+def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="name another folder"):
+        cluster(1, data=tmp_path / "file").start()
+
+
 def test_after_its_end_it_says_that_it_was_closed() -> None:
     with cluster(1) as c:
         pass
