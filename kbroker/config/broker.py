@@ -9,7 +9,6 @@ Unlike Kafka: addresses (listeners, advertised.listeners, the map of protocols) 
 
 from __future__ import annotations
 
-from kbroker.config.jaas import EXAMPLE, is_login
 from kbroker.config.settings import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -50,6 +49,7 @@ NO_SECURITY = "there is no TLS, SASL or access control yet"
 NO_PLUGINS = "Java classes cannot be loaded"
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+LOGIN_EXAMPLE = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="...";'
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by their numbers on the wire
 KNOWN_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -60,6 +60,12 @@ COMPRESSION_TYPES = Check(
 SELECTORS = Check(f"{RACK_AWARE}, or empty", lambda value: value in ("", RACK_AWARE))
 GZIP_LEVELS = Check("1 to 9, or -1 for zlib's choice", lambda level: level == -1 or 1 <= level <= 9)
 VERSIONS = matching(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a Kafka version such as 3.9")
+
+
+def _is_login(text: str) -> bool:
+    from kbroker.config.jaas import is_login  # most brokers have none
+
+    return is_login(text)
 
 
 class BrokerConfig(Settings):
@@ -518,7 +524,7 @@ class BrokerConfig(Settings):
     )
     kbroker_zookeeper_sasl_jaas_config: Password | None = setting(
         None,
-        Check(EXAMPLE, is_login),
+        Check(LOGIN_EXAMPLE, _is_login),
         doc="Login at the ensemble, in the format of sasl.jaas.config. Apache's brokers have it in a JAAS file.",
     )
 

@@ -12,8 +12,6 @@ _LOGIN = re.compile(
 )
 _OPTION = re.compile(r"""\s*(?P<name>\w+)\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"';]+))""")
 
-EXAMPLE = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="...";'
-
 
 def read_login(text: str) -> tuple[str, str] | None:
     """User and password of a DigestLoginModule; None for no text at all. Raises: ValueError for anything else."""
@@ -26,7 +24,7 @@ def read_login(text: str) -> tuple[str, str] | None:
         options[option["name"]] = option["double"] or option["single"] or option["bare"] or ""
         rest = rest[option.end() :]
     if rest.strip() or not options.get("username") or "password" not in options:
-        raise ValueError(f"allowed: {EXAMPLE}")
+        raise ValueError("no login of a DigestLoginModule, with username and password")
     return options["username"], options["password"]
 
 

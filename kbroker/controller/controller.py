@@ -73,6 +73,9 @@ log = logging.getLogger("kbroker.controller")
 NOBODY = -1
 NO_SESSION = 0
 
+STAND_AGAIN_MS = 60_000
+"""How long a broker that failed at taking over leaves it to the others; Kafka's tries again at once, without end."""
+
 ELECTION_ATTEMPTS = 10
 """Tries at `/controller` and its epoch before waiting for a change: each failure means that somebody else won."""
 
@@ -110,7 +113,8 @@ class Controller:
         self._is_working = False
         self._are_partitions_due = False  # that event is in the queue
         self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
-        self._is_unfit = False  # the store refuses what a controller has to do: not a candidate in this session
+        self._is_unfit = False  # its last attempt to be controller failed: not a candidate for a while
+        self._stands_again_at_ms: int | None = None
         self._rebalance_at_ms: int | None = None
 
     @property
@@ -154,13 +158,20 @@ class Controller:
             self.put(event)
 
     def expire(self, now_ms: int) -> None:
-        """Time has moved on: is the leaders' balance due for a look?"""
+        """Time has moved on: is the leaders' balance due for a look, or may it stand for election again?"""
         if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
             self._rebalance_at_ms = None
             self.put(Rebalance())
+        if self._stands_again_at_ms is not None and now_ms >= self._stands_again_at_ms:
+            self._is_unfit, self._stands_again_at_ms = False, None
+            self.put(ControllerNodeChanged())
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next; None while this broker is not the controller."""
+        """When to call `expire` next; None while there is nothing to come."""
+        if self._is_unfit:
+            if self._stands_again_at_ms is None:
+                self._stands_again_at_ms = now_ms + STAND_AGAIN_MS
+            return self._stands_again_at_ms
         if self.epoch is None or not self._configs.broker.auto_leader_rebalance_enable:
             self._rebalance_at_ms = None
         elif self._rebalance_at_ms is None:
@@ -202,14 +213,14 @@ class Controller:
                 self._queue.appendleft(ControllerNodeChanged())
             self._work()
             return
-        is_election = isinstance(event, Registered | ControllerNodeChanged)
-        if isinstance(error, StoreRefusedError) and is_election and not self._is_unfit:
-            log.error("not a controller as long as this session lasts: %s", error)
-            self._resign()
+        if isinstance(event, Registered | ControllerNodeChanged) and not self._is_unfit:
+            log.error("not a controller for %d s: %s", STAND_AGAIN_MS // 1000, error)
+            self._resign()  # what is known is half of it; another may fare better
             self._is_unfit = True
             self._queue.appendleft(ControllerNodeChanged())
-            self._work()
-            return
+            if isinstance(error, StoreRefusedError):
+                self._work()
+                return
         self._work()
         raise error
 
@@ -218,7 +229,7 @@ class Controller:
             self._are_partitions_due = False
         if isinstance(event, Registered):
             self._session = event.session
-            self._is_unfit = False
+            self._is_unfit, self._stands_again_at_ms = False, None
             yield from self._elect()
         elif isinstance(event, ControllerNodeChanged):
             if self._session != NO_SESSION:

@@ -328,23 +328,27 @@ class ZooKeeperStore:
                 if not (self._waiting and self._is_connected and self._in_flight < self._most_in_flight):
                     return
                 queued = self._waiting.popleft()
+                fault = StoreFault.CONNECTION_LOST
                 if not queued.submitted.lost:
-                    self._in_flight += 1
                     operation = queued.submitted.operations[queued.at]
-                    # under the lock: two threads that send must not overtake each other
-                    self._send(operation, lambda outcome, queued=queued: self._sent_ends(queued, outcome))  # type: ignore[misc]
-                    continue
-            self._ends(queued, Outcome(StoreFault.CONNECTION_LOST, ""))
+                    self._in_flight += 1
+                    try:
+                        # under the lock: two threads that send must not overtake each other
+                        self._send(operation, lambda outcome, queued=queued: self._sent_ends(queued, outcome))  # type: ignore[misc]
+                        continue
+                    except ValueError as error:  # kazoo looks at paths before it sends anything
+                        self._in_flight -= 1
+                        fault = _fault(error, operation)
+            self._ends(queued, Outcome(fault, ""))
 
     def _send(self, operation: Operation, done: Callable[[Outcome], None]) -> None:
         client = self._client
         if isinstance(operation, Multi):
             self._send_multi(operation, done)
             return
-        path, watch = operation.path, None
+        path, watch, watched = operation.path, None, None
         if isinstance(operation, Get | Children | Exists) and operation.watch:
-            watch = self._fired
-            self._reading[_watch_key(operation)] += 1
+            watch, watched = self._fired, _watch_key(operation)
         match operation:
             case Create(path, data, ephemeral, sequential):
                 rights = self._security.rights(path)
@@ -364,6 +368,8 @@ class ZooKeeperStore:
             case Check(path, version):  # alone it is a transaction of one
                 self._send_multi(Multi((operation,)), lambda outcome: done(outcome._replace(path=path, parts=())))
                 return
+        if watched is not None:
+            self._reading[watched] += 1
         asked.rawlink(lambda result: done(self._outcome(operation, result)))
 
     def _send_multi(self, operation: Multi, done: Callable[[Outcome], None]) -> None:
@@ -627,7 +633,8 @@ def _fault(error: Exception, operation: Operation) -> StoreFault:
     fault = _FAULTS.get(type(error))
     if fault is None:
         what = getattr(operation, "path", "several nodes")
-        log.error("ZooKeeper refuses %s of %s: %s", type(operation).__name__, what, type(error).__name__)
+        why = str(error) if isinstance(error, ValueError) else type(error).__name__
+        log.error("ZooKeeper refuses %s of %s: %s", type(operation).__name__, what, why)
         return StoreFault.REFUSED
     return fault
 

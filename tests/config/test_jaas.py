@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config.jaas import EXAMPLE, is_login, read_login
+from kbroker.config.broker import LOGIN_EXAMPLE
+from kbroker.config.jaas import is_login, read_login
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
@@ -16,7 +17,7 @@ MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
         (f"{MODULE} required\n  username=kafka\n  password='it is \"x\"' ;\n", ("kafka", 'it is "x"')),
         ('DigestLoginModule optional password="" debug=true username="k";', ("k", "")),
         ("", None),
-        (EXAMPLE, ("...", "...")),
+        (LOGIN_EXAMPLE, ("...", "...")),
     ],
 )
 def test_a_login_is_read(text: str, login: tuple[str, str] | None) -> None:

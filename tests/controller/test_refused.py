@@ -6,6 +6,10 @@ import logging
 
 import pytest
 
+from kbroker.controller import failover
+from kbroker.controller.controller import STAND_AGAIN_MS
+from kbroker.controller.epoch import ControllerEpoch
+from kbroker.metadata.steps import Procedure
 from kbroker.metadata.store import BROKER_IDS, CONTROLLER, TOPICS, broker_path
 from kbroker.ports import Delete, Operation, Outcome, StoreFault
 from protocol.errors import ErrorCode
@@ -38,8 +42,25 @@ def test_a_broker_that_cannot_serve_as_controller_leaves_it_to_another(caplog: p
     with caplog.at_level(logging.ERROR, "kbroker.controller"):
         end_controller(cluster)
         assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, False, True]
-    assert sum("not a controller as long as" in each.getMessage() for each in caplog.records) <= 2
+    assert sum("not a controller for 60 s: " in each.getMessage() for each in caplog.records) <= 2
     assert cluster.create("t", 2, 3) is ErrorCode.NONE
+
+
+def test_a_broker_that_fails_at_taking_over_leaves_it_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(1, 2)
+    take_over = failover.take_over
+
+    def fails_at_1(epoch: ControllerEpoch) -> Procedure[None]:
+        if epoch.broker_id == 1:
+            raise KeyError("what nobody foresaw")
+        yield from take_over(epoch)
+
+    monkeypatch.setattr(failover, "take_over", fails_at_1)
+    with pytest.raises(KeyError):
+        end_controller(cluster)
+    cluster.settle()
+    assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, True]
+    assert cluster.create("t", 1, 2) is ErrorCode.NONE
 
 
 def test_nobody_can_serve_as_controller_and_nobody_tries_for_ever() -> None:
@@ -48,6 +69,18 @@ def test_nobody_can_serve_as_controller_and_nobody_tries_for_ever() -> None:
     end_controller(cluster)
     assert CONTROLLER not in cluster.ensemble.tree.nodes
     assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, False]
+
+
+def test_it_stands_again_later() -> None:
+    cluster = Cluster(1, 2)
+    may_do_all = cluster.ensemble.tree.apply
+    refuse(cluster, TOPICS, 1, 2)
+    end_controller(cluster)
+    cluster.advance(STAND_AGAIN_MS - 1_000)
+    cluster.ensemble.tree.apply = may_do_all  # type: ignore[method-assign]
+    assert CONTROLLER not in cluster.ensemble.tree.nodes
+    cluster.advance(1_000)
+    assert sum(node.plane.controller.is_active for node in cluster.nodes.values()) == 1
 
 
 def test_with_another_session_it_stands_again() -> None:

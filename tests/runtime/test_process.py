@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import time
 from contextlib import suppress
@@ -40,6 +41,18 @@ def test_sigterm_ends_it_cleanly_and_quickly(tmp_path: Path, clients: int) -> No
         True,
     )
     assert all(client.socket.recv(1) == b"" for client in waiting)
+
+
+def test_it_hears_of_its_children_whatever_it_was_started_by(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        broker = BrokerProcess(tmp_path)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    with broker:
+        status = Path(f"/proc/{broker.process.pid}/status").read_text()
+        (ignored,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
+    assert not ignored & 1 << signal.SIGCHLD - 1
 
 
 def test_a_second_broker_on_the_same_directory_says_so_in_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.ports import Check, Create, Delete, Multi, Operation, Outcome, SetData, StoreAnswer, StoreEvent
+from kbroker.ports import (
+    Check,
+    Create,
+    Delete,
+    Get,
+    Multi,
+    Operation,
+    Outcome,
+    SetData,
+    StoreAnswer,
+    StoreEvent,
+    StoreFault,
+)
 from kbroker.runtime.metadata_server.wire import Op, parse_request
 from kbroker.runtime.zookeeper import ZooKeeperStore, _Handler
 from protocol.errors import ErrorCode
@@ -59,6 +71,13 @@ def test_a_transaction_is_one_message_whatever_it_makes(client: Client) -> None:
     changed = client.ask(Multi((Check("/a/b", 0), SetData("/a/b", b"2"), Delete("/a/c"))))
     assert [made[0].fault, changed[0].fault] == [None, None]
     assert client.sent == [Op.MULTI, Op.MULTI]
+
+
+@pytest.mark.parametrize("wrong", [Create("/a/../b"), Get("/./a", watch=True), Multi((Create("/a/.."),))])
+def test_a_path_that_cannot_be_is_refused_and_takes_nobody_s_turn(client: Client, wrong: Operation) -> None:
+    for _ in range(11):  # one more than may be under way
+        assert [each.fault for each in client.ask(wrong)] == [StoreFault.REFUSED]
+    assert [each.fault for each in client.ask(Create("/a"))] == [None]
 
 
 def test_topics_whose_names_make_no_path_leave_the_store_to_others(tmp_path: Path) -> None:
