@@ -34,7 +34,7 @@ log = logging.getLogger("kbroker.controller")
 Proposal: TypeAlias = tuple[TopicPartition, LeaderIsr]
 Verdict: TypeAlias = "LeaderIsr | ErrorCode"
 
-_OF_THE_DEAD = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+_OF_THE_UNFIT = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 IDS_SINCE = 2
 EPOCHS_SINCE = 3
@@ -53,7 +53,7 @@ def alter_partition(
     verdicts: dict[TopicPartition, Verdict] = {
         partition: _verdict(context, partition, wanted, version) for partition, wanted in proposals.items()
     }
-    _say_dead(context, [(each, proposals[each]) for each, verdict in verdicts.items() if verdict in _OF_THE_DEAD])
+    _say_unfit(context, [(each, proposals[each]) for each, verdict in verdicts.items() if verdict in _OF_THE_UNFIT])
     allowed = {partition: proposals[partition] for partition, verdict in verdicts.items() if verdict is ErrorCode.NONE}
     verdicts |= yield from _write(epoch, allowed)
     batch = epoch.batch()
@@ -106,18 +106,27 @@ def _verdict(context: Context, partition: TopicPartition, wanted: LeaderIsr, ver
         return ErrorCode.INVALID_UPDATE_VERSION
     if wanted.recovery == RECOVERING and (len(wanted.isr) > 1 or now.recovery == RECOVERED):
         return ErrorCode.INVALID_REQUEST
-    dead = [broker for broker in wanted.isr if not context.is_live(broker)]
-    if dead:
+    if _unfit(context, partition, wanted):
         return ErrorCode.INELIGIBLE_REPLICA if version >= IDS_SINCE else ErrorCode.OPERATION_NOT_ATTEMPTED
     return ErrorCode.NONE
 
 
-def _say_dead(context: Context, refused: list[Proposal]) -> None:
+def _unfit(context: Context, partition: TopicPartition, wanted: LeaderIsr) -> set[int]:
+    """Brokers that cannot be in sync: dead ones, and those that are no replicas, perhaps not any more.
+
+    Once all others had left the set, such a partition would have no leader for good. Source: KRaft's controller checks
+    both, Kafka's on ZooKeeper the first.
+    """
+    replicas = context.replicas(partition)
+    return {broker for broker in wanted.isr if not context.is_live(broker) or broker not in replicas}
+
+
+def _say_unfit(context: Context, refused: list[Proposal]) -> None:
     """At a broker's stop these are as many as it has replicas that had just caught up."""
     if refused:
-        dead = sorted({broker for _, wanted in refused for broker in wanted.isr if not context.is_live(broker)})
+        unfit = sorted(set().union(*(_unfit(context, *each) for each in refused)))
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-        log.info("%s-%d%s: brokers %s are not alive, and cannot be in sync", *refused[0][0], more, dead)
+        log.info("%s-%d%s: brokers %s are not alive or no replicas: not in sync", *refused[0][0], more, unfit)
 
 
 def _write(

@@ -122,6 +122,14 @@ def test_a_dead_replica_cannot_be_in_sync(version: int, expected: ErrorCode) -> 
     assert code(propose(cluster, [1, 2, 3], version=version, **epochs)) is expected  # type: ignore[arg-type]
 
 
+def test_a_broker_that_is_no_replica_cannot_be_in_sync() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (1, 2))
+    before = cluster.state("t", 0)
+    refused = code(propose(cluster, [1, 2, 3], epoch=before.leader_epoch, partition_epoch=before.version))
+    assert (refused, cluster.state("t", 0)) == (ErrorCode.INELIGIBLE_REPLICA, before)
+
+
 @pytest.mark.parametrize("isr", [[1], [1, 2, 3]])
 def test_nobody_goes_back_to_recovering(cluster: Cluster, isr: list[int]) -> None:
     assert code(propose(cluster, isr, recovery=1)) is ErrorCode.INVALID_REQUEST
@@ -177,7 +185,7 @@ def test_that_the_dead_cannot_be_in_sync_is_said_once_for_all_partitions(caplog:
     answer = cluster.ask(request, 3, cluster.controller.id)
     codes = [each.error_code for each in answer.topics[0].partitions]
     assert codes == [ErrorCode.INELIGIBLE_REPLICA] * 3
-    assert caplog.messages == ["t-0 and 2 more: brokers [3] are not alive, and cannot be in sync"]
+    assert caplog.messages == ["t-0 and 2 more: brokers [3] are not alive or no replicas: not in sync"]
 
 
 def test_a_set_that_a_leader_of_an_old_protocol_has_written_itself_is_heard_of(cluster: Cluster) -> None:
