@@ -169,7 +169,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         try:
             super()._authenticate_with_sasl(host, timeout)
-        except (zk.AuthFailedError, zk.SASLException) as error:
+        except (zk.ZookeeperError, zk.SASLException) as error:  # whatever it says: of others kazoo's thread would end
             self._store.not_let_in(f"{host} refuses the login of {self._user}")
             raise zk.ConnectionDropped("no login") from error
         self._store.logged_in()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import socket
 from collections.abc import Iterator
+from logging.handlers import QueueHandler
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from kbroker.ports import (
 )
 from kbroker.runtime.metadata_server.wire import Op, parse_request
 from kbroker.runtime.zookeeper import ZooKeeperStore, _Handler
+from kbroker.runtime.zookeeper_security import Security
 from protocol.errors import ErrorCode
 from protocol.messages.topics import (
     CreatableTopic,
@@ -103,6 +106,32 @@ def test_topics_whose_names_make_no_path_leave_the_store_to_others(tmp_path: Pat
         assert [grow(name) for name in (".", "..", "first/partitions")] == [UNKNOWN, UNKNOWN, UNKNOWN]
         assert [grow("first"), create("second")] == [ErrorCode.NONE, ErrorCode.NONE]
         client.close()
+
+
+@pytest.fixture
+def said() -> Iterator[queue.Queue[logging.LogRecord]]:
+    lines: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(lines)
+    logging.getLogger("kbroker.store").addHandler(handler)
+    yield lines
+    logging.getLogger("kbroker.store").removeHandler(handler)
+
+
+@pytest.mark.parametrize("timeout_ms", [200])
+def test_a_login_that_an_ensemble_does_not_know_is_said_and_tried_on(
+    tmp_path: Path, said: queue.Queue[logging.LogRecord], timeout_ms: int
+) -> None:
+    """With a code of its own; and each try is a connection that comes about, until it is time for the login."""
+    with RunningServer(tmp_path) as server:
+        store = ZooKeeperStore(
+            server.address, print, connection_timeout_ms=timeout_ms, security=Security(login=("kafka", "secret"))
+        )
+        try:
+            wanted = f"no ZooKeeper answers at {server.address}; trying on: 127.0.0.1 refuses the login of kafka"
+            for _ in range(2):  # the first lines may come before the answer to the login
+                assert any(said.get(timeout=PATIENCE_S).getMessage() == wanted for _ in range(20))
+        finally:
+            store.close()
 
 
 def test_sockets_are_ready_to_be_read_or_written() -> None:

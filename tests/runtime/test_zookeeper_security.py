@@ -161,9 +161,16 @@ def test_an_ensemble_that_wants_a_login_refuses_who_has_none(strict: SecuredZooK
     assert clients[0].ask(Get("/")) == [StoreFault.REFUSED]
 
 
+@pytest.mark.parametrize("wants_login", [False, True])
 def test_a_wrong_password_is_said_and_tried_on(
-    server: SecuredZooKeeper, clients: list[Client], said: Queue[logging.LogRecord]
+    server: SecuredZooKeeper,
+    strict: SecuredZooKeeper,
+    clients: list[Client],
+    said: Queue[logging.LogRecord],
+    wants_login: bool,
 ) -> None:
+    """One that wants a login says so with another code, and ends the session."""
+    server = strict if wants_login else server
     clients.append(Client(server.address, Security(login=(USER, "guess"))))
     wanted = f"no ZooKeeper answers at {server.address}; trying on: 127.0.0.1 refuses the login of {USER}"
     for _ in range(2):
