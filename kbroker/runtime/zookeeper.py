@@ -500,7 +500,9 @@ class ZooKeeperStore:
         else:
             with self._lock:
                 self._is_connected = False
-            self._grow_impatient()
+                is_waiting = self._impatience is not None  # where each try ends behind its beginning, as for a login
+            if not is_waiting:
+                self._grow_impatient()
             if state == KazooState.LOST:
                 self._client.handler.completion_queue.put(self._session_over)
 
@@ -575,9 +577,14 @@ class ZooKeeperStore:
     def _calm_down(self) -> None:
         if self._impatience is not None:
             self._impatience.cancel()
+            self._impatience = None
 
     def _say_nobody_answers(self) -> None:
         """Once in each zookeeper.connection.timeout.ms, until somebody does."""
+        with self._lock:
+            if self._impatience is not threading.current_thread():
+                return  # another has taken its place
+            self._impatience = None
         if self._closed or self._is_connected:
             return
         log.error("no ZooKeeper answers at %s; trying on%s", self._connect, self._why_not)

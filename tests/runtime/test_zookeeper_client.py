@@ -117,7 +117,7 @@ def said() -> Iterator[queue.Queue[logging.LogRecord]]:
     logging.getLogger("kbroker.store").removeHandler(handler)
 
 
-@pytest.mark.parametrize("timeout_ms", [200])
+@pytest.mark.parametrize("timeout_ms", [200, 2_000])
 def test_a_login_that_an_ensemble_does_not_know_is_said_and_tried_on(
     tmp_path: Path, said: queue.Queue[logging.LogRecord], timeout_ms: int
 ) -> None:
