@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from kbroker.controller.context import Context
 from kbroker.controller.outbox import Batch, Outbox
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Procedure
+from kbroker.metadata.steps import Procedure, one_by_one
 from kbroker.metadata.store import CONTROLLER_EPOCH
 from kbroker.ports import Check, Create, Delete, Get, Multi, Outcome, Random, SetData, StoreFault
 
@@ -76,24 +76,34 @@ class ControllerEpoch:
         """Writes that are done only while this epoch lasts."""
         return Multi((Check(CONTROLLER_EPOCH, self.context.epoch_version), *writes))
 
-    def write(self, writes: Sequence[Write]) -> Procedure[list[Outcome]]:
+    def write(self, writes: Sequence[Write], *, may_be_refused: bool = True) -> Procedure[list[Outcome]]:
         """Do these behind the fence, in order; each succeeds or fails by itself. Raises: ControllerMovedError.
+
+        may_be_refused: so does one that the store refuses, as a node may be somebody else's; else StoreRefusedError.
 
         Many at a time in one transaction, which costs the store one fsync and both of us one message. Where one fails,
         so do all that are with it, though nothing is wrong with them: then these are done again, one by one.
         """
         groups = list(pieces(writes, WRITES_AT_ONCE))
-        answers = yield [self.fenced(*group) for group in groups]
-        check_fence(answers)
+        answers = yield from self._done([self.fenced(*group) for group in groups], may_be_refused)
         outcomes: list[Outcome] = []
         for group, answer in zip(groups, answers, strict=True):
             if answer.fault is None:
                 outcomes += answer.parts[1:]
                 continue
-            alone = (answer,) if len(group) == 1 else (yield [self.fenced(write) for write in group])
-            check_fence(alone)
+            alone: Sequence[Outcome] = (answer,)
+            if len(group) > 1:
+                alone = yield from self._done([self.fenced(write) for write in group], may_be_refused)
             outcomes += [Outcome(fault_of(each), each.path) if each.fault else each.parts[1] for each in alone]
         return outcomes
+
+    def _done(self, writes: list[Multi], may_be_refused: bool) -> Procedure[Sequence[Outcome]]:
+        if may_be_refused:
+            answers = yield from one_by_one(writes)
+        else:
+            answers = yield writes
+        check_fence(answers)
+        return answers
 
 
 def pieces(items: Sequence[T], most: int | None = None) -> Iterator[Sequence[T]]:

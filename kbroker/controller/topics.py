@@ -340,7 +340,7 @@ def _finish(epoch: ControllerEpoch, topic: str) -> Procedure[None]:
     paths += [partition_path(*partition) for partition in partitions]
     paths += [partitions_path(topic), topic_path(topic), config_path("topics", topic), delete_topic_path(topic)]
     for some in pieces(paths):
-        yield from epoch.write([Delete(path) for path in some])
+        yield from epoch.write([Delete(path) for path in some], may_be_refused=False)  # or a part of it would stay
     transition_partitions(epoch, partitions, PartitionState.OFFLINE)
     transition_partitions(epoch, partitions, PartitionState.NON_EXISTENT)
     epoch.context.remove_topic(topic)

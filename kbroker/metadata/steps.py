@@ -62,10 +62,14 @@ class SessionLostError(Exception):
 
 
 class StoreRefusedError(Exception):
-    """Raised in a procedure one of whose operations the store refuses. The session goes on, and so may all others."""
+    """Raised in a procedure one of whose operations the store refuses. The session goes on, and so may all others.
 
-    def __init__(self, outcome: Outcome) -> None:
+    outcomes: of all operations of the step; none where some of them are in doubt.
+    """
+
+    def __init__(self, outcome: Outcome, outcomes: Sequence[Outcome] = ()) -> None:
         super().__init__(f"the metadata store refuses what is asked of {outcome.path or 'several nodes'}")
+        self.outcomes = outcomes
 
 
 class PeerFaultError(Exception):
@@ -79,6 +83,16 @@ class PeerFaultError(Exception):
 def ask(request: Ask) -> Generator[Step, Any, Any]:
     """Ask another broker, as part of a procedure. Returns: the response. Raises: PeerFaultError."""
     return (yield request)
+
+
+def one_by_one(operations: Sequence[Operation]) -> Procedure[Sequence[Outcome]]:
+    """A step of which each operation has an outcome of its own, also where the store refuses some."""
+    try:
+        return (yield operations)
+    except StoreRefusedError as error:
+        if not error.outcomes:
+            raise
+        return error.outcomes
 
 
 class Steps:
@@ -117,9 +131,10 @@ class Steps:
             running.asking = None
             self._resume(running, None, SessionLostError())
         elif refused := [outcome for outcome in outcomes if outcome.fault is StoreFault.REFUSED]:
+            known = () if running.asking is not None or is_in_doubt(outcomes) else outcomes
             self._running -= 1
             running.asking = None
-            self._resume(running, None, StoreRefusedError(refused[0]))
+            self._resume(running, None, StoreRefusedError(refused[0], known))
         elif running.asking is not None or is_in_doubt(outcomes):
             self._doubt(running, outcomes)
         else:

@@ -9,9 +9,17 @@ import pytest
 from kbroker.controller import failover
 from kbroker.controller.controller import STAND_AGAIN_MS
 from kbroker.controller.epoch import ControllerEpoch
-from kbroker.metadata.steps import Procedure
-from kbroker.metadata.store import BROKER_IDS, CONTROLLER, TOPICS, broker_path
-from kbroker.ports import Delete, Operation, Outcome, StoreFault
+from kbroker.metadata.steps import Procedure, StoreRefusedError
+from kbroker.metadata.store import (
+    BROKER_IDS,
+    CONTROLLER,
+    TOPICS,
+    broker_path,
+    delete_topic_path,
+    state_path,
+    topic_path,
+)
+from kbroker.ports import Create, Delete, Multi, Operation, Outcome, SetData, StoreFault
 from protocol.errors import ErrorCode
 from tests.controller.cluster import Cluster
 
@@ -26,6 +34,24 @@ def refuse(cluster: Cluster, path: str, *brokers: int) -> None:
         is_theirs = lasting in {cluster.nodes[each].store.session for each in brokers}
         is_there = f"{where}/".startswith(f"{path}/")
         return Outcome(StoreFault.REFUSED, where) if is_theirs and is_there else apply(operation, session)
+
+    cluster.ensemble.tree.apply = guarded  # type: ignore[method-assign]
+
+
+def close_to(cluster: Cluster, path: str, *brokers: int) -> None:
+    """From now on these may only read the node, and those below it: it is somebody else's (zookeeper.set.acl)."""
+    apply = cluster.ensemble.tree.apply
+
+    def guarded(operation: Operation, session: int) -> Outcome:
+        parts = operation.operations if isinstance(operation, Multi) else (operation,)
+        closed = [isinstance(part, Create | SetData | Delete) and part.path.startswith(path) for part in parts]
+        if session not in {cluster.nodes[each].store.session for each in brokers} or not any(closed):
+            return apply(operation, session)
+        outcomes = tuple(
+            Outcome(StoreFault.REFUSED if each else StoreFault.ROLLED_BACK, part.path)
+            for part, each in zip(parts, closed, strict=True)
+        )
+        return Outcome(StoreFault.REFUSED, "", parts=outcomes) if isinstance(operation, Multi) else outcomes[0]
 
     cluster.ensemble.tree.apply = guarded  # type: ignore[method-assign]
 
@@ -92,6 +118,42 @@ def test_with_another_session_it_stands_again() -> None:
     cluster.nodes[2].store.expire()
     cluster.settle()
     assert [node.plane.controller.is_active for node in cluster.nodes.values()] == [False, True]
+
+
+def test_partitions_get_other_leaders_though_the_node_of_one_is_somebody_elses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("mine", (2, 3), (2, 3))
+    cluster.assign("theirs", (2, 3))
+    close_to(cluster, topic_path("theirs"), 1)
+    with caplog.at_level(logging.ERROR, "kbroker.controller"):
+        cluster.stop(2)
+    assert cluster.leaders(3, "mine") == [3, 3]
+    assert cluster.state("theirs").leader == 2
+    assert any(each.getMessage().startswith("the state of theirs-0 cannot be written") for each in caplog.records)
+
+
+def test_who_becomes_controller_serves_though_the_node_of_a_partition_is_somebody_elses() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("mine", (1, 2))
+    cluster.assign("theirs", (1, 2))
+    close_to(cluster, topic_path("theirs"), 2, 3)
+    cluster.stop(1)
+    assert cluster.controller.id in (2, 3)
+    assert cluster.leaders(2, "mine") == [2]
+
+
+def test_a_topic_whose_nodes_are_partly_somebody_elses_is_not_half_deleted() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", 1, 2)
+    close_to(cluster, state_path("t", 0), 1)
+    cluster.ensemble.tree.apply(Create(delete_topic_path("t")), 0)
+    cluster.ensemble.spread()
+    with pytest.raises(StoreRefusedError):
+        cluster.settle()
+    assert cluster.has(delete_topic_path("t"))
+    assert cluster.has(topic_path("t"))
 
 
 def test_a_broker_that_may_not_be_registered_says_so_and_ends() -> None:

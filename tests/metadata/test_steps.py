@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, StoreRefusedError, ask
+from kbroker.metadata.steps import (
+    Ask,
+    PeerFaultError,
+    Procedure,
+    SessionLostError,
+    Steps,
+    StoreRefusedError,
+    ask,
+    one_by_one,
+)
 from kbroker.ports import (
     TO_CONTROLLER,
     Create,
@@ -109,6 +118,22 @@ def test_what_the_store_refuses_ends_a_procedure_and_no_other() -> None:
     assert [str(result) for result in bench.results] == ["the metadata store refuses what is asked of /a"]
     assert isinstance(bench.results[0], StoreRefusedError)
     assert bench.steps.busy
+
+
+def test_what_is_refused_among_others_may_be_looked_at_one_by_one() -> None:
+    bench = Bench()
+
+    def both() -> Procedure[object]:
+        return [outcome.fault for outcome in (yield from one_by_one([Get("/a"), Get("/b")]))]
+
+    bench.run(both())
+    bench.run(both())
+    first, second = (event for event in bench.events if isinstance(event, StoreAnswer))
+    refused = Outcome(StoreFault.REFUSED, "/a")
+    bench.steps.answer(StoreAnswer(first.token, (refused, Outcome(StoreFault.NO_NODE, "/b"))))
+    bench.steps.answer(StoreAnswer(second.token, (refused, Outcome(StoreFault.CONNECTION_LOST, "/b"))))
+    assert bench.results[0] == [StoreFault.REFUSED, StoreFault.NO_NODE]
+    assert isinstance(bench.results[1], StoreRefusedError)  # nobody knows of the other
 
 
 def test_a_session_that_ends_within_a_step_ends_its_procedure_and_no_other() -> None:
