@@ -110,18 +110,27 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     And waiting for a socket is one call of the system: kazoo makes an epoll for each wait, five times a request.
 
     tls: how connections are to be secured, None for not at all; kazoo would trust the system's certificates beside
-    those that are named. failed: told of each handshake that fails.
+    those that are named. failed: told of each handshake that fails. hosts: of the ensemble; each is waited for only as
+    long as leaves the others their turn before the session is over.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None, failed: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, failed: Callable[[str], None] = lambda _: None, hosts: int = 1
+    ) -> None:
         super().__init__()
         self._tls = tls
         self._failed = failed
+        self._hosts = hosts
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> socket.socket:
-        """A connection that the ensemble may be spoken to on. The rest that kazoo gives is for TLS of its own."""
+        """A connection that the ensemble may be spoken to on. The rest that kazoo gives is for TLS of its own.
+
+        timeout: of the session.
+        """
+        if timeout is not None:
+            timeout /= self._hosts
         if self._tls is None:
             plain: socket.socket = super().create_connection(address, timeout=timeout)
             return plain
@@ -273,13 +282,13 @@ class ZooKeeperStore:
         self._reading: Counter[WatchKey] = Counter()  # reads on their way that set a watch
         self._early: dict[WatchKey, NodeChanged] = {}  # watches that went off before the answer that set them was seen
         try:
-            collect_hosts(connect)
+            hosts, _ = collect_hosts(connect)
         except ValueError:
             raise ValueError(f"zookeeper.connect={connect}: allowed: host:port,host:port/path") from None
         self._client = KazooClient(
             hosts=connect,
             timeout=session_timeout_ms / 1000,
-            handler=_Handler(security.tls, self.not_let_in),
+            handler=_Handler(security.tls, self.not_let_in, len(hosts)),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=MOST_BACK_OFF_S, ignore_expire=True),
             logger=_quiet(),
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from logging.handlers import QueueHandler
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from kbroker.ports import (
     Multi,
     Operation,
     Outcome,
+    SessionStarted,
     SetData,
     StoreAnswer,
     StoreEvent,
@@ -130,6 +133,37 @@ def test_a_login_that_an_ensemble_does_not_know_is_said_and_tried_on(
             wanted = f"no ZooKeeper answers at {server.address}; trying on: 127.0.0.1 refuses the login of kafka"
             for _ in range(2):  # the first lines may come before the answer to the login
                 assert any(said.get(timeout=PATIENCE_S).getMessage() == wanted for _ in range(20))
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a host that is gone: whoever connects hears nothing."""
+    with socket.create_server(("127.0.0.2", 0), backlog=0) as server, ExitStack() as queued:
+        for _ in range(2):  # what comes now hangs: nobody accepts, and there is no more room to wait in
+            waiting = queued.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield f"127.0.0.2:{server.getsockname()[1]}"
+
+
+def test_a_session_outlives_the_members_of_the_ensemble_that_are_gone(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.shuffle", lambda hosts: hosts.sort(reverse=True))  # those that are gone first
+    events: queue.Queue[StoreEvent] = queue.Queue()
+    with RunningServer(tmp_path) as server:
+        connect = f"{server.address},{silent},{silent}"
+        store = ZooKeeperStore(connect, events.put, session_timeout_ms=3_000)
+        try:
+            assert isinstance(events.get(timeout=PATIENCE_S), SessionStarted)
+            again = threading.Event()
+            store._client.add_listener(lambda state: again.set() if state == "CONNECTED" else None)
+            store._client._connection._socket.shutdown(socket.SHUT_RDWR)
+            assert again.wait(PATIENCE_S)
+            store.submit((Get("/"),), "asked")
+            assert isinstance(events.get(timeout=PATIENCE_S), StoreAnswer)
         finally:
             store.close()
 
