@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
 from kbroker.broker.brokers_only import BrokersOnly
-from kbroker.broker.facts import BrokerConfigChanged, FactQueue, Leave
+from kbroker.broker.facts import BrokerConfigChanged, FactQueue, JobDone, Leave
+from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.broker.permission import Permission
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.config.broker import SECURITY_PROTOCOLS
@@ -271,8 +272,8 @@ class Node:
             self._close_sockets()
             self._pool.close()
             self._store_pool.close()
-            self._name_pool.close()
             self._close_logs()
+            self._name_pool.close()  # last: a look-up under way may take long, and nobody needs it
 
     def cut_from(self, broker_ids: Collection[int]) -> None:
         """Reach none of these brokers from now on; [] ends it. For tests."""
@@ -411,9 +412,19 @@ class Node:
         )
         control_listener = self.listeners.control_plane or ""
         alone = isinstance(self._store, EmbeddedStore)
+
+        def look_up(job: Job, owner: Owner) -> None:
+            def looked_up(error: BaseException | None) -> None:
+                if error is not None:
+                    raise error  # to the loop, which reports it: a bug
+                if not self._is_ending:
+                    deliver(JobDone(Errand(job, owner), None))
+
+            self._name_pool.run(job.run, looked_up)
+
         broker.permission = Permission(
             BrokersOnly(
-                broker.plane, addresses_of, broker.give, broker.tell, alone=alone, control_listener=control_listener
+                broker.plane, addresses_of, look_up, broker.tell, alone=alone, control_listener=control_listener
             ),
             control_listener,
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.config import Given
 from kbroker.ports import TO_CONTROLLER, PeerAddress
 from kbroker.runtime.clock import SystemClock, SystemRandom
@@ -117,6 +118,31 @@ def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
     answers.set()
     node.stop()
     assert flushed == [None]
+
+
+def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a stop waits for the name server, with its session still open, before it leaves the cluster."""
+    node, answers = serving(tmp_path, loop), threading.Event()
+    asked: list[str] = []
+
+    def look_up(host: str, *_: object, **__: object) -> list[object]:
+        loop.call_from_thread(lambda: asked.append(host))
+        answers.wait()
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    only = node.core.broker.permission.authorizer
+    assert isinstance(only, BrokersOnly)
+    only._learn(frozenset({"broker-2.example"}))
+    node.server.settle()
+    loop.run_until(lambda: asked)
+    is_idle = node.server.jobs_done
+    answers.set()
+    loop.run_until(lambda: only._again is None)
+    node.stop()
+    assert is_idle
 
 
 def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
