@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from kbroker.config.limits import TRANSACTION_BYTES
 from kbroker.controller.context import Context, ReplicaState, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence, fault_of
 from kbroker.controller.machine import (
@@ -69,8 +70,12 @@ def asked(epoch: ControllerEpoch, targets: Targets) -> Procedure[dict[TopicParti
             outcomes[partition] = error
     yield from _forget_requests(epoch, granted)  # the latest target counts
     for partition, wanted in granted.items():
-        yield from _move(epoch, partition, wanted)
-        outcomes[partition] = None
+        try:
+            yield from _move(epoch, partition, wanted)
+        except KafkaError as error:
+            outcomes[partition] = error
+        else:
+            outcomes[partition] = None
     return outcomes
 
 
@@ -84,12 +89,10 @@ def requests_changed(epoch: ControllerEpoch) -> Procedure[None]:
     refused = []
     for partition, target in fresh.items():
         try:
-            wanted = _assignment(context, partition, target, anywhere=True)
+            yield from _move(epoch, partition, _assignment(context, partition, target, anywhere=True))
         except KafkaError as error:
             log.error("%s-%d cannot be reassigned: %s", *partition, error)
             refused.append(partition)
-        else:
-            yield from _move(epoch, partition, wanted)
     yield from _forget_requests(epoch, refused)
 
 
@@ -177,7 +180,7 @@ def _is_on_its_way(context: Context, partition: TopicPartition, target: tuple[in
 
 
 def _move(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignment) -> Procedure[None]:
-    """Take a partition as far as it can go now."""
+    """Take a partition as far as it can go now. Raises: KafkaError if the store does not take where it is to go."""
     before = epoch.context.assignment(partition)
     if before != wanted:
         log.info("%s-%d goes from %s to %s", *partition, before.replicas, wanted.target)
@@ -267,13 +270,19 @@ def _remove_replicas(epoch: ControllerEpoch, partition: TopicPartition, brokers:
 
 
 def _write_assignment(epoch: ControllerEpoch, partition: TopicPartition, wanted: Assignment) -> Procedure[None]:
-    """A partition's replicas, in its topic's node and in the context; what others add to the topic meanwhile stays."""
+    """A partition's replicas, in its topic's node and in the context; what others add to the topic meanwhile stays.
+
+    Raises: KafkaError if the node would be larger than the store takes. One that shrinks is written, however large.
+    """
     topic, index = partition
     while True:
         (found,) = yield [Get(topic_path(topic))]
         assert found.stat is not None, f"{topic} has no node"
         info = decode_topic(found.data)
         content = encode_topic(TopicInfo(info.topic_id, {**info.partitions, index: wanted}))
+        if len(content) > max(TRANSACTION_BYTES, len(found.data)):
+            text = f"{len(content)} bytes for the metadata store; allowed: {TRANSACTION_BYTES}"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
         answers = yield [epoch.fenced(SetData(topic_path(topic), content, found.stat.version))]
         check_fence(answers)
         if fault_of(answers[0]) is not StoreFault.BAD_VERSION:
