@@ -10,10 +10,11 @@ import logging
 from typing import Any
 
 from kbroker.coordinator.shard import Shard
+from kbroker.log.scan import SMALLEST_BYTES, header_at
 from protocol.errors import ErrorCode
 from protocol.message import DecodeError
-from protocol.records import RecordError
-from protocol.records.batch import HEADER_SIZE, BatchHeader, unpack_header
+from protocol.records import Record, RecordError
+from protocol.records.batch import HEADER_SIZE, MAGIC, MAGIC_AT, BatchHeader
 from protocol.records.content import parse_records
 from protocol.records.control_records import ControlType, parse_marker
 
@@ -26,10 +27,13 @@ def replay_batches(shard: Shard[Any], topic: str, data: memoryview, offset: int)
     Raises: RecordError for bytes that are no batch.
     """
     at = 0
-    while len(data) - at >= HEADER_SIZE:
-        header = BatchHeader(*unpack_header(data, at))
-        if header.size_bytes < HEADER_SIZE:
-            raise RecordError(ErrorCode.CORRUPT_MESSAGE, at, f"a batch of {header.size_bytes} bytes at offset {offset}")
+    while len(data) - at >= SMALLEST_BYTES:
+        if data[at + MAGIC_AT] == MAGIC and len(data) - at < HEADER_SIZE:
+            break
+        found = header_at(data, at)
+        if found is None:
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, at, f"offset {offset}, where no batch begins")
+        header = BatchHeader(*found)
         if header.size_bytes > len(data) - at:
             break
         try:
@@ -45,8 +49,8 @@ def replay_batches(shard: Shard[Any], topic: str, data: memoryview, offset: int)
 
 def _replay_batch(shard: Shard[Any], data: memoryview, at: int, header: BatchHeader, offset: int) -> None:
     """Feed the records from `offset` on. Raises: RecordError, DecodeError if no coordinator can have written them."""
-    records = parse_records(data, at, header)
-    if header.is_control:
+    records = _records(data, at, header)
+    if header.magic == MAGIC and header.is_control:
         # a cleaner leaves a batch without records in place of a marker whose transaction is gone
         commits = bool(records) and parse_marker(records[0]).control_type is ControlType.COMMIT
         shard.replay_marker(header.producer_id, commit=commits, record_offset=header.base_offset)
@@ -57,3 +61,12 @@ def _replay_batch(shard: Shard[Any], data: memoryview, at: int, header: BatchHea
             decoded = shard.decode(record.key, record.value)
             if decoded is not None:
                 shard.replay(decoded, record_offset=header.base_offset, producer_id=producer_id)
+
+
+def _records(data: memoryview, at: int, header: BatchHeader) -> list[Record]:
+    """Those of a batch, or of a message of an old format, as Apache's coordinators write where a topic keeps that."""
+    if header.magic == MAGIC:
+        return parse_records(data, at, header)
+    from protocol.records.legacy import parse_set  # few topics have such a format
+
+    return parse_set(data[at : at + header.size_bytes])

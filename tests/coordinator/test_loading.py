@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.coordinator.loading import replay_batches
-from protocol.records import Record
+from protocol.records import Record, legacy
 from protocol.records.batch import HEADER_SIZE
 from protocol.records.content import build_batch
 from tests.coordinator.memory import MemoryStore
@@ -46,3 +46,17 @@ def test_a_batch_that_a_cleaner_has_emptied_moves_the_offset() -> None:
     emptied = bytes(batch(0, base_offset=3, records=b"", last_offset_delta=1))
     assert len(emptied) == HEADER_SIZE
     assert replayed(bytes(three()) + emptied) == (["a", "b", "c"], 5)
+
+
+@pytest.mark.parametrize("codec_id", [0, 1])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_an_old_format_are_read(magic: int, codec_id: int) -> None:
+    old = [Record(at, 0 if magic else -1, key, b"") for at, key in enumerate(KEYS)]
+    old_set = bytes(legacy.build_set(old, magic, codec_id=codec_id))
+    assert replayed(old_set + bytes(three(3))) == (["a", "b", "c"] * 2, 6)
+
+
+def test_a_message_of_an_old_format_may_be_smaller_than_the_header_of_a_batch() -> None:
+    tombstone = bytes(legacy.build_set([Record(0, -1, b"a", None)], 0))
+    assert len(tombstone) < HEADER_SIZE
+    assert replayed(tombstone) == (["a"], 1)
