@@ -9,6 +9,7 @@ their marker. While something of an id is not committed, others are told CONCURR
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MARKER_RETRY_MS
@@ -60,6 +61,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self._config = config
         self.makers = Makers()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
+        self._in_doubt: dict[str, int] = {}  # offsets of those that were found so while this was loading
 
     # --- operations
 
@@ -257,6 +259,8 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def replay(self, record: TransactionRecord, *, record_offset: int, producer_id: int = -1) -> None:
         """See Shard.replay."""
+        if self.loading and record_offset >= self.high_watermark:
+            self._in_doubt[record.name] = record_offset
         if record.transaction is None:
             self.transactions.pop(record.name, None)
             self.makers.forget(record.name)
@@ -267,10 +271,18 @@ class TransactionShard(Shard[TransactionRecord]):
         """See Shard.replay_marker: nobody writes to this topic in a transaction."""
 
     def loaded(self, turn: Turn) -> None:
-        """See Shard.loaded. What had been decided is told to the partitions again: they may have heard of it or not."""
+        """See Shard.loaded. What had been decided is told to the partitions again: they may have heard of it or not.
+
+        Not before it is committed, for a leader that does not have it may come yet, and decide otherwise.
+        """
         config = self._config()
+        for name, record_offset in sorted(self._in_doubt.items(), key=itemgetter(1)):
+            if record_offset >= self.high_watermark and name in self.transactions:
+                self._on_the_way[name] = 1
+                self.waiting.append((record_offset + 1, Decided(self.transactions[name], None, None, _nobody)))
+        self._in_doubt.clear()
         for known in self.transactions.values():
-            if known.state in PREPARED:
+            if known.state in PREPARED and known.name not in self._on_the_way:
                 self._have_marked(turn, known)
         turn.set_timer("overdue", "", config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         turn.set_timer("expiry", "", config.transaction_remove_expired_transaction_cleanup_interval_ms)
@@ -285,6 +297,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self.transactions.clear()
         self.makers.clear()
         self._on_the_way.clear()
+        self._in_doubt.clear()
 
 
 def _nobody(code: ErrorCode) -> Message:

@@ -12,6 +12,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     ids from N                          producer ids; none: there are none for now
     epoch ID N                          as if so many producers had held the id before
     wait MS | hold appends | commit appends | refuse appends CODE | accept appends | resign | restart
+    elect                               another broker leads, that has all of the log, committed or not
 
 A producer remembers its id and epoch from the answers, as real ones do.
 """
@@ -236,6 +237,9 @@ class Stage:
 
     def do_restart(self) -> None:
         self.world.store.cut(0)
+        self.do_elect()
+
+    def do_elect(self) -> None:
         self.world.markers.clear()
         self.world.start()
         self.waiting.clear()
