@@ -174,10 +174,12 @@ def _has_ended(known: Transaction, producer: Producer) -> bool:
 
 
 def fence(known: Transaction, now_ms: int) -> Transaction:
-    """Abort an open transaction without its producer, who finds its epoch gone: a new holder, or a time-out."""
-    return known.become(
-        PREPARE_ABORT, now_ms, producer_epoch=known.producer_epoch + 1, last_epoch=NO_EPOCH, client_version=0
-    )
+    """Abort an open transaction without its producer, who finds its epoch gone: a new holder, or a time-out.
+
+    Apache's coordinator lets a producer begin one in the largest epoch of all: that is aborted in its own.
+    """
+    epoch = min(known.producer_epoch + 1, LAST_EPOCH + 1)
+    return known.become(PREPARE_ABORT, now_ms, producer_epoch=epoch, last_epoch=NO_EPOCH, client_version=0)
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
