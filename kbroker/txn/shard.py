@@ -198,7 +198,7 @@ class TransactionShard(Shard[TransactionRecord]):
             assert key.kind == "complete", key
             known = self.transactions.get(key.name)
             if known is not None and known.state in PREPARED:
-                self._have_marked(turn, known)
+                self.marked(turn, known)  # the partitions have their markers already
 
     def _abort_overdue(self, turn: Turn) -> None:
         turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
