@@ -78,7 +78,7 @@ class Runtime(Generic[S]):
         self._happened = happened
         self._carry = carry
         self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
-        self._led: dict[int, Log] = {}  # by partition that is led here: the log that its state is in
+        self._led: dict[int, tuple[Log, int]] = {}  # by partition led here: where its state is; the epoch last heard of
         self._loading: deque[_Loading[S]] = deque()
         self._unread: dict[int, _Loading[S]] = {}  # by partition: what could not be read, and is tried again
         self.give: Give  # is put in by who runs jobs
@@ -167,24 +167,27 @@ class Runtime(Generic[S]):
     def role_changed(self, partition: Partition, now_ms: int, *, is_leader: bool) -> None:
         """This broker leads a partition of the topic from now on, or again, or no longer.
 
-        A new epoch under the same leader (a follower has gone, replicas are reassigned) leaves its shard as it is.
+        A new epoch under the same leader (a follower has gone, replicas are reassigned) leaves its shard as it is; not
+        if one was missed. Whoever led in that may have told other partitions of it, and they fence who comes with less.
         """
         index = partition.index
-        log = partition.log if is_leader else None
-        led = self._led.get(index)
-        if led is log:
+        log, epoch = partition.log if is_leader else None, partition.leader_epoch
+        led, led_epoch = self._led.get(index, (None, epoch))
+        if led is log and epoch <= led_epoch + 1:
+            if log is not None:
+                self._led[index] = log, epoch
             return
         if led is not None:
             del self._led[index]
             self.resigned(index, now_ms)
         if log is not None:
-            self._led[index] = log
-            self.elected(index, partition.leader_epoch, now_ms)
+            self._led[index] = log, epoch
+            self.elected(index, epoch, now_ms)
 
     def log_moved(self, partition: Partition) -> None:
         """The same records are in another log now: its shard stays as it is."""
         if partition.index in self._led and partition.log is not None:
-            self._led[partition.index] = partition.log
+            self._led[partition.index] = partition.log, self._led[partition.index][1]
 
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of the topic has records, or another high watermark."""

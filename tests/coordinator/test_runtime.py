@@ -281,6 +281,15 @@ def test_new_epoch_under_the_same_leader_keeps_the_shard() -> None:
     assert (house.runtime.shards[0] is shard, shard.epoch) == (True, 1)
 
 
+def test_epochs_are_followed_one_by_one_and_one_that_was_missed_begins_anew() -> None:
+    house = House()
+    epochs = []
+    for epoch in (1, 2, 3, 5, 5, 6):
+        house.runtime.role_changed(partition(epoch=epoch), 0, is_leader=True)
+        epochs.append(house.runtime.shards[0].epoch)
+    assert epochs == [1, 1, 1, 5, 5, 5]
+
+
 def test_leadership_of_another_log_begins_anew_and_without_one_ends() -> None:
     house = House()
     house.runtime.role_changed(partition(), 0, is_leader=True)
