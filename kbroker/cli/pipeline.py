@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -106,13 +107,13 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
 @_shared
 def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) -> int:
     """An archive back into topics: keys, headers, timestamps and order are kept."""
+    names = _renamed(renamed)
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import replay as jobs
 
         rest = {name: given[name] for name in ("keys", "rate", "rekey", "partitions", "codec", "state")}
         since, until = _time(given["since"]), _time(given["until"])
-        names = _renamed(renamed)
         target = _source(bootstrap, given["options"])
         return jobs.replay(spark, target, folder, topics=names or None, since=since, until=until, **rest)
 
@@ -128,11 +129,11 @@ def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) 
 @_shared
 def audit(left: str, right: str, topics: str, **given: Any) -> int:
     """Whether two sides hold the same records: exit code 0 equal, 1 different, 2 could not look."""
+    names = _renamed(_names(topics))
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import audit as jobs
 
-        names = _renamed(_names(topics))
         sides = (_side(left, given["options"]), _side(right, given["options"]))
         rest = {"allow_gaps": given["allow_gaps"], "ignore_timestamps": given["ignore_timestamps"]}
         return jobs.audit(spark, sides[0], sides[1], names, **rest)
@@ -152,6 +153,7 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
 @_shared
 def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> int:
     """Topics, and groups' offsets, from one Kafka cluster to another; goes on where it stopped."""
+    names = _renamed(_names(topics))
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import mirror as jobs
@@ -160,7 +162,7 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
         ends = (_source(source, given["options"]), _source(target, given["options"]))
         rest = {"codec": given["codec"], "allow_gaps": given["allow_gaps"], "on_progress": say}
         rest |= {"groups": _names(groups), "until_now": given["until"] == "now"}
-        return jobs.mirror(spark, ends[0], ends[1], _renamed(_names(topics)), state, **rest)
+        return jobs.mirror(spark, ends[0], ends[1], names, state, **rest)
 
     return _run(job, given, "mirroring")
 
@@ -348,8 +350,18 @@ def _names(text: str) -> list[str]:
 
 
 def _renamed(names: Sequence[str]) -> dict[str, str]:
-    """A[=B] as A -> B."""
-    return {each.partition("=")[0]: each.partition("=")[2] or each for each in names}
+    """A[=B] as A -> B. Raises: UsageError where two would be one: records have their places from one topic alone."""
+    found: dict[str, str] = {}
+    for each in names:
+        old, _, new = each.partition("=")
+        if found.get(old, new or old) != (new or old):
+            raise click.UsageError(f"{old} cannot be {found[old]} and {new or old}: name it once")
+        found[old] = new or old
+    for new, count in Counter(found.values()).items():
+        if count > 1:
+            both = " and ".join(old for old in found if found[old] == new)
+            raise click.UsageError(f"{both} cannot both be {new}: give each a name of its own")
+    return found
 
 
 def _time(text: str | None) -> int | None:

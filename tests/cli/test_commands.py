@@ -84,6 +84,22 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
             "kbroker: Invalid value for '[PROPERTIES]': File '/no/such.properties' does not",
         ),
         (["verify-log"], "kbroker: Missing argument 'DIRECTORIES...'"),
+        (
+            ["pipeline", "mirror", "--from=a:1", "--to=b:1", "--topics=t,u=t"],
+            "kbroker: t and u cannot both be t: give each a name of its own",
+        ),
+        (
+            ["pipeline", "mirror", "--from=a:1", "--to=b:1", "--topics=t=u,t=v"],
+            "kbroker: t cannot be u and v: name it once",
+        ),
+        (
+            ["pipeline", "replay", "--from=a", "--topic=t=v", "--topic=u=v"],
+            "kbroker: t and u cannot both be v: give each a name of its own",
+        ),
+        (
+            ["pipeline", "audit", "--left=a:1", "--right=b:1", "--topics=t=v,u=v"],
+            "kbroker: t and u cannot both be v: give each a name of its own",
+        ),
         (["verify-log", "/no/such"], "kbroker: /no/such: there is no such directory"),
         (["verify-log", __file__], f"kbroker: {__file__}: is not a directory"),
         (["dump-log", "/no/such.log"], "kbroker: /no/such.log: No such file or directory"),
