@@ -15,7 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive, kafka
+from kbroker.pipeline import archive, kafka, segments
+from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.source import register
 from kbroker.pipeline.wire import Cluster
@@ -72,6 +73,9 @@ def records_of_side(spark: SparkSession, side: Source | str, topics: Sequence[st
     if isinstance(side, str):
         if not any(Path(side).glob("*-*/*.log")):
             return archive.read(spark, side, topics)
+        there = segments.topics(side)
+        if missing := set(topics) - there:
+            raise PipelineError(f"{side} has no topic {min(missing)!r}; it has: {', '.join(sorted(there))}")
         register(spark)
         reader = spark.read.format("kbroker").option("includeHeaders", "true")
         if topics:

@@ -77,6 +77,12 @@ def plan(folder: str, wanted: Wanted, *, committed: bool) -> list[Segment]:
     return segments
 
 
+def topics(folder: str) -> set[str]:
+    """The topics that have a partition in a log directory."""
+    found = (parse_folder_name(place.name) for place in Path(folder).iterdir() if place.is_dir())
+    return {each.topic_partition.topic for each in found if each is not None and each.state == "live"}
+
+
 def _log_starts(root: Path) -> dict[tuple[str, int], int]:
     """Where logs begin although their first segment holds more: after DeleteRecords."""
     path = root / "log-start-offset-checkpoint"

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker import testing
 from kbroker.pipeline import archive, audit, replay
+from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
@@ -224,6 +225,14 @@ def test_a_null_is_not_an_empty_value(spark: Any) -> None:
 
 
 # ---- bad input
+
+
+def test_a_topic_that_neither_log_directory_has_is_not_equal_on_both(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020}.log").write_bytes(encoded([Record(0, T0, b"k", b"v")]))
+    assert audit.audit(spark, str(tmp_path), str(tmp_path), {"orders": "orders"})["records_left"] == 1
+    with pytest.raises(PipelineError, match="has no topic 'ordres'; it has: orders"):
+        audit.audit(spark, str(tmp_path), str(tmp_path), {"ordres": "ordres"})
 
 
 def test_a_missing_topic_is_one_line(spark: Any, source: Source, tmp_path: Path) -> None:
