@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from kbroker.log.names import parse_folder_name
 from kbroker.pipeline.errors import PipelineError
+from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, check, unpack_header
 from protocol.records.content import build_batch
@@ -90,7 +91,7 @@ def _segment(old: Path, new: Path) -> tuple[int, int, int, int]:
     scratch = new.with_name(new.name + ".converting")
     with open(scratch, "wb") as out:
         try:
-            for batch, count, many in _batches(data):
+            for batch, count, many in _batches(data, may_be_torn=_is_last(old)):
                 index.note(batch, out.tell())
                 out.write(batch)
                 messages += many
@@ -106,15 +107,25 @@ def _segment(old: Path, new: Path) -> tuple[int, int, int, int]:
     return messages, records, len(data), size
 
 
-def _batches(data: memoryview) -> Iterator[tuple[bytes | bytearray | memoryview, int, int]]:
-    """v2 batches, in order: bytes, records, and how many old messages they were made of (0: none, it was one)."""
+def _is_last(segment: Path) -> bool:
+    return segment == max(segment.parent.glob("*.log"))
+
+
+def _batches(data: memoryview, *, may_be_torn: bool) -> Iterator[tuple[bytes | bytearray | memoryview, int, int]]:
+    """v2 batches, in order: bytes, records, and how many old messages they were made of (0: none, it was one).
+
+    may_be_torn: a broker that died may have left half a batch at the end, or room for more; only in a last segment.
+    """
     waiting: list[Record] = []
     size = position = 0
-    while position + LENGTH_OVERHEAD < len(data):
+    while position < len(data):
         length = int.from_bytes(data[position + 8 : position + 12], "big")
         after = position + LENGTH_OVERHEAD + length
-        if after > len(data) or length == 0:  # a torn end, or what was laid out in advance
-            break
+        if after > len(data) or length == 0:
+            if may_be_torn:
+                break
+            text = f"no batch of {length} bytes is there, and other segments follow: kbroker verify-log says more"
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, position, text)
         if data[position + MAGIC_AT] == MAGIC:
             if waiting:
                 yield build_batch(waiting), len(waiting), len(waiting)

@@ -149,6 +149,19 @@ def test_a_damaged_message_is_named(spark: Any, tmp_path: Path) -> None:
     assert not list((tmp_path / "new").rglob("*.log"))
 
 
+@pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", bytes(4)])
+def test_a_segment_that_ends_early_is_an_end_only_if_it_is_the_last(spark: Any, tmp_path: Path, size: bytes) -> None:
+    content = bytearray(legacy.build_set(plain(records(10)), 1))
+    second = len(legacy.build_set(plain(records(1)), 1))
+    content[second + 8 : second + 12] = size
+    old = old_log(tmp_path / "old", 1, [content])
+    assert convert.convert(spark, str(old), str(tmp_path / "torn"))["records"] == 1
+    (old / "v1-0" / f"{10:020}.log").write_bytes(legacy.build_set([Record(10, T0, b"k", b"v", ())], 1))
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        convert.convert(spark, str(old), str(tmp_path / "new"))
+    assert f"00000000000000000000.log: position {second}: " in explain(caught.value)
+
+
 def test_a_folder_without_partitions_is_refused(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     with pytest.raises(PipelineError, match="it is no log directory"):
