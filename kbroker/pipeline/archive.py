@@ -84,6 +84,8 @@ def archive(
             _await(spark, query, cluster, source.bootstrap, SILENT_S if until_now else PATIENCE_S)
         except KeyboardInterrupt:
             query.stop()
+            if until_now:
+                raise  # what there was is not all archived: nothing may be made of it as if it were
     return _summary(store, before)
 
 

@@ -77,6 +77,21 @@ def test_files_of_a_batch_without_a_manifest_are_not_there(
     assert archive.read(spark, str(tmp_path / "archive")).count() == 200
 
 
+def test_an_archive_up_to_now_that_is_stopped_before_is_not_taken_for_done(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    fill(cluster, topic, [records(100)])
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "_await", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            archived(spark, source, topic, tmp_path / "archive")
+    archived(spark, source, topic, tmp_path / "archive")
+    assert archive.read(spark, str(tmp_path / "archive")).count() == 100
+
+
 def test_values_that_do_not_decode_are_set_apart_and_replayed_all_the_same(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
