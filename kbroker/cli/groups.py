@@ -178,6 +178,7 @@ def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool
     if not options["topics"]:
         raise click.UsageError("--delete-offsets wants --topic")
     forgotten: Rows = []
+    _described(admin, names)  # says which is not there: to forget nothing of one that was mistyped is not done
     for name in names:
         partitions = once_coordinated(lambda name=name: Offsets.of_group(admin, name)).chosen(options["topics"])  # type: ignore[misc]
         results = admin.delete_group_offsets(name, [TopicPartition(*each) for each in partitions])

@@ -113,6 +113,7 @@ def describe_producers(cluster: Cluster, broker_id: int | None, topic: str, part
     """The producers that a partition remembers."""
     admin = cluster.admin()
     try:
+        _check_broker(admin, broker_id)
         rows = [
             {
                 "producer_id": each.producer_id,
@@ -154,6 +155,7 @@ def find_hanging(
         raise click.UsageError("--partition wants --topic")
     admin = cluster.admin()
     try:
+        _check_broker(admin, broker_id)
         places = [(topic, partition)] if topic and partition is not None else _places(admin, topic, broker_id)
         now_ms = int(time.time() * 1000)
         candidates = [
@@ -243,13 +245,22 @@ def _producers(
 
 
 def _places(admin: KafkaAdminClient, topic: str | None, broker_id: int | None) -> list[tuple[str, int]]:
-    """The partitions of a topic, or of all, that a broker has, or any."""
+    """The partitions of a topic, or of all, that a broker has, or any. Raises: ClickException if there is no topic."""
+    topics = admin.describe_topics([topic] if topic else None)
+    if topic and not any(found["partitions"] for found in topics):
+        raise click.ClickException(f"there is no topic {topic!r}")
     return [
         (found["name"], part["partition_index"])
-        for found in admin.describe_topics([topic] if topic else None)
+        for found in topics
         for part in found["partitions"]
         if broker_id is None or broker_id in part["replica_nodes"]
     ]
+
+
+def _check_broker(admin: KafkaAdminClient, broker_id: int | None) -> None:
+    brokers = {each["broker_id"] for each in admin.describe_cluster()["brokers"]} if broker_id is not None else ()
+    if broker_id is not None and broker_id not in brokers:
+        raise click.ClickException(f"there is no broker {broker_id}")
 
 
 def _known(admin: KafkaAdminClient, producer_ids: set[int]) -> dict[int, set[TopicPartition]]:
