@@ -142,7 +142,7 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
     from kbroker.faults import ScriptedCore
     from kbroker.faults.file import read_faults
 
-    with open(faults, encoding="utf-8") as file:
+    with open(faults, encoding="utf-8", errors="replace") as file:  # what is no text is no TOML, and told as that
         plan = read_faults(file.read(), faults)
     log.warning("this broker errs on purpose, as %s says", faults)
     disk: Disk | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import logging
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -102,6 +103,8 @@ def speaks_to_cluster(command: Command) -> Command:
             return command(cluster, **arguments)
         except (client.KafkaError, ValueError, AssertionError) as error:  # the latter two: settings that cannot be
             raise click.ClickException(said_by_client(error, cluster.bootstrap)) from None
+        except struct.error as error:  # the client packs what it is given, and looks at it no further
+            raise click.ClickException(f"a number has no room in Kafka's protocol: {error}") from None
 
     return called  # type: ignore[return-value]  # click's decorators keep what they decorate
 
@@ -151,6 +154,17 @@ def name_of(kind: object) -> str | None:
     return getattr(kind, "message", None) or str(kind)
 
 
+def properties_of(path: str) -> dict[str, str]:
+    """What a file of properties says. Raises: OSError; ClickException, naming it, where it is none."""
+    with open(path, encoding="utf-8-sig") as file:  # some editors begin a file with a mark of byte order
+        try:
+            return parse_properties(file.read())
+        except UnicodeDecodeError:
+            raise click.ClickException(f"{path}: allowed: text in UTF-8, other characters as \\uXXXX") from None
+        except ValueError as error:
+            raise click.ClickException(f"{path} {error}") from None
+
+
 def _plain(error: Exception) -> str:
     return str(error.args[0]) if error.args and error.args[0] else type(error).__name__
 
@@ -158,8 +172,7 @@ def _plain(error: Exception) -> str:
 def _settings(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
     settings: dict[str, str] = {}
     if path is not None:
-        with open(path, encoding="utf-8") as file:
-            settings.update(parse_properties(file.read()))
+        settings.update(properties_of(path))
     for each in given:
         key, equals, value = each.partition("=")
         if not equals or not key:

@@ -195,5 +195,8 @@ def _before_now_ms(text: str) -> int:
     if match is None or not any(match.groups()):
         raise click.UsageError(f"--by-duration {text}: write it as P1DT2H30M")
     days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
-    ago = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    return int((datetime.now(UTC) - ago).timestamp() * 1000)
+    try:
+        begin = datetime.now(UTC) - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        raise click.UsageError(f"--by-duration {text}: allowed: back to the year 1") from None
+    return int(begin.timestamp() * 1000)

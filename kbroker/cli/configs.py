@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, properties_of, said_by_broker, speaks_to_cluster
 from kbroker.cli._tables import show_done, show_json, show_table
-from kbroker.properties import parse_properties
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -180,8 +179,7 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
         raise click.UsageError("--alter wants --entity-name or --entity-default")
     changes: dict[str, Any] = {}
     if options["add_config_file"]:
-        with open(options["add_config_file"], encoding="utf-8") as file:
-            changes.update({key: ("SET", value) for key, value in parse_properties(file.read()).items()})
+        changes.update({key: ("SET", value) for key, value in properties_of(options["add_config_file"]).items()})
     changes.update({key: ("SET", value) for key, value in _pairs(options["add_config"] or "").items()})
     changes.update({key.strip(): ("DELETE", None) for key in (options["delete_config"] or "").split(",") if key})
     if not changes:

@@ -76,7 +76,7 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
         raise click.UsageError("--values avro needs --schema FILE.avsc")
     if given["compact_files"] and given["until"] != "now":
         raise click.UsageError("--compact-files needs --until now: a stream that goes on has no end to compact at")
-    schema = Path(given["schema_file"]).read_text() if given["schema_file"] else None
+    schema = _schema(given["schema_file"]) if given["schema_file"] else None
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import archive as jobs
@@ -343,6 +343,13 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
         if "=" not in each:
             raise click.UsageError(f"{option} {each}: write KEY=VALUE")
     return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def _schema(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{file}: allowed: JSON in UTF-8") from None
 
 
 def _names(text: str) -> list[str]:

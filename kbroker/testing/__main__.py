@@ -57,7 +57,7 @@ def _serve(given: argparse.Namespace) -> None:
     )
     brokers = [made] if isinstance(made, Broker) else made.brokers
     if given.faults:
-        with open(given.faults, encoding="utf-8") as file:
+        with open(given.faults, encoding="utf-8", errors="replace") as file:  # what is no text is no TOML
             plan = read_faults(file.read(), given.faults)
         for each in brokers:
             each.faults.share(plan.faults)

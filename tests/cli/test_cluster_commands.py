@@ -399,6 +399,9 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
         ("transactions find-hanging --topic nosuch", "there is no topic 'nosuch'"),
         ("transactions find-hanging --broker-id 77", "there is no broker 77"),
         ("transactions describe-producers --topic t --partition 0 --broker-id 77", "there is no broker 77"),
+        ("topics --create --topic x --partitions 99999999999", "a number has no room in Kafka's protocol: "),
+        ("topics --create --topic x --replica-assignment 99999999999", "a number has no room in Kafka's protocol: "),
+        ("groups --reset-offsets --group g --all-topics --by-duration P9999999999D", "--by-duration P9999999999D: all"),
         ("groups --delete-offsets --group nosuch --topic t", "there is no consumer group 'nosuch'"),
         ("cluster", "say one thing to do, of --describe, --cluster-id, --log-dirs, --api-versions"),
         ("reassign --execute", "this wants --reassignment-json-file"),
@@ -420,6 +423,23 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
 def test_a_mistake_is_one_line(ask: Ask, words: str, line: str) -> None:
     code, out, err = ask(*words.split())
     assert err.startswith(f"kbroker: {line}"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("words", ["topics --list --command-config", "configs --alter --topic t --add-config-file"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"client.id=caf\xe9\n", ": allowed: text in UTF-8, other characters as \\uXXXX"),
+        (b"# one\nclient.id=\\u00g0\n", " line 2: "),
+    ],
+)
+def test_a_file_of_properties_that_is_none_is_named(
+    ask: Ask, tmp_path: Path, words: str, content: bytes, told: str
+) -> None:
+    (file := tmp_path / "client.properties").write_bytes(content)
+    code, out, err = ask(*words.split(), str(file))
+    assert err.startswith(f"kbroker: {file}{told}"), err
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 

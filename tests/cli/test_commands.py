@@ -166,6 +166,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+def test_a_schema_that_is_no_text_is_named(tmp_path: Path, capsys: Captured) -> None:
+    (schema := tmp_path / "a.avsc").write_bytes(b"\xff")
+    words = ["--topics", "t", "--to", str(tmp_path / "to"), "--values", "avro", "--schema", str(schema)]
+    assert run(["pipeline", "archive", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"kbroker: {schema}: allowed: JSON in UTF-8")
+
+
 # ---- start
 
 

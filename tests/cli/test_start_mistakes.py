@@ -144,3 +144,11 @@ def test_a_fault_that_cannot_be_is_told_with_its_place(
     faults.write_text('[[fault]]\non = "Prodcue"\ndrop = true\n')
     line = said(capsys, "--faults", str(faults), log_dirs=str(data))
     assert line == f"{faults}: fault 1: there is no API 'Prodcue'; did you mean Produce?"
+
+
+def test_a_file_of_faults_that_is_no_text_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
+) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_bytes(b"\xff\xfe[\x00")
+    assert said(capsys, "--faults", str(faults), log_dirs=str(data)).startswith(f"{faults}: is not TOML: ")
