@@ -260,3 +260,25 @@ def test_the_pages_name_what_is_in_the_files_that_they_link() -> None:
                     break
                 body = getattr(found[0], "body", [])
     assert gone == []
+
+
+def test_the_pages_name_files_that_are_there() -> None:
+    """`file.py` in code marks, by its path or the end of it. Not in docs/decisions, which tell of what was."""
+    there = [f"/{name}" for name, _ in modules(*CHECKED)]
+    gone = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text())
+        if not any(each.endswith(f"/{name}") for each in there)
+    ]
+    assert gone == ["docs/codecs.md: rle.py"]  # its example's
+
+
+def test_the_pages_link_to_headings_that_are_there() -> None:
+    dead = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)$", (page.parent / link if link else page).read_text(), re.MULTILINE)
+            if anchor not in [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]:
+                dead.append(f"{page.relative_to(ROOT)}: {link}#{anchor}")
+    assert dead == []

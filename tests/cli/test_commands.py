@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -21,6 +24,7 @@ from kbroker.runtime.files import SystemDisk
 from tests.log.directories import fill
 
 Captured = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +175,44 @@ def test_a_schema_that_is_no_text_is_named(tmp_path: Path, capsys: Captured) -> 
     words = ["--topics", "t", "--to", str(tmp_path / "to"), "--values", "avro", "--schema", str(schema)]
     assert run(["pipeline", "archive", *words]) == 2
     assert capsys.readouterr().err.startswith(f"kbroker: {schema}: allowed: JSON in UTF-8")
+
+
+# ---- the pages
+
+
+def commands_in(page: Path) -> Iterator[list[str]]:
+    """The command lines of ours in a page's code, as a shell splits them."""
+    text = page.read_text().replace("\\\n", " ")
+    fenced = "".join(re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    for line in [*re.findall(r"^    .*", text, re.MULTILINE), *fenced.splitlines()]:
+        if found := re.search(r"(?:^|\| )\s*(?:\$ )?kbroker (.*)", line):
+            yield [word for word in shlex.split(found[1], comments=True) if word != "&"]
+
+
+def fault_of(words: list[str]) -> str:
+    """What is wrong with a command line, of which nothing is carried out; empty if it can be."""
+    command: click.Command | None = kbroker
+    while isinstance(command, click.Group):
+        name, *words = words
+        command = command.get_command(click.Context(command), name)
+    if command is None:
+        return f"no command {name}"
+    try:
+        given, _, _ = command.make_parser(click.Context(command)).parse_args(list(words))
+    except click.UsageError as error:
+        return error.format_message()
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    missing = [each.opts[0] for each in options if each.required and each.name not in given]
+    actions = getattr(import_module(command.callback.__module__), "ACTIONS", ())
+    asked = [each for each in actions if each.replace("-", "_") in given]
+    return f"without {missing[0]}" if missing else f"asks for {asked}" if actions and len(asked) != 1 else ""
+
+
+def test_the_commands_that_the_pages_show_can_be_typed() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    shown = [(page.name, words) for page in pages for words in commands_in(page)]
+    assert len(shown) > 40
+    assert [(page, words, fault) for page, words in shown if (fault := fault_of(words))] == []
 
 
 # ---- start
