@@ -12,6 +12,7 @@ Unlike Kafka, the last records of a copy, less than a step, are not held back by
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
@@ -23,7 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kbroker.broker.facts import Handler
     from kbroker.broker.jobs import Job, Owner
@@ -48,18 +49,31 @@ class Move:
         self.wake_ms = 0  # when to look again, without a job
 
 
+@contextmanager
+def _reading(folder: str) -> Iterator[None]:
+    """Have errors name a log's folder: those of reads name no file, and the copy's directory would be blamed."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = folder
+        raise
+
+
 class ReadJob:
-    """Read records of the present log. data: once it has run."""
+    """Read records of the present log, which is in `folder`. data: once it has run."""
 
-    __slots__ = ("data", "region")
+    __slots__ = ("data", "folder", "region")
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, folder: str) -> None:
         self.region = region
+        self.folder = folder
         self.data = b""
 
     def run(self) -> None:
         """Raises OSError."""
-        self.data = self.region.read()
+        with _reading(self.folder):
+            self.data = self.region.read()
 
 
 class _Ending(NamedTuple):
@@ -194,7 +208,7 @@ class ReplicaMoves:
             if region is not None and free_ms > now_ms:
                 move.wake_ms = free_ms
             elif region is not None:
-                self._run(move, ReadJob(region))
+                self._run(move, ReadJob(region, present.folder.path))
             else:
                 self._run(move, self._logs.moves.close_job(move.partition))
         except OSError as error:
@@ -218,7 +232,8 @@ class ReplicaMoves:
         """The records that the copy lacks next; None if it has them all."""
         future, end = move.future, present.log_end_offset
         if future.log_end_offset < end:
-            region = present.read(future.log_end_offset, MOVED_BYTES_PER_STEP, end).region
+            with _reading(present.folder.path):
+                region = present.read(future.log_end_offset, MOVED_BYTES_PER_STEP, end).region
             if region is not None:
                 return region
             skip_to(future, end, self._clock.wall_ms())
@@ -249,7 +264,9 @@ class ReplicaMoves:
             if truncations_of(present) == move.truncations and not behind(future, present):
                 region = self._next_region(move, present)
                 while region is not None and region.size < MOVED_BYTES_PER_STEP:
-                    future.append_as_follower(memoryview(bytearray(region.read())), self._clock.wall_ms())
+                    with _reading(present.folder.path):
+                        data = region.read()
+                    future.append_as_follower(memoryview(bytearray(data)), self._clock.wall_ms())
                     region = self._next_region(move, present)
                 if region is None and moves.may_swap(move.partition):
                     self._swap(move, now_ms)

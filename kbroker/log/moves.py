@@ -77,7 +77,11 @@ class EndJob(NamedTuple):
         """Raises OSError."""
         disk = self.target.disk
         disk.sync_dir(self.target.path)
-        self.source.disk.sync_dir(self.source.path)
+        try:
+            self.source.disk.sync_dir(self.source.path)
+        except OSError as error:
+            error.filename = self.source.path  # an fsync names no file, and then the target would be blamed
+            raise
         remove_if_there(disk, f"{self.folder}/{MOVED}")
 
 

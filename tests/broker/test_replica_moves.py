@@ -243,6 +243,24 @@ def test_a_copy_whose_directory_fails_leaves_the_partition_as_it_was() -> None:
     assert home_and_other(world)[0] == home
 
 
+@pytest.mark.parametrize(("call", "end"), [("read", ".log"), ("sync_dir", "")])
+def test_a_disk_that_a_replica_cannot_leave_goes_offline_and_not_the_one_it_moves_to(call: str, end: str) -> None:
+    """The error of a read, or of an fsync, names no file."""
+    world = two_directories()
+    world.create("t")
+    written(world, b"a")
+    home, other = home_and_other(world)
+
+    def fails(name: str, path: str) -> OSError | None:
+        is_met = name == call and (path.endswith(end) if end else path == home)
+        return OSError(errno.EIO, "EIO") if is_met else None
+
+    world.disk.fault = fails
+    assert move(world, other) is ErrorCode.NONE
+    world.advance(1000)
+    assert {each.path: each.online for each in world.logs.directories} == {home: False, other: True}
+
+
 def test_a_move_goes_on_after_a_stop() -> None:
     world = two_directories()
     world.create("t")
