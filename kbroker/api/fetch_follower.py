@@ -65,7 +65,8 @@ class FollowerReader(Reader):
             partition = self._read_to_its_end(wanted)
             if partition is not None:
                 follower = partition.followers[replica_id]
-                if follower.log_end_offset == offset and replica_id in partition.isr:  # as it was: nothing moves
+                is_as_it_was = (follower.log_end_offset, follower.log_start_offset) == (offset, wanted.log_start_offset)
+                if is_as_it_was and replica_id in partition.isr:  # nothing moves
                     follower.fetched(offset, wanted.log_start_offset, broker_epoch, now_ms, offset)
                     continue
             else:

@@ -317,36 +317,83 @@ def _end_of_epoch(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Ep
 
 
 def delete_records(request: DeleteRecordsRequest, call: Call) -> InSlices:
-    """Move log start offsets up; with one replica that is done at once, with more it will wait for the followers."""
-    topics = []
+    """Move log start offsets up; answered once the followers have done so, as far as they live, or when time is up."""
+    topics, waiting = [], []
     for topic in request.topics:
         results = []
         for asked in topic.partitions:
             yield
-            try:
-                low = _delete_before(call, topic.name, asked.partition_index, asked.offset)
-                code = ErrorCode.NONE
-            except KafkaError as error:
-                low, code = UNKNOWN, error.code
-            results.append(
-                DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=code)
+            result = DeleteRecordsPartitionResult(
+                partition_index=asked.partition_index, low_watermark=UNKNOWN, error_code=ErrorCode.NONE
             )
+            results.append(result)
+            try:
+                partition, before = _delete_before(call, topic.name, asked.partition_index, asked.offset)
+            except KafkaError as error:
+                result.error_code = error.code
+            else:
+                waiting.append(_Deletion(result, partition, before))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    return DeleteRecordsResponse(topics=topics)
+    deadline_ms = call.now_ms + max(request.timeout_ms, 0)
+    delayed = DelayedDelete(DeleteRecordsResponse(topics=topics), waiting, deadline_ms)
+    return delayed.answer(call.now_ms) or delayed
 
 
-def _delete_before(call: Call, topic: str, index: int, offset: int) -> int:
+def _delete_before(call: Call, topic: str, index: int, offset: int) -> tuple[Partition, int]:
+    """Do so on this replica, the leader. Returns: where all have to start. Raises: KafkaError."""
     partition = call.broker.replicas.find(topic, index)
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
-    log = partition.log
-    if log is not None and not log.config.delete:
+    log = partition.led()
+    if not log.config.delete:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{topic} is only compacted: its records are not deleted by offset"
         )
-    low = partition.delete_records(offset)
+    before = log.high_watermark if offset == -1 else offset
+    partition.delete_records(offset)
     call.broker.replicas.touched.append(partition)
-    return low
+    return partition, before
+
+
+class _Deletion(NamedTuple):
+    """Of one partition, which is to start at `before` everywhere."""
+
+    result: DeleteRecordsPartitionResult
+    partition: Partition
+    before: int
+
+    def is_over(self) -> bool:
+        """Whether it does, or it is led elsewhere now; the result says what is known."""
+        try:
+            self.result.low_watermark = self.partition.low_watermark()
+        except KafkaError as error:
+            self.result.low_watermark, self.result.error_code = UNKNOWN, error.code
+            return True
+        return self.result.low_watermark >= self.before
+
+
+class DelayedDelete:
+    """A DeleteRecords whose partitions do not all start where they are to."""
+
+    __slots__ = ("_response", "_waiting", "deadline_ms", "keys")
+
+    def __init__(self, response: DeleteRecordsResponse, waiting: list[_Deletion], deadline_ms: int) -> None:
+        self._response = response
+        self._waiting = waiting
+        self.deadline_ms = deadline_ms
+        self.keys: Sequence[Hashable] = [each.partition for each in waiting]
+
+    def answer(self, now_ms: int) -> DeleteRecordsResponse | None:
+        """The response once they do."""
+        self._waiting = [each for each in self._waiting if not each.is_over()]
+        return None if self._waiting else self._response
+
+    def expired(self, now_ms: int) -> DeleteRecordsResponse:
+        """The response at the deadline."""
+        self.answer(now_ms)
+        for each in self._waiting:
+            each.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return self._response
 
 
 def _refuse_list(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:

@@ -78,10 +78,10 @@ class Following:
     """One partition on its way. due_ms: not to be asked for before. look: LATEST or EARLIEST while that is looked for.
 
     is_cut: its log is being cut back. is_caught_up: has all that was committed when it was last answered. held: records
-    that wait for the end of that.
+    that wait for the end of that. told_start: where its log starts, as the leader was told last.
     """
 
-    __slots__ = ("asked", "due_ms", "held", "is_caught_up", "is_cut", "leader_end", "look", "partition")
+    __slots__ = ("asked", "due_ms", "held", "is_caught_up", "is_cut", "leader_end", "look", "partition", "told_start")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -90,6 +90,7 @@ class Following:
         self.is_caught_up = False
         self.look = 0
         self.leader_end = 0
+        self.told_start = 0
         self.is_cut = partition.log is not None and partition.log.cuts_under_way > 0  # since an older epoch
         self.held: bytes | None = None
 
@@ -238,6 +239,7 @@ class Fetcher:
                 own.epochs.latest,
             )
             following.asked = Asked(offset, epoch, last_epoch)
+            following.told_start = own.log_start_offset
             self._named[key] = following
             forget.pop(key, None)
             self._parts_of(partition, topics).append(
@@ -374,6 +376,8 @@ class Fetcher:
             return
         following.is_caught_up = own.log_end_offset >= high_watermark
         self._replicas.follow_bounds(following.partition, high_watermark, log_start_offset)
+        if own.log_start_offset != following.told_start:  # whoever deletes records waits for all replicas to say so
+            self._changed[following] = None
 
     def _append(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
         """What was held while the log was emptied."""

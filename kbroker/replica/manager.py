@@ -155,8 +155,9 @@ class ReplicaManager:
         self, partition: Partition, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int
     ) -> None:
         """A follower of a partition led here has everything below `offset`."""
-        before = partition.proposal
-        if partition.follower_fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
+        before, start = partition.proposal, partition.followers[broker_id].log_start_offset
+        is_moved = partition.follower_fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms)
+        if is_moved or log_start_offset != start:  # for which DeleteRecords waits
             self.touched.append(partition)
         if partition.proposal is not before:
             self._tell(InSyncProposed(partition))

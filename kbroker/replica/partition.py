@@ -386,6 +386,12 @@ class Partition:
         log.advance_log_start(offset)
         return log.log_start_offset
 
+    def low_watermark(self) -> int:
+        """Where the log starts on every replica whose broker lives, as far as they have said. Raises: KafkaError."""
+        starts = [self.led().log_start_offset]
+        starts += [each.log_start_offset for each in self.followers.values() if self._rules.is_alive(each.broker_id)]
+        return min(starts)
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose idea of the leader epoch is not ours; -1 has none (KIP-320)."""
         if current_leader_epoch in (NO_EPOCH, self.leader_epoch):

@@ -7,7 +7,14 @@ import pytest
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, PartitionData, ReplicaState
-from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tests.requests import fetch, fetched, produce, produced
 from tests.world import Client, World
 
@@ -144,6 +151,44 @@ def test_a_follower_is_told_of_the_end_of_the_log(world: World, client: Client, 
     asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     answer = client.ask(ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=[asked]), 7)
     assert answer.topics[0].partitions[0].offset == expected
+
+
+# ---- DeleteRecords
+
+
+def delete_first_record(client: Client, timeout_ms: int) -> int:
+    asked = [DeleteRecordsPartition(partition_index=0, offset=1)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=asked)], timeout_ms=timeout_ms)
+    return client.send(request, 2)
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+def test_records_are_deleted_once_the_follower_has_said_so(world: World, client: Client, offset: int) -> None:
+    world.replicas.rules.is_alive = lambda broker_id: True
+    client.ask(produce(b"a"), 9)
+    client.ask(produce(b"b"), 9)
+    ask(world, offset)
+    number = delete_first_record(client, 30_000)
+    world.advance(1_000)
+    assert number not in client.look()
+    request = of_follower(world, offset, NEWEST)
+    request.topics[0].partitions[0].log_start_offset = 1
+    world.client().ask(request, NEWEST)
+    world.advance(0)
+    (result,) = client.look()[number].topics[0].partitions
+    assert (result.low_watermark, result.error_code) == (1, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(("is_alive", "code"), [(True, ErrorCode.REQUEST_TIMED_OUT), (False, ErrorCode.NONE)])
+def test_a_follower_that_says_nothing_is_waited_for_while_it_lives(
+    world: World, client: Client, is_alive: bool, code: ErrorCode
+) -> None:
+    world.replicas.rules.is_alive = lambda broker_id: is_alive
+    client.ask(produce(b"a"), 9)
+    ask(world, 1)
+    number = delete_first_record(client, 500)
+    world.advance(1_000)
+    assert client.look()[number].topics[0].partitions[0].error_code == code
 
 
 # ---- in a session

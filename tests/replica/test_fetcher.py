@@ -230,6 +230,18 @@ def test_the_log_start_follows_the_leaders() -> None:
     assert follower.bounds == (2, 3, 3)
 
 
+def test_a_leader_is_told_where_the_log_starts_though_nothing_else_has_changed() -> None:
+    """Who deletes records is answered once all replicas have said that theirs are gone, too."""
+    follower = Follower()
+    follower.ask()
+    follower.answer(data(batch(3), high_watermark=3))
+    follower.ask()
+    follower.answer(data(high_watermark=3, start=2))
+    request = follower.ask()
+    assert request is not None
+    assert [(each.fetch_offset, each.log_start_offset) for each in _parts(request)] == [(3, 2)]
+
+
 def test_an_answer_to_what_would_not_be_asked_again_counts_for_nothing() -> None:
     follower = Follower()
     follower.ask()
