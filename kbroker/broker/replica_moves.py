@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
+from kbroker.log.append import UnexpectedOffsetError
 from kbroker.log.errors import lacks_descriptors
 from kbroker.log.moves import CloseJob, EndJob, behind, skip_to, truncations_of
 from kbroker.log.names import TopicPartition
@@ -247,7 +248,7 @@ class ReplicaMoves:
         present = self._present(move)
         if truncations_of(present) == move.truncations and not behind(move.future, present):
             try:
-                move.future.append_as_follower(memoryview(bytearray(job.data)), self._clock.wall_ms())
+                self._fill(move, job.data, now_ms)
                 self._replicas.throttles.moves.note(len(job.data), now_ms)
             except OSError as error:
                 self._failed(move, error, now_ms)
@@ -256,6 +257,18 @@ class ReplicaMoves:
                 self._give_up(move, error, now_ms)
                 return
         self._go_on(move, now_ms)
+
+    def _fill(self, move: Move, data: bytes, now_ms: int) -> None:
+        """Append to a copy. Raises KafkaError, OSError."""
+        future, records, wall_ms = move.future, memoryview(bytearray(data)), self._clock.wall_ms()
+        try:
+            future.append_as_follower(records, wall_ms)
+        except UnexpectedOffsetError as error:
+            if future.log_end_offset > future.log_start_offset:
+                raise
+            # The present log starts within a batch (DeleteRecords): so may an empty copy.
+            self._logs.moves.begin_again(move.partition, now_ms, wall_ms, first_offset=error.first_offset)
+            future.append_as_follower(records, wall_ms)
 
     def _change_over(self, move: Move, now_ms: int) -> None:
         """The copy is durable: bring the last records, and put it in place; or go on, if there were too many."""
@@ -266,7 +279,7 @@ class ReplicaMoves:
                 while region is not None and region.size < MOVED_BYTES_PER_STEP:
                     with _reading(present.folder.path):
                         data = region.read()
-                    future.append_as_follower(memoryview(bytearray(data)), self._clock.wall_ms())
+                    self._fill(move, data, now_ms)
                     region = self._next_region(move, present)
                 if region is None and moves.may_swap(move.partition):
                     self._swap(move, now_ms)

@@ -192,13 +192,19 @@ class Moves:
         target.partitions += 1
         return log
 
-    def begin_again(self, partition: TopicPartition, now_ms: int, wall_ms: int) -> None:
-        """Empty a copy, to begin where the present log begins. Raises KafkaError KAFKA_STORAGE_ERROR."""
+    def begin_again(
+        self, partition: TopicPartition, now_ms: int, wall_ms: int, *, first_offset: int | None = None
+    ) -> None:
+        """Empty a copy, to begin where the present log begins. Raises KafkaError KAFKA_STORAGE_ERROR.
+
+        first_offset: of the first batch, if that begins before the log does.
+        """
         manager = self._manager
         future, source = manager._futures[partition], manager._logs[partition]
         target = manager.directory_of(future.folder.path)
         with manager._storage(target):
-            sync, removed = future.truncate_fully(source.log_start_offset, wall_ms)
+            start = source.log_start_offset
+            sync, removed = future.truncate_fully(start if first_offset is None else first_offset, wall_ms, start)
             assert sync is not None, future
             sync.run()
         if removed is not None:

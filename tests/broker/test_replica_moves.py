@@ -129,6 +129,20 @@ def test_a_replica_moves_with_all_it_has(version: int) -> None:
     assert (read(world)[: len(before)], len(world.logs)) == (before, 1)
 
 
+def test_a_replica_whose_log_starts_within_a_batch_moves() -> None:
+    world = two_directories()
+    world.create("t")
+    world.client().ask(produce(b"a", b"b", b"c"), 9)
+    world.partition("t").delete_records(1)
+    written(world, b"d")
+    before, (_, other) = read(world), home_and_other(world)
+    assert move(world, other) is ErrorCode.NONE
+    until(world, has_moved(world, other))
+    log = world.partition("t").log
+    assert log is not None
+    assert (read(world), log.log_start_offset, log.log_end_offset) == (before, 1, 4)
+
+
 def test_what_is_written_meanwhile_moves_along() -> None:
     world = two_directories(log_flush_interval_messages="1")
     world.create("t")
