@@ -134,7 +134,7 @@ class ReplicaMoves:
 
     def _forget(self, partition: TopicPartition) -> None:
         self._moves.pop(partition, None)
-        self._logs.moves.held.discard(partition)
+        self._logs.moves.reopen(partition)  # somebody may wait for a flush that was held up
 
     # -- facts and time
 

@@ -24,6 +24,7 @@ from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
 from kbroker.log.errors import OutOfDescriptorsError
+from kbroker.log.facts import LogFlushed
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
     MAX_NAME_LENGTH,
@@ -37,7 +38,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from kbroker.log.background import Work
@@ -94,6 +95,7 @@ class Keeper(Protocol):
     _jobs: list[Work]
     _outdated: dict[LogDirectory, None]
     _random: Random
+    _tell: Callable[[object], None]
 
     def directory_of(self, path: str) -> LogDirectory:
         """Around a path."""
@@ -269,6 +271,7 @@ class Moves:
         assert future.log_end_offset == source.log_end_offset, (future, source)
         target = manager.directory_of(future.folder.path)
         origin = manager.directory_of(source.folder.path)
+        is_awaited = source.awaits_flush
         _, _, old_name = future.folder.path.rpartition("/")
         with manager._storage(target):
             future.move_to(f"{target.path}/{folder_name(partition)}")
@@ -286,6 +289,8 @@ class Moves:
             removal = source.delete()
         if future.awaits_flush:
             manager._flush(partition, future)
+        elif is_awaited:  # the flush of the copy was the one
+            manager._tell(LogFlushed(partition))
         return EndJob(origin, target, future.folder.path, removal)
 
     def ended(self, job: EndJob, now_ms: int) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kbroker.broker.facts import JobDone
-from kbroker.log.background import Truncate
+from kbroker.broker.jobs import Errand
+from kbroker.log.background import Flush, Truncate
 from kbroker.log.log import Log
+from kbroker.log.moves import CloseJob
 from kbroker.log.producers import Origin
 from kbroker.sim.disk import PowerLoss
 from protocol.errors import ErrorCode
@@ -364,14 +366,22 @@ def with_all_copied(**settings: str) -> tuple[World, str, Log]:
     return world, other, future
 
 
-def run_jobs_but(kind: type, world: World) -> None:
-    """What the disk is to do now, but for jobs that hang."""
+def run_jobs_but(kind: type, world: World) -> list[Errand]:
+    """What the disk is to do now, but for jobs that hang. Returns: those."""
+    hanging = []
     for errand in world.broker.take_jobs():
-        if not isinstance(errand.job, kind):
-            errand.run()
-            world.core.handle(JobDone(errand, None), world.clock.now_ms())
+        if isinstance(errand.job, kind):
+            hanging.append(errand)
+        else:
+            run(errand, world)
     world.clock.advance(20)
     world.core.expire(world.clock.now_ms())
+    return hanging
+
+
+def run(errand: Errand, world: World) -> None:
+    errand.run()
+    world.core.handle(JobDone(errand, None), world.clock.now_ms())
 
 
 def test_what_was_cut_is_not_in_a_copy_though_a_crash_comes_before_it_is_gone_on_with() -> None:
@@ -404,6 +414,39 @@ def test_a_copy_takes_no_place_before_a_cut_is_durable() -> None:
     for _ in range(50):
         run_jobs_but(Truncate, world)
     assert not has_moved(world, other)()
+
+
+def test_a_move_that_is_called_off_leaves_nobody_waiting_for_the_flush_that_it_held_up() -> None:
+    world = two_directories(log_flush_interval_messages="1")
+    world.create("t")
+    written(world, b"a")
+    home, other = home_and_other(world)
+    assert move(world, other) is ErrorCode.NONE
+    while not world.logs.moves.held:
+        run_jobs_but(CloseJob, world)
+    client = world.client()
+    number = client.start(produce(b"b", acks=-1), 9)
+    assert move(world, home) is ErrorCode.NONE
+    until(world, lambda: number in client.look())
+    assert produced(client.answers[number]).error_code == ErrorCode.NONE
+
+
+def test_who_waits_for_a_flush_is_answered_if_the_copy_that_takes_over_is_flushed_already() -> None:
+    world = two_directories(log_flush_interval_messages="1")
+    world.create("t")
+    written(world, b"a")
+    _, other = home_and_other(world)
+    client = world.client()
+    client.start(produce(b"b", acks=-1), 9)
+    (flush,) = run_jobs_but(Flush, world)
+    number = client.start(produce(b"c", acks=-1), 9)  # of the next flush, which the move holds up
+    assert move(world, other) is ErrorCode.NONE
+    while not world.logs.moves.held:
+        run_jobs_but(Flush, world)
+    run(flush, world)
+    until(world, lambda: number in client.look())
+    assert has_moved(world, other)()
+    assert produced(client.answers[number]).error_code == ErrorCode.NONE
 
 
 def test_a_throttled_move_takes_its_time() -> None:
