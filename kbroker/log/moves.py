@@ -243,6 +243,7 @@ class Moves:
         """Make the copy durable; the present log is flushed no more until `swap` or `reopen`."""
         self.held.add(partition)
         future = self._manager._futures[partition]
+        _take_epochs(future, self._manager._logs[partition])
         return CloseJob(future.folder.disk, future.folder.path, future.start_flush())
 
     def reopen(self, partition: TopicPartition) -> None:
@@ -407,9 +408,19 @@ def skip_to(log: Log, offset: int, wall_ms: int) -> None:
 def _take_over(future: Log, source: Log) -> None:
     """What a log knows beside its records."""
     future.producers = source.producers
-    for epoch, start_offset in source.epochs.entries():
-        if epoch > future.epochs.latest:
-            future.epochs.assign(epoch, start_offset)
+    _take_epochs(future, source)
     future.flush_wanted = source.flush_wanted
     future.set_high_watermark(source.high_watermark)
     future.advance_log_start(source.log_start_offset)
+
+
+def _take_epochs(future: Log, source: Log) -> None:
+    """Where epochs start: an epoch whose first records were compacted away seems to start later in the copy.
+
+    A follower that has other records there would be told that it agrees with this log, and keep them.
+    """
+    entries = [(epoch, start) for epoch, start in source.epochs.entries() if start <= future.log_end_offset]
+    if entries != future.epochs.entries():
+        future.epochs.clear()
+        for epoch, start in entries:
+            future.epochs.assign(epoch, start)

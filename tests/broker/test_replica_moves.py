@@ -449,6 +449,28 @@ def test_who_waits_for_a_flush_is_answered_if_the_copy_that_takes_over_is_flushe
     assert produced(client.answers[number]).error_code == ErrorCode.NONE
 
 
+def test_epochs_start_where_they_did_though_their_first_records_were_compacted_away() -> None:
+    """Followers that had others there are told so by where they start."""
+    world = two_directories(log_cleaner_backoff_ms="1000", log_cleaner_dedupe_buffer_size="1048576")
+    world.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    log, wall_ms = world.partition("t").log, world.clock.wall_ms()
+    assert log is not None
+    for epoch in (0, 0, 7, 7, 7):
+        log.append_as_leader(memoryview(bytearray(batch(key=b"k"))), epoch, wall_ms, Origin.CLIENT)
+    log.roll(wall_ms)
+    log.append_as_leader(memoryview(bytearray(batch(key=b"k"))), 7, wall_ms, Origin.CLIENT)
+    log.commit_all()
+    world.logs.flush("t", 0)
+    until(world, lambda: log.cleaned_to == 5)
+    _, other = home_and_other(world)
+    assert move(world, other) is ErrorCode.NONE
+    until(world, has_moved(world, other))
+    moved = world.partition("t").log
+    assert moved is not None
+    on_disk = world.disk.open(f"{other}/t-0/leader-epoch-checkpoint", "read").read(0, 100)
+    assert (moved.epochs.entries(), on_disk) == ([(0, 0), (7, 2)], b"0\n2\n0 0\n7 2\n")
+
+
 def test_a_throttled_move_takes_its_time() -> None:
     world = two_directories(log_segment_bytes="1000000")
     world.create("t")
