@@ -79,8 +79,9 @@ class Wanted:
             or diverging_epoch >= 0
             or preferred_read_replica >= 0
         )
-        # After an error the client has to hear the next good news, whatever it knew before.
-        self.told_high_watermark = -1 if code else high_watermark
+        # After an error the client has to hear the next good news, whatever it knew before; so has a follower that is
+        # told to cut its log, which takes nothing else from this answer.
+        self.told_high_watermark = -1 if code or diverging_epoch >= 0 else high_watermark
         self.told_log_start = log_start
         return is_new
 

@@ -307,6 +307,7 @@ class Fetcher:
                 following = named.get((named_by, data[0]))
                 if following is not None and self._is_answer(following):
                     self._take(following, data, now_ms, wall_ms, backoff_ms)
+                    is_missed |= following.is_cut  # what it says of the high watermark is for what comes after the cut
                 elif following is not None:
                     self._changed[following] = None
                     is_missed |= self._is_not_told_again(following.partition, data)

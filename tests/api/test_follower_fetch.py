@@ -224,6 +224,14 @@ def test_who_has_all_is_told_news_only(world: World, client: Client) -> None:
     assert (moved, nothing, cut) == ([1], [], [1])
 
 
+def test_who_has_to_cut_its_log_is_told_the_high_watermark_again(world: World, client: Client) -> None:
+    """It takes no notice of the one that comes with where to cut."""
+    client.ask(produce(b"a"), 9)
+    ask(world, 1)
+    session = Session(world, 2)  # of a log longer than the leader's
+    assert [part.high_watermark for part in session.fetch(1)] == [1]
+
+
 def test_who_has_all_stays_caught_up_by_fetches_that_do_not_name_it(world: World, client: Client) -> None:
     client.ask(produce(b"a"), 9)
     session = Session(world, 1)

@@ -349,6 +349,17 @@ def test_a_log_that_diverges_is_cut_and_nothing_is_asked_until_that_is_durable()
     assert (before, follower.bounds, follower.asked()) == ({}, (0, 0, 2), {0: (2, 0)})
 
 
+def test_the_high_watermark_is_told_again_once_a_log_that_diverged_is_cut() -> None:
+    """Nothing else may come: the leader's session takes it for told."""
+    follower = with_records(3, 4)
+    follower.ask()
+    follower.answer(diverging(3, 1))
+    follower.disk_works()
+    request = follower.ask()
+    assert request is not None
+    assert (request.session_epoch, [each.fetch_offset for each in _parts(request)]) == (0, [1])
+
+
 def test_a_follower_in_a_new_epoch_asks_for_nothing_before_its_cut_of_the_old_one_is_durable() -> None:
     follower = with_records(0, 0, 1)
     follower.ask()
@@ -457,6 +468,9 @@ def test_a_leader_whose_log_begins_within_a_batch_is_followed_from_its_beginning
     follower.answer(data(batch(5, base_offset=50), start=52, high_watermark=55))
     follower.disk_works()
     assert follower.bounds[0::2] == (52, 55)
+    request = follower.ask()
+    assert request is not None
+    assert request.session_epoch == 0  # the high watermark that came with the batch is to come again
 
 
 # ---- which fetcher
