@@ -15,7 +15,7 @@ replicated like anything else. Some have a topic of an old message format, of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -179,9 +179,17 @@ class ReplicatedChecks(Checks):
                 end = min(first.high_watermark, second.high_watermark, self._kept_to(where))
                 start = max(first.log_start_offset, second.log_start_offset)
                 with _undisturbed(one), _undisturbed(other):
-                    is_same = start >= end or _bytes(first, start, end) == _bytes(second, start, end)
+                    is_same = start >= end or self.is_same(where, first, second, range(start, end))
                 if not is_same:
                     raise self.world.broken(f"{where} is not the same on {one} and {other}, {start} to {end}")
+
+    def is_same(self, where: Where, first: Log, second: Log, offsets: range) -> bool:
+        """Whether two logs of a partition are as they should be to each other."""
+        return _bytes(first, offsets.start, offsets.stop) == _bytes(second, offsets.start, offsets.stop)
+
+    def is_kept(self, where: Where, there: Mapping[int, bytes], offset: int, value: bytes) -> bool:
+        """Whether a log has what was promised of an offset. there: its values."""
+        return there.get(offset) == value
 
     def _kept_to(self, where: Where) -> int:
         return self.excused.lost_from.get(where, FOREVER)
@@ -198,7 +206,8 @@ class ReplicatedChecks(Checks):
                     raise self.world.broken(f"{where} on {machine} is not committed to its end: {log}")
                 there = values_in(log)
                 for offset, value in promise.known.items():
-                    if log.log_start_offset <= offset < self._kept_to(where) and there.get(offset) != value:
+                    is_promised = log.log_start_offset <= offset < self._kept_to(where)
+                    if is_promised and not self.is_kept(where, there, offset, value):
                         raise self.world.broken(f"{where} on {machine}: {value!r} was promised at {offset}")
 
 
@@ -239,6 +248,9 @@ def values_in(log: Log) -> dict[int, bytes]:
 class ReplicatedSwarm:
     """A world of three to five machines, or more, each topic on three of them. `run` lets it live."""
 
+    more_topics: Sequence[Topic] = ()
+    more_settings: Mapping[str, str] = {}
+
     def __init__(
         self,
         seed: int,
@@ -251,14 +263,14 @@ class ReplicatedSwarm:
         self.world = World(seed, kept_lines)
         chance = self.world.chance("replicated")
         self.net = Net(self.world, (0, chance.choice((0, 3, 40))))
-        self.checks = ReplicatedChecks(self.world)
+        self.checks = self._make_checks()
         self.topics = [
             Topic("alpha", chance.randint(1, 4), _settings(chance.choice(("2000", "20000"))), replicas=3),
             Topic("beta", 1, _settings("1000000"), replicas=3),
         ]
         old_chance = self.world.chance("old formats")
         self.old_topics = [_old_topic(old_chance)] if old_chance.random() < OLD_SHARE else []
-        self.all_topics = [*self.topics, *self.old_topics]
+        self.all_topics = [*self.topics, *self.old_topics, *self.more_topics]
         store_chance = self.world.chance("store")
         self.ensemble = Ensemble(lambda ms, job: void(self.world.after(ms, job)), lambda: store_chance.randint(0, 2))
         lag_ms = chance.choice(("2000", "10000"))
@@ -268,6 +280,7 @@ class ReplicatedSwarm:
             "replica.lag.time.max.ms": lag_ms,
             "num.replica.fetchers": chance.choice(("1", "2")),
             "default.replication.factor": "3",
+            **self.more_settings,
         }
         if self.old_topics:
             settings["inter.broker.protocol.version"] = "2.8"  # a later one keeps no old formats
@@ -286,18 +299,27 @@ class ReplicatedSwarm:
         self.producers = [self._producer(number) for number in range(chance.randint(1, 3))]
         self.consumers = [self._consumer(number) for number in range(chance.randint(1, 2))]
         self.members = [self._member(number) for number in range(chance.choice((0, 2, 3)))]
-        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members]
+        self.clients: list[Client] = [founder, *self.producers, *self.consumers, *self.members, *self._more_clients()]
         if kinds is None:
             kinds = [kind for kind in (FLUSHED_FAULTS if is_flushed else FAULTS) if chance.random() < 0.4]
         names = [client.name for client in self.clients]
         self.faults = Faults(self.world, self.net, self.machines, names, kinds)
 
+    def _make_checks(self) -> ReplicatedChecks:
+        return ReplicatedChecks(self.world)
+
+    def _more_clients(self) -> Sequence[Client]:
+        return ()
+
+    def _new_producer(self, name: str) -> Producer:
+        return Producer(name, self.world, self.net, self.machines, self.checks)
+
     def _producer(self, number: int) -> Producer:
-        producer = Producer(f"producer-{number}", self.world, self.net, self.machines, self.checks)
+        producer = self._new_producer(f"producer-{number}")
         producer.idempotent = producer.chance.random() < 0.7
         if self.old_topics and number == 0:
             producer.idempotent = False
-        producer.topics = self.topics if producer.idempotent else self.all_topics
+        producer.topics = [*self.topics, *self.more_topics] if producer.idempotent else self.all_topics
         producer.acks = -1
         producer.pace_ms = producer.chance.choice((200, 1_000))
         producer.tries = 200

@@ -1,8 +1,9 @@
 """Simulated worlds in bulk: `scripts/sim [--seeds N] [--minutes M] [--first S] [--seed S] [--machines N]`, and plays.
 
 With the same options, `scripts/sim transactions` runs worlds of transactions (`kbroker/sim/exactly_once.py`),
-`scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), and `scripts/sim storage` of compaction,
-conversion and old clients (`kbroker/sim/storage.py`).
+`scripts/sim replicated` of replicated topics (`kbroker/sim/replicated.py`), `scripts/sim moving` of replicas that move
+between log directories and are compacted (`kbroker/sim/moving.py`), and `scripts/sim storage` of compaction, conversion
+and old clients (`kbroker/sim/storage.py`).
 
 Runs seeds one after the other, from a random one on unless told, until there were enough or one fails; then prints
 what happened last, and the seed that brings it back. `--seed S` runs that one world and shows all of it.
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 from kbroker.sim.cluster_play import ClusterStage
 from kbroker.sim.exactly_once import ExactlyOnce
+from kbroker.sim.moving import Moving
 from kbroker.sim.play import perform_on
 from kbroker.sim.replicated import ReplicatedSwarm
 from kbroker.sim.storage import Storage
@@ -89,6 +91,7 @@ WORLDS: dict[str, type[Swarm] | type[ExactlyOnce] | type[ReplicatedSwarm]] = {
     "swarm": Swarm,
     "transactions": ExactlyOnce,
     "replicated": ReplicatedSwarm,
+    "moving": Moving,
     "storage": Storage,
 }
 
