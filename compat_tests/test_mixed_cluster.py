@@ -77,6 +77,11 @@ class Mixed:
         """Of the brokers that run."""
         return [broker.address for _, broker in sorted(self.brokers.items()) if broker.alive]
 
+    @property
+    def alive(self) -> list[int]:
+        """The brokers that run."""
+        return [number for number, broker in self.brokers.items() if broker.alive]
+
     def seen(self, at: int) -> MetadataResponse:
         """The cluster as a broker tells it."""
         with Connection(self.brokers[at].port) as connection:
@@ -141,6 +146,14 @@ class Mixed:
             each.get(30)
         producer.close()
         return values
+
+    def delete(self, before: int, topic: str, partitions: int) -> None:
+        """Apache's tool deletes all records below an offset, and says that they are gone everywhere."""
+        plan = self.folder / f"{topic}-before-{before}.json"
+        places = [{"topic": topic, "partition": index, "offset": before} for index in range(partitions)]
+        plan.write_text(json.dumps({"version": 1, "partitions": places}))
+        said = self.tool("DeleteRecordsCommand", "--offset-json-file", str(plan), at=min(self.alive))
+        assert said.count(f"low_watermark: {before}") == partitions, said
 
     def read(self, topic: str, partitions: int, count: int, at: int = 1) -> list[bytes]:
         """What is in a topic, by somebody who knows one broker; ends when there are as many as expected."""
@@ -294,6 +307,41 @@ def test_a_leader_of_either_kind_and_its_follower_have_the_same_bytes(mixed: Mix
         assert len(mixed.log(topic, index, 1)) > 1000
         eventually(lambda index=index: mixed.log(topic, index, 1) == mixed.log(topic, index, 2))  # type: ignore[misc]
     assert [in_sync for _, _, in_sync in mixed.partitions(topic)] == [{1, 2}, {1, 2}]
+
+
+@pytest.mark.quick
+def test_records_are_deleted_on_a_follower_of_either_kind_too(mixed: Mixed, topic: str) -> None:
+    mixed.make(topic, [1, 2], [2, 1])
+    mixed.produce(topic, 2, 200)
+    mixed.delete(50, topic, 2)
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_follower_that_was_away_goes_on_where_its_leaders_log_starts_now(
+    mixed: Mixed, leader: int, topic: str
+) -> None:
+    """That is within a batch, and the batch is larger than what the follower asks for."""
+    follower = 3 - leader
+    mixed.make(topic, [leader, follower])
+    change = ["--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "max.message.bytes=4000000"]
+    done = run_tool(RELEASE, "kafka.admin.ConfigCommand", "--bootstrap-server", mixed.brokers[1].address, *change)
+    assert done.returncode == 0, done.stderr
+    mixed.produce(topic, 1, 10)
+    mixed.brokers[follower].stop()
+    eventually(lambda: mixed.partitions(topic, leader) == [(leader, (leader, follower), {leader})])
+    producer = KafkaProducer(
+        bootstrap_servers=mixed.addresses, acks="all", linger_ms=500, batch_size=4_000_000, max_request_size=8_000_000
+    )
+    for sent in [producer.send(topic, b"%d" % at * 1_200_000) for at in range(3)]:
+        sent.get(30)
+    producer.close()
+    mixed.delete(11, topic, 1)
+    mixed.brokers[follower].start()
+    eventually(lambda: mixed.partitions(topic, leader) == [(leader, (leader, follower), {leader, follower})])
+    mixed.produce(topic, 1, 10)
+    both = [mixed.log(topic, 0, each) for each in (leader, follower)]
+    assert 3_600_000 < len(both[1]) <= len(both[0])
+    assert both[0].endswith(both[1])
 
 
 @pytest.mark.parametrize("source", [pytest.param(1, marks=pytest.mark.quick), 2])
