@@ -12,12 +12,11 @@ Unlike Kafka, the last records of a copy, less than a step, are not held back by
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
 from kbroker.log.append import UnexpectedOffsetError
-from kbroker.log.errors import lacks_descriptors
+from kbroker.log.errors import lacks_descriptors, naming
 from kbroker.log.moves import CloseJob, EndJob, behind, skip_to, truncations_of
 from kbroker.log.names import TopicPartition
 from kbroker.replica.facts import RoleChanged
@@ -25,7 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from kbroker.broker.facts import Handler
     from kbroker.broker.jobs import Job, Owner
@@ -50,30 +49,19 @@ class Move:
         self.wake_ms = 0  # when to look again, without a job
 
 
-@contextmanager
-def _reading(folder: str) -> Iterator[None]:
-    """Have errors name a log's folder: those of reads name no file, and the copy's directory would be blamed."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = folder
-        raise
-
-
 class ReadJob:
-    """Read records of the present log, which is in `folder`. data: once it has run."""
+    """Read records of the present log. path: its folder. data: once it has run."""
 
-    __slots__ = ("data", "folder", "region")
+    __slots__ = ("data", "path", "region")
 
-    def __init__(self, region: Region, folder: str) -> None:
+    def __init__(self, region: Region, path: str) -> None:
         self.region = region
-        self.folder = folder
+        self.path = path
         self.data = b""
 
     def run(self) -> None:
-        """Raises OSError."""
-        with _reading(self.folder):
+        """Raises OSError, which names a path: it is not the copy's disk that fails."""
+        with naming(self.path):
             self.data = self.region.read()
 
 
@@ -233,7 +221,7 @@ class ReplicaMoves:
         """The records that the copy lacks next; None if it has them all."""
         future, end = move.future, present.log_end_offset
         if future.log_end_offset < end:
-            with _reading(present.folder.path):
+            with naming(present.folder.path):
                 region = present.read(future.log_end_offset, MOVED_BYTES_PER_STEP, end).region
             if region is not None:
                 return region
@@ -277,7 +265,7 @@ class ReplicaMoves:
             if truncations_of(present) == move.truncations and not behind(future, present):
                 region = self._next_region(move, present)
                 while region is not None and region.size < MOVED_BYTES_PER_STEP:
-                    with _reading(present.folder.path):
+                    with naming(present.folder.path):
                         data = region.read()
                     self._fill(move, data, now_ms)
                     region = self._next_region(move, present)

@@ -6,7 +6,8 @@ Raised by the parsers, which know no path, and given one by whoever read the fil
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from protocol.errors import ErrorCode, KafkaError
 
@@ -41,6 +42,17 @@ class NewerFormatError(CorruptFileError):
 def lacks_descriptors(error: OSError) -> bool:
     """Whether something could not be opened only because too much is open: nothing is wrong with the disk."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A block whose OSErrors name a path: those of a file that is open name none, and say not whose disk it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 class OutOfDescriptorsError(KafkaError):

@@ -23,7 +23,7 @@ from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
-from kbroker.log.errors import OutOfDescriptorsError
+from kbroker.log.errors import OutOfDescriptorsError, naming
 from kbroker.log.facts import LogFlushed
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
@@ -78,11 +78,8 @@ class EndJob(NamedTuple):
         """Raises OSError."""
         disk = self.target.disk
         disk.sync_dir(self.target.path)
-        try:
+        with naming(self.source.path):
             self.source.disk.sync_dir(self.source.path)
-        except OSError as error:
-            error.filename = self.source.path  # an fsync names no file, and then the target would be blamed
-            raise
         remove_if_there(disk, f"{self.folder}/{MOVED}")
 
 
@@ -185,9 +182,11 @@ class Moves:
         with manager._storage(target):
             if target.may_have_had(folder_name(partition)):
                 manager._forget_earlier(target)
-            log = manager._create(target, name, source.config, wall_ms)
+        with manager._storage(manager.directory_of(source.folder.path)):
             _forget_mark(source)
             topic_id = read_topic_id(target.disk, source.folder.path, manager._notice)
+        with manager._storage(target):
+            log = manager._create(target, name, source.config, wall_ms)
         if topic_id is not None:
             manager._jobs.append(Write(target, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
         manager._futures[partition] = log

@@ -482,3 +482,32 @@ def test_a_throttled_move_takes_its_time() -> None:
     until(world, has_moved(world, other))
     assert 3_000 < world.clock.now_ms() - begin_ms < 6_000  # 2 MB, but for the last step
     assert read(world) == before
+
+
+@pytest.mark.parametrize("call", ["read", "sync_dir"])
+def test_a_disk_that_fails_while_replicas_move_away_from_it_is_the_one_that_goes_offline(call: str) -> None:
+    world = two_directories()
+    world.create("t")
+    written(world, b"a")
+    home, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    world.disk_is_busy = False
+
+    def fail(name: str, path: str) -> OSError | None:
+        is_source = path == f"{home}/t-0/{0:020d}.log" if call == "read" else path == home and has_moved(world, other)()
+        return OSError(errno.EIO, "EIO") if name == call and is_source else None  # no name: the file is open already
+
+    world.disk.fault = fail
+    world.advance(1000)
+    assert [each.path for each in world.logs.directories if each.online] == [other]
+    assert not world.logs.moves.held
+
+
+def test_a_disk_that_fails_when_a_replica_is_to_move_away_from_it_is_the_one_that_goes_offline() -> None:
+    world = two_directories()
+    world.create("t")
+    home, other = home_and_other(world)
+    world.disk.fail("open", f"{home}/t-0/partition.metadata", errno.EIO)
+    assert move(world, other) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [each.path for each in world.logs.directories if each.online] == [other]
