@@ -194,6 +194,9 @@ class Lifetime:
         for job in (*manager._jobs, *manager._later.take(NEVER)):
             if isinstance(job, Flush):
                 job.log.flush_failed(job.job)  # never begun: closing does it
+        for future in manager._futures.values():
+            if future._flushing is not None:
+                future.flush_failed(future._flushing)  # nor was this, whose job is not the manager's
         manager._jobs.clear()
         manager.cleaner.stop()
         errors: dict[str, OSError] = {}

@@ -511,3 +511,14 @@ def test_a_disk_that_fails_when_a_replica_is_to_move_away_from_it_is_the_one_tha
     world.disk.fail("open", f"{home}/t-0/partition.metadata", errno.EIO)
     assert move(world, other) is ErrorCode.KAFKA_STORAGE_ERROR
     assert [each.path for each in world.logs.directories if each.online] == [other]
+
+
+def test_a_stop_just_before_a_copy_is_made_durable_is_clean() -> None:
+    world, other, _ = with_all_copied()
+    expected = read(world)
+    world.stop()
+    assert all(world.disk.stat(f"{path}/.kafka_cleanshutdown") for path in ("/a", "/b"))
+    world.disk.restart(power_loss=False)
+    world.start()
+    until(world, has_moved(world, other))
+    assert read(world) == expected
