@@ -17,6 +17,7 @@ The file, and what follows from it, are ours: Apache's broker refuses to start i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.config.limits import REMEMBERED_DIRECTORIES
@@ -303,22 +304,26 @@ class Moves:
     def settle(self, copies: Iterable[tuple[TopicPartition, Log]], now_ms: int) -> None:
         """After loading: which of several copies of a partition counts. copies: in use, beside another one in use.
 
+        A directory that fails at it is offline, and what was not done is done at the next start.
         Raises DirectoryRefusedError where somebody has to choose.
         """
         manager = self._manager
         for partition, log in copies:
-            if log.folder.path.endswith("-future"):
-                self._settle_futures(partition, log, now_ms)
-            else:
-                self._settle_two(partition, log, now_ms)
+            settle = self._settle_futures if log.folder.path.endswith("-future") else self._settle_two
+            with suppress(KafkaError):
+                settle(partition, log, now_ms)
         for partition, future in list(manager._futures.items()):
             if partition not in manager._logs and all(each.online for each in manager.directories):
-                self._settle_alone(partition, future)
+                with suppress(KafkaError):
+                    self._settle_alone(partition, future)
 
     def _settle_futures(self, partition: TopicPartition, log: Log, now_ms: int) -> None:
         """Of two copies on their way, one was called off, and a power cut has brought its name back."""
         manager = self._manager
-        first = manager._futures[partition]
+        first = manager._futures.get(partition)
+        if first is None or not manager.directory_of(log.folder.path).online:
+            log.close_files()  # a directory went offline meanwhile, and this comes back with the next start
+            return
         kept, other = (log, first) if _is_marked(log) else (first, log)
         manager._futures[partition] = kept
         directory = manager.directory_of(other.folder.path)
@@ -328,9 +333,9 @@ class Moves:
         """A copy without the log that it was to replace: the crash came when that one was moved away already."""
         manager = self._manager
         directory, old = manager.directory_of(future.folder.path), future.folder.path
-        del manager._futures[partition]
         if not _is_marked(future):
             manager._rename_away(partition, future, "stray")
+            del manager._futures[partition]
             future.close_files()
             manager._notice(f"{old}: a copy of no partition that there is: set aside")
             return
@@ -338,6 +343,7 @@ class Moves:
             future.move_to(f"{directory.path}/{folder_name(partition)}")
             directory.sync_names()
             _forget_mark(future)
+        del manager._futures[partition]
         manager._logs[partition] = future
         manager._notice(f"{old}: was about to replace another copy when the broker stopped: takes its place")
 
@@ -372,7 +378,8 @@ class Moves:
             if moved:
                 with manager._storage(directory):
                     directory.sync_names()
-                _forget_mark(kept)
+                with manager._storage(manager.directory_of(kept.folder.path)):
+                    _forget_mark(kept)
                 manager._delete_later(directory, removal, now_ms)
         manager._notice(f"{path}: {why} at {kept.folder.path}: {'goes' if moved else 'set aside'}")
 
