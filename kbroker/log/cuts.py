@@ -15,7 +15,7 @@ from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.log.background import Truncate
 from kbroker.log.errors import fault_of, lacks_descriptors
 from kbroker.log.facts import LogTruncated
-from kbroker.log.names import LOG_START_OFFSETS, RECOVERY_POINTS
+from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class Cuts:
                 truncated.sync.run()
                 self._manager._write_checkpoint(directory, RECOVERY_POINTS)
                 self._manager._write_checkpoint(directory, LOG_START_OFFSETS)
+                self._manager._write_checkpoint(directory, CLEANER_OFFSETS)  # what comes in its place is not clean
             if cut.empties_copy:
                 self._manager.moves.source_was_cut(cut.partition, now_ms, cut.wall_ms)
         return truncated

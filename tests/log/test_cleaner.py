@@ -535,6 +535,19 @@ def test_a_cut_makes_a_log_dirty_again() -> None:
     assert world.cleaned_to() == 34
 
 
+def test_what_is_written_anew_behind_a_cut_is_dirty_after_a_crash_too() -> None:
+    world = filled(Compacted())
+    world.roll()
+    world.compact()
+    world.manager.truncate("t", 0, 33, now_ms=world.now_ms, wall_ms=NOW)
+    world.flush()
+    for _ in range(3):
+        world.append(("new", "1"))
+    world.disk.restart(power_loss=False)
+    world.start()
+    assert (world.log.log_end_offset, world.cleaned_to()) == (36, 33)
+
+
 def test_what_was_done_is_told() -> None:
     world = filled(Compacted())
     world.roll()
