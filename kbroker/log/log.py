@@ -440,6 +440,7 @@ class Log(LogReads):
             self.high_watermark = min(self.high_watermark, offset)
         end_offset = self.log_end_offset
         while len(self.segments) > 1 and self.segments[-1].base_offset > end_offset:  # the last one first
+            self.names_changed = True  # a clean stop may come before the job that syncs them
             half.removed += self.set_aside(self.segments.pop())
         if half.removed and half.was_trusted:
             self.folder.disk.sync_dir(self.folder.path)  # or recovery would trust what comes back behind a hole

@@ -22,8 +22,8 @@ RETRY_MS = 1_000
 class Place:
     """A manager that has just opened a log of 20 batches of an idempotent producer, in several segments."""
 
-    def __init__(self, *, is_flushed: bool = True) -> None:
-        self.disk = SimDisk()
+    def __init__(self, *, is_flushed: bool = True, seed: int = 0) -> None:
+        self.disk = SimDisk(seed)
         self.manager = self._start()
         log = self.manager.get_or_create("t", 0, TOPIC_ID, SMALL, is_new=True, wall_ms=NOW)
         for number in range(20):
@@ -136,6 +136,23 @@ def test_a_stop_that_cannot_finish_a_cut_is_not_clean() -> None:
     place.cut(7)
     place.manager.close()
     assert ".kafka_cleanshutdown" not in names(place.disk, "/a")
+
+
+def test_what_was_cut_right_before_a_clean_stop_stays_away_whatever_the_power_does() -> None:
+    ends = set()
+    for seed in range(16):
+        place = Place(is_flushed=False, seed=seed)
+        place.manager.flush("t", 0)
+        (flush,) = place.manager.take_jobs(0)
+        flush.run()
+        offset = place.log.segments[1].base_offset
+        place.cut(offset)
+        place.manager.finished(flush, None, 0)
+        place.manager.close()
+        place.disk.restart()
+        place.manager = place._start()
+        ends.add(place.log.log_end_offset - offset)
+    assert ends == {0}
 
 
 def test_a_cut_of_a_partition_that_was_deleted_meanwhile_is_forgotten() -> None:
