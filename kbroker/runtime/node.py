@@ -272,8 +272,10 @@ class Node:
             self._close_sockets()
             self._pool.close()
             self._store_pool.close()
-            self._close_logs()
-            self._name_pool.close()  # last: a look-up under way may take long, and nobody needs it
+            try:
+                self._close_logs()
+            finally:
+                self._name_pool.close()  # last: where no name server answers, this waits for half a minute
 
     def cut_from(self, broker_ids: Collection[int]) -> None:
         """Reach none of these brokers from now on; [] ends it. For tests."""

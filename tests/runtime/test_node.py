@@ -145,6 +145,15 @@ def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
     assert is_idle
 
 
+def test_the_logs_are_closed_before_a_stop_waits_for_names(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, marks = serving(tmp_path, loop), []
+    monkeypatch.setattr(node._name_pool, "close", lambda: marks.append(marker(tmp_path)))
+    node.stop()
+    assert marks == [True]
+
+
 def test_a_stop_leaves_the_mark_of_a_clean_one(tmp_path: Path, loop: Loop) -> None:
     serving(tmp_path, loop).stop()
     assert marker(tmp_path)
