@@ -6,6 +6,7 @@ import sys
 import time
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -37,6 +38,12 @@ COMMANDS = {
 
 class _LazyGroup(click.Group):
     """A group that imports a command's module when the command is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end this with exit code 1, which says of a file that it is broken
+            raise click.exceptions.Exit(0) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

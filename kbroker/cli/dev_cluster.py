@@ -30,7 +30,8 @@ START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
 LAST_PORT = 65535
-OF_EACH = ("broker.id", "listeners", "log.dirs", "zookeeper.connect")  # what makes a broker one of this cluster
+# What makes a broker one of this cluster.
+OF_EACH = ("advertised.listeners", "broker.id", "listeners", "log.dirs", "zookeeper.connect")
 
 Say = Callable[[str], None]
 

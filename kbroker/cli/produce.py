@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -116,8 +117,8 @@ class _Sending:
 
         sent = 0
         try:
-            for piece in pieces:
-                if sent == most or self._failed:
+            for piece in islice(pieces, most):  # which asks for no more: at a terminal that would wait for a line
+                if self._failed:
                     break
                 sent += 1
                 try:

@@ -283,6 +283,8 @@ class ZooKeeperStore:
         self._early: dict[WatchKey, NodeChanged] = {}  # watches that went off before the answer that set them was seen
         try:
             hosts, _ = collect_hosts(connect)
+            for host, _ in hosts:
+                host.encode("idna")  # as the look-up does, whose failure ends kazoo's thread
         except ValueError:
             raise ValueError(f"zookeeper.connect={connect}: allowed: host:port,host:port/path") from None
         self._client = KazooClient(

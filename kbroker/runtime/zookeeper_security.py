@@ -68,19 +68,20 @@ def _tls(config: BrokerConfig) -> ssl.SSLContext:
         try:
             context.load_verify_locations(trusted)
         except OSError as error:  # ssl's own errors are OSErrors
-            raise ValueError(f"zookeeper.ssl.truststore.location={trusted}: {_reason(error)}") from None
+            raise ValueError(f"zookeeper.ssl.truststore.location={trusted}: {_reason(error, 'certificates')}") from None
     if own is not None:
         password = config.zookeeper_ssl_keystore_password or ""  # given, so that OpenSSL asks nobody for one
         try:
             context.load_cert_chain(own, password=password)
         except OSError as error:
-            raise ValueError(f"zookeeper.ssl.keystore.location={own}: {_reason(error)}") from None
+            why = _reason(error, "a key and certificates, or another password")
+            raise ValueError(f"zookeeper.ssl.keystore.location={own}: {why}") from None
     return context
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, wanted: str) -> str:
     if isinstance(error, ssl.SSLError):
-        return "no PEM file with what is needed, or another password (zookeeper.ssl.keystore.password)"
+        return f"no PEM file with {wanted}"
     return error.strerror or str(error)
 
 

@@ -127,6 +127,23 @@ def test_no_more_records_are_sent_than_asked_for(ask: Ask) -> None:
     assert read(ask, "few") == "1\n2\n"
 
 
+class OneLine(io.BytesIO):
+    """What somebody types who waits for it to be sent: a line, and no more."""
+
+    def read1(self, size: int | None = -1) -> bytes:
+        line = self.readline()
+        assert line, "another line is waited for"
+        return line
+
+
+def test_the_last_record_asked_for_is_not_followed_by_waiting_for_another(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(OneLine(b"1\n")))
+    assert run(["produce", "-b", bootstrap, "-t", "typed", "-c", "1"]) == 0
+    assert read(ask, "typed") == "1\n"
+
+
 def test_bytes_that_are_no_text_are_base64_in_json(ask: Ask) -> None:
     ask("produce", "-t", "binary", stdin=b"\xff\x00\n")
     (line,) = map(json.loads, read(ask, "binary", "-J").splitlines())

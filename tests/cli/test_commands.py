@@ -454,3 +454,12 @@ def test_a_file_whose_name_is_no_text_is_named_all_the_same(directory: Path, cap
     (directory / os.fsdecode(b"odd\xff")).touch()
     run(["verify-log", str(directory)])
     assert "odd\\udcff" in capsys.readouterr().out
+
+
+def test_output_that_nobody_reads_any_more_is_no_fault_of_a_file(sound: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "kbroker", "dump-log", str(sound / "segments-0")]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -148,7 +148,10 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["KAFKA_BROKER_ID", "KAFKA_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_ZOOKEEPER_CONNECT"])
+@pytest.mark.parametrize(
+    "name",
+    ["KAFKA_ADVERTISED_LISTENERS", "KAFKA_BROKER_ID", "KAFKA_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_ZOOKEEPER_CONNECT"],
+)
 def test_a_variable_that_would_take_brokers_elsewhere_is_refused(name: str) -> None:
     command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", "0"]
     ended = subprocess.run(

@@ -86,6 +86,12 @@ def test_a_path_that_cannot_be_is_refused_and_takes_nobody_s_turn(client: Client
     assert [each.fault for each in client.ask(Create("/a"))] == [None]
 
 
+@pytest.mark.parametrize("host", ["zk1..example", "z" * 64])
+def test_a_host_that_cannot_be_is_refused_whoever_stands_beside_it(host: str) -> None:
+    with pytest.raises(ValueError, match=r"^zookeeper\.connect="):
+        ZooKeeperStore(f"127.0.0.1:1,{host}:2181", print)
+
+
 def test_topics_whose_names_make_no_path_leave_the_store_to_others(tmp_path: Path) -> None:
     settings = {"broker_id": "1", "zookeeper_max_in_flight_requests": "1"}
     with (
