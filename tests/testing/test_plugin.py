@@ -264,7 +264,13 @@ def test_a_bad_setting_says_what_to_write(pytester: pytest.Pytester, ini: str, t
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
     command = [sys.executable, "-m", "kbroker.testing", *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def heed_interrupts() -> None:  # which a shell has its background processes ignore, this one perhaps
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     assert process.stdout is not None
     return process, json.loads(process.stdout.readline())
 
