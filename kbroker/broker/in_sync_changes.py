@@ -11,6 +11,7 @@ Source: AlterPartitionManager and Partition.handleAlterPartitionError of Apache 
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kbroker.controller.events import AlterPartition
@@ -42,6 +43,9 @@ log = logging.getLogger("kbroker.replicas")
 RETRY_MS, MOST_RETRY_MS = 50, 1_000  # Kafka's, and no longer than a line to another broker pauses
 SAID_EVERY_MS = 60_000
 ANSWER_MS = 30_000
+PROPOSALS_AT_ONCE = 10_000
+"""In one request: some 0.4 MB with three replicas. A controller hangs up on much more, and it would be asked again."""
+
 WITH_IDS_VERSION, WITH_NAMES_VERSION = 3, 1
 
 NOT_DONE = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -120,17 +124,18 @@ class InSyncChanges:
         self._ask(now_ms)
 
     def _ask(self, now_ms: int) -> None:
-        """Send all that waits, unless a request is under way, or a pause."""
+        """Send what waits, or the first of it, unless a request is under way, or a pause."""
         if self._under_way is not None or self._retry_at_ms is not None:
             return
         proposals = {each: each.proposal for each in self._waiting if each.proposal is not None}
         if not proposals:
             self._waiting.clear()
             return
+        proposals = dict(islice(proposals.items(), PROPOSALS_AT_ONCE))
         by_id = all(each.topic_id != ZERO_UUID for each in proposals)
         asked = Asked(proposals, WITH_IDS_VERSION if by_id else WITH_NAMES_VERSION)
         if self._send(asked):
-            self._waiting.clear()
+            self._waiting = {each: None for each in self._waiting if each.proposal and each not in proposals}
             self._under_way = asked
         else:
             self._retry_at_ms = now_ms + RETRY_MS

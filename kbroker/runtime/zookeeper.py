@@ -531,7 +531,8 @@ class ZooKeeperStore:
 
     def _came_up(self, session: int) -> None:
         with self._lock:
-            self._calm_down()
+            if self._client.connected:  # else it is lost again, and who does not answer then is to be named
+                self._calm_down()
         self._why_not = ""
         if session == self._session:
             log.info("connected to ZooKeeper again, at %s", self._connect)

@@ -143,6 +143,24 @@ def test_refusals_of_many_partitions_are_one_line(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == ["in-sync sets stay as they are: p-0 and 1 more: INELIGIBLE_REPLICA"]
 
 
+def test_many_proposals_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.broker.in_sync_changes.PROPOSALS_AT_ONCE", 2)
+    leader = Leader()
+    state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
+    for index in range(1, 5):
+        leader.world.replicas.become("p", index, ID, state, is_new=True)
+    leader.propose(ME)
+    for index in range(1, 5):
+        partition = leader.world.partition("p", index)
+        partition.proposal = Proposal((ME, ONE), 0, 0, -1)
+        leader._heed(InSyncProposed(partition))
+    leader.answer(leader.asked[0], ME, partition_epoch=1)
+    leader.refuse(leader.asked[1])  # these wait again, with the others
+    leader.wait()
+    topics = [topic for event in leader.asked for topic in event.request.topics]
+    assert [[each.partition_index for each in topic.partitions] for topic in topics] == [[0], [1, 2], [3, 4]]
+
+
 def test_nobody_is_asked_before_this_broker_is_registered() -> None:
     leader = Leader()
     leader.plane.control_requests.broker_epoch = -1

@@ -86,6 +86,15 @@ def test_a_path_that_cannot_be_is_refused_and_takes_nobody_s_turn(client: Client
     assert [each.fault for each in client.ask(Create("/a"))] == [None]
 
 
+def test_a_connection_that_is_lost_before_it_is_heard_of_does_not_end_the_wait(client: Client) -> None:
+    store = client.store
+    store._client.stop()
+    store._grow_impatient()  # as the connection's thread does when it is lost
+    store._came_up(store._session)
+    assert store._impatience is not None
+    assert not store._impatience.finished.is_set()
+
+
 @pytest.mark.parametrize("host", ["zk1..example", "z" * 64])
 def test_a_host_that_cannot_be_is_refused_whoever_stands_beside_it(host: str) -> None:
     with pytest.raises(ValueError, match=r"^zookeeper\.connect="):
