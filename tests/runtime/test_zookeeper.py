@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import TypeVar
 
@@ -164,16 +163,6 @@ def other(server: ZooKeeper) -> Iterator[Client]:
     made.next(SessionStarted)
     yield made
     made.store.close()
-
-
-@pytest.fixture
-def said() -> Iterator[queue.Queue[logging.LogRecord]]:
-    """The lines of the store."""
-    lines: queue.Queue[logging.LogRecord] = queue.Queue()
-    handler = QueueHandler(lines)
-    logging.getLogger("kbroker.store").addHandler(handler)
-    yield lines
-    logging.getLogger("kbroker.store").removeHandler(handler)
 
 
 def test_a_session_outlives_its_connection(client: Client, wire: Wire) -> None:

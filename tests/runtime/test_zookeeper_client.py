@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from logging.handlers import QueueHandler
 from pathlib import Path
 
 import pytest
@@ -124,15 +123,6 @@ def test_topics_whose_names_make_no_path_leave_the_store_to_others(tmp_path: Pat
         assert [grow(name) for name in (".", "..", "first/partitions")] == [UNKNOWN, UNKNOWN, UNKNOWN]
         assert [grow("first"), create("second")] == [ErrorCode.NONE, ErrorCode.NONE]
         client.close()
-
-
-@pytest.fixture
-def said() -> Iterator[queue.Queue[logging.LogRecord]]:
-    lines: queue.Queue[logging.LogRecord] = queue.Queue()
-    handler = QueueHandler(lines)
-    logging.getLogger("kbroker.store").addHandler(handler)
-    yield lines
-    logging.getLogger("kbroker.store").removeHandler(handler)
 
 
 @pytest.mark.parametrize("timeout_ms", [200, 2_000])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from logging.handlers import QueueHandler
 from pathlib import Path
 from queue import Queue
 
@@ -91,15 +90,6 @@ def clients() -> Iterator[list[Client]]:
     yield made
     for client in made:
         client.store.close()
-
-
-@pytest.fixture
-def said() -> Iterator[Queue[logging.LogRecord]]:
-    lines: Queue[logging.LogRecord] = Queue()
-    handler = QueueHandler(lines)
-    logging.getLogger("kbroker.store").addHandler(handler)
-    yield lines
-    logging.getLogger("kbroker.store").removeHandler(handler)
 
 
 def rights(server: SecuredZooKeeper, path: str) -> set[ACL]:
