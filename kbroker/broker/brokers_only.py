@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import Touched
 from kbroker.broker.permission import Operation, ResourceType
-from kbroker.metadata.store import BROKER_IDS, broker_ids, broker_path, decode_broker, understood
-from kbroker.ports import Children, Get
+from kbroker.controller.brokers import read_brokers
 
 if TYPE_CHECKING:
     from kbroker.broker.control_plane import ControlPlane
@@ -170,12 +168,5 @@ def _is_address(host: str) -> bool:
 
 def registered_hosts() -> Procedure[frozenset[str]]:
     """The hosts of all brokers that are registered now."""
-    (listed,) = yield [Children(BROKER_IDS)]
-    ids = broker_ids(listed.names)
-    found = yield [Get(broker_path(each)) for each in ids]
-    brokers = [
-        understood(got.path, got.data, partial(decode_broker, each, stat=got.stat))
-        for each, got in zip(ids, found, strict=True)
-        if got.stat
-    ]
-    return frozenset(endpoint.host for broker in brokers if broker is not None for endpoint in broker.endpoints)
+    brokers = yield from read_brokers(watch=False)
+    return frozenset(endpoint.host for broker in brokers.values() for endpoint in broker.endpoints)

@@ -127,15 +127,16 @@ class InSyncChanges:
         """Send what waits, or the first of it, unless a request is under way, or a pause."""
         if self._under_way is not None or self._retry_at_ms is not None:
             return
-        proposals = {each: each.proposal for each in self._waiting if each.proposal is not None}
+        waiting = ((each, each.proposal) for each in self._waiting if each.proposal is not None)
+        proposals = dict(islice(waiting, PROPOSALS_AT_ONCE))
         if not proposals:
             self._waiting.clear()
             return
-        proposals = dict(islice(proposals.items(), PROPOSALS_AT_ONCE))
         by_id = all(each.topic_id != ZERO_UUID for each in proposals)
         asked = Asked(proposals, WITH_IDS_VERSION if by_id else WITH_NAMES_VERSION)
         if self._send(asked):
-            self._waiting = {each: None for each in self._waiting if each.proposal and each not in proposals}
+            for each in proposals:
+                del self._waiting[each]
             self._under_way = asked
         else:
             self._retry_at_ms = now_ms + RETRY_MS

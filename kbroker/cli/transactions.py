@@ -258,8 +258,7 @@ def _places(admin: KafkaAdminClient, topic: str | None, broker_id: int | None) -
 
 
 def _check_broker(admin: KafkaAdminClient, broker_id: int | None) -> None:
-    brokers = {each["broker_id"] for each in admin.describe_cluster()["brokers"]} if broker_id is not None else ()
-    if broker_id is not None and broker_id not in brokers:
+    if broker_id is not None and broker_id not in {each["broker_id"] for each in admin.describe_cluster()["brokers"]}:
         raise click.ClickException(f"there is no broker {broker_id}")
 
 

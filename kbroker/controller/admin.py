@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
-from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, TRANSACTION_BYTES, WRITTEN_AT_ONCE
+from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.controller.assignment import assign
 from kbroker.controller.controller import Controller
-from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, fault_of, pieces
+from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, check_size, fault_of, pieces
 from kbroker.controller.topics import new_topic_id
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
@@ -572,10 +572,7 @@ def _config_write(entity: tuple[str, str], settings: Mapping[str, str], version:
 
 def _fitting(transaction: Multi) -> Multi:
     """The same. Raises: KafkaError if it is larger than the store takes."""
-    size = sum(len(each.data) for each in transaction.operations if isinstance(each, Create | SetData))
-    if size > TRANSACTION_BYTES:
-        text = f"{size} bytes for the metadata store; allowed: {TRANSACTION_BYTES}"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    check_size(sum(len(each.data) for each in transaction.operations if isinstance(each, Create | SetData)))
     return transaction
 
 

@@ -44,11 +44,11 @@ from kbroker.ports import Children, Delete, Get, Outcome
 log = logging.getLogger("kbroker.controller")
 
 
-def read_brokers(epoch: ControllerEpoch) -> Procedure[dict[int, BrokerInfo]]:
-    """The registered brokers; the list and each registration watched from now on."""
-    (children,) = yield [Children(BROKER_IDS, watch=True)]
+def read_brokers(*, watch: bool) -> Procedure[dict[int, BrokerInfo]]:
+    """The registered brokers. watch: the list and each registration, from now on."""
+    (children,) = yield [Children(BROKER_IDS, watch)]
     ids = broker_ids(children.names)
-    answers = yield [Get(broker_path(broker_id), watch=True) for broker_id in ids]
+    answers = yield [Get(broker_path(broker_id), watch) for broker_id in ids]
     return {
         broker_id: info
         for broker_id, answer in zip(ids, answers, strict=True)
@@ -64,7 +64,7 @@ def _registration(broker_id: int, answer: Outcome) -> BrokerInfo | None:
 def brokers_changed(epoch: ControllerEpoch) -> Procedure[None]:
     """The set of registered brokers is another one."""
     context = epoch.context
-    now = yield from read_brokers(epoch)
+    now = yield from read_brokers(watch=True)
     bounced = {each for each in now.keys() & context.brokers.keys() if now[each].epoch != context.brokers[each].epoch}
     failed = (context.brokers.keys() - now.keys()) | bounced
     new = (now.keys() - context.brokers.keys()) | bounced

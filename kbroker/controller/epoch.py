@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
+from kbroker.config.limits import TRANSACTION_BYTES
 from kbroker.controller.context import Context
 from kbroker.controller.outbox import Batch, Outbox
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.steps import Procedure, one_by_one
 from kbroker.metadata.store import CONTROLLER_EPOCH
 from kbroker.ports import Check, Create, Delete, Get, Multi, Outcome, Random, SetData, StoreFault
+from protocol.errors import ErrorCode, KafkaError
 
 Write: TypeAlias = Create | SetData | Delete
 T = TypeVar("T")
@@ -116,6 +118,13 @@ def stat_of(outcome: Outcome) -> int:
     """The version of the node that a write has left behind."""
     assert outcome.stat is not None, outcome
     return outcome.stat.version
+
+
+def check_size(size_bytes: int) -> None:
+    """Raises: KafkaError if the store takes no transaction that writes so much."""
+    if size_bytes > TRANSACTION_BYTES:
+        text = f"{size_bytes} bytes for the metadata store; allowed: {TRANSACTION_BYTES}"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 
 
 def check_fence(outcomes: Iterable[Outcome]) -> None:

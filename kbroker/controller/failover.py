@@ -82,7 +82,7 @@ def _drop_notices(epoch: ControllerEpoch) -> Procedure[None]:
 def _load(epoch: ControllerEpoch) -> Procedure[dict[TopicPartition, set[int]]]:
     """Brokers, topics, replicas, leaders. Returns: by partition, who is in sync and has restarted since that was so."""
     context = epoch.context
-    context.brokers = yield from read_brokers(epoch)
+    context.brokers = yield from read_brokers(watch=True)
     children, deletions = yield [Children(TOPICS, watch=True), Children(DELETE_TOPICS)]
     found = yield from read_topics(epoch, children.names)
     found |= yield from give_ids(epoch, found)

@@ -25,9 +25,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from kbroker.config.limits import TRANSACTION_BYTES
 from kbroker.controller.context import Context, ReplicaState, TopicPartition
-from kbroker.controller.epoch import ControllerEpoch, check_fence, fault_of
+from kbroker.controller.epoch import ControllerEpoch, check_fence, check_size, fault_of
 from kbroker.controller.machine import (
     bring_online,
     elect_offline,
@@ -280,9 +279,8 @@ def _write_assignment(epoch: ControllerEpoch, partition: TopicPartition, wanted:
         assert found.stat is not None, f"{topic} has no node"
         info = decode_topic(found.data)
         content = encode_topic(TopicInfo(info.topic_id, {**info.partitions, index: wanted}))
-        if len(content) > max(TRANSACTION_BYTES, len(found.data)):
-            text = f"{len(content)} bytes for the metadata store; allowed: {TRANSACTION_BYTES}"
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        if len(content) > len(found.data):
+            check_size(len(content))
         answers = yield [epoch.fenced(SetData(topic_path(topic), content, found.stat.version))]
         check_fence(answers)
         if fault_of(answers[0]) is not StoreFault.BAD_VERSION:

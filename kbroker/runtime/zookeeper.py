@@ -181,7 +181,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         except (zk.ZookeeperError, zk.SASLException) as error:  # whatever it says: of others kazoo's thread would end
             self._store.not_let_in(f"{host} refuses the login of {self._user}")
             raise zk.ConnectionDropped("no login") from error
-        self._store.logged_in()
+        self._store.came_up()
 
 
 class _Transaction(wire.Transaction):  # type: ignore[misc]
@@ -507,7 +507,7 @@ class ZooKeeperStore:
         """On kazoo's connection thread; the rest follows on the one that brings answers, behind those there already."""
         if state == KazooState.CONNECTED:
             if self._security.login is None:
-                self._up()
+                self.came_up()
         else:
             with self._lock:
                 self._is_connected = False
@@ -517,13 +517,10 @@ class ZooKeeperStore:
             if state == KazooState.LOST:
                 self._client.handler.completion_queue.put(self._session_over)
 
-    def _up(self) -> None:
+    def came_up(self) -> None:
+        """The ensemble knows who this is. On kazoo's connection thread, before anything else is sent."""
         session = self._client.client_id[0]
         self._client.handler.completion_queue.put(lambda: self._came_up(session))
-
-    def logged_in(self) -> None:
-        """The ensemble knows who this is. On kazoo's connection thread, before anything else is sent."""
-        self._up()
 
     def not_let_in(self, why: str) -> None:
         """A member of the ensemble was there, and nothing came of it."""

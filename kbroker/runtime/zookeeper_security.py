@@ -9,7 +9,6 @@ Source of the rules for nodes: ZkData.defaultAcls of Apache Kafka 3.9, by behavi
 
 from __future__ import annotations
 
-import re
 import ssl
 from importlib.util import find_spec
 from typing import Any
@@ -22,7 +21,6 @@ from protocol.namedtuple import NamedTuple
 
 OPEN_TO_ALL = "/consumers"  # where the consumers of old wrote, each under its own name
 HIDDEN = ("/config/users", "/config/brokers", "/delegation_token/tokens")  # they may hold secrets
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class Security(NamedTuple):
@@ -58,7 +56,8 @@ def security_of(config: BrokerConfig) -> Security:
 
 def _tls(config: BrokerConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    allowed = [_VERSIONS[name] for name in config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)]
+    named = config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)
+    allowed = [ssl.TLSVersion[name.replace(".", "_")] for name in named]
     context.minimum_version, context.maximum_version = min(allowed), max(allowed)
     context.check_hostname = bool(config.zookeeper_ssl_endpoint_identification_algorithm)
     trusted, own = config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_keystore_location
@@ -88,5 +87,5 @@ def _reason(error: OSError, wanted: str) -> str:
 def why_no_tls(error: OSError) -> str:
     """Why a handshake failed, for a person."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return re.sub(r"\s+", " ", error.verify_message)
+        return error.verify_message
     return (error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)) or type(error).__name__

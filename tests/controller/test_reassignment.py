@@ -251,7 +251,7 @@ def test_a_new_controller_goes_on_with_what_is_under_way(cluster: Cluster) -> No
 def test_a_topic_that_would_be_too_large_for_the_store_goes_nowhere(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reassignment, "TRANSACTION_BYTES", len(cluster.data(topic_path("t"))))
+    monkeypatch.setattr("kbroker.controller.epoch.TRANSACTION_BYTES", len(cluster.data(topic_path("t"))))
     assert reassign(cluster, TARGET) is ErrorCode.POLICY_VIOLATION
     write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET})))
     assert not cluster.has(REASSIGNMENTS)
@@ -260,7 +260,7 @@ def test_a_topic_that_would_be_too_large_for_the_store_goes_nowhere(
 
 def test_a_topic_too_large_for_the_store_may_still_arrive(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     reassign(cluster, TARGET)
-    monkeypatch.setattr(reassignment, "TRANSACTION_BYTES", 1)
+    monkeypatch.setattr("kbroker.controller.epoch.TRANSACTION_BYTES", 1)
     assert in_sync(cluster, 1, 2, 3) is ErrorCode.NONE
     assert assignment(cluster) == Assignment(TARGET)
 
