@@ -12,8 +12,9 @@ is held back. Nothing more is received until all of it is handled.
 
 Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
 MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
-ahead on the disk pool: a cold read stalls its own connection and no other. A few small regions are read and leave
-between their heads in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
+ahead on the disk pool: a cold read stalls its own connection and no other. Between portions of regions others that have
+sent something get their turn, and then portions are smaller. A few small regions are read and leave between their heads
+in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
 
 Ending. A client that sends no more is still given what is under way to it, for it may only have shut that side down; if
 it is gone, sending says so. What it waits for (a long poll, a rebalance) is given up.
@@ -48,6 +49,7 @@ log = logging.getLogger("kbroker.server")
 
 MOST_BUFFERS = 512  # in one sendmsg; the kernel takes 1,024
 REGION_BYTES = 1 << 20  # sent, and looked up in the page cache, at a time
+PORTION_BYTES = 128 << 10  # sent at a time where others have been found waiting
 REGIONS_PER_TURN = 8  # then the other connections get their turn, however fast this one is read
 
 SMALL_REGIONS_BYTES = 96 << 10  # of regions that one write reads: a slow reader holds no more memory than that for them
@@ -58,7 +60,7 @@ MSG_MORE = socket.MSG_MORE
 
 NOTHING = memoryview(b"")
 
-IDLE, WAITS_SOCKET, WAITS_DISK = range(3)  # what the queue of a connection waits for
+IDLE, WAITS_SOCKET, WAITS_DISK, WAITS_TURN = range(4)  # what the queue of a connection waits for
 
 
 class Owner(Protocol):
@@ -110,6 +112,14 @@ class Owner(Protocol):
         """Whether a region's first bytes are in the page cache, as far as one can tell."""
         ...
 
+    def portion_bytes(self, connection: Connection) -> int:
+        """How much of a region to send at a time to a connection that reads much."""
+        ...
+
+    def waiting(self) -> int:
+        """How many who do not read much have sent something."""
+        ...
+
     def read_small(self, region: Region) -> Buffer | None:
         """A region's bytes, if they are in the page cache; None also if that cannot be told."""
         ...
@@ -138,6 +148,7 @@ class Connection:
         "_server",
         "_socket",
         "_turn_due",
+        "_turns_left",
         "_view",
         "_waits",
         "channel",
@@ -167,6 +178,7 @@ class Connection:
         self._reading = True
         self._turn_due = False  # the loop will call `_turn`
         self._waits = IDLE
+        self._turns_left = 0  # portions that may leave before others are looked for
         self._region_ready = 0  # bytes of the queue's first region known to be in the page cache
         server.loop.add_reader(self.fd, self.receive)
 
@@ -390,6 +402,8 @@ class Connection:
                     if left == 0:
                         self._wait_writable()
                         return
+                    if left < REGIONS_PER_TURN and self._gives_way():
+                        return
                     left -= 1
                     if not self._send_region(queue[0]):
                         return
@@ -428,7 +442,7 @@ class Connection:
         return True
 
     def _send_region(self, region: Region) -> bool:
-        """One sendfile of at most REGION_BYTES; false if the disk, or the reader, has to be waited for now."""
+        """One sendfile of a portion of it; false if the disk, or the reader, has to be waited for now."""
         if self._region_ready <= 0:
             wanted = min(region.size, REGION_BYTES)
             if not self._server.is_resident(region, wanted):
@@ -436,6 +450,8 @@ class Connection:
                 return False
             self._region_ready = wanted
         size = min(region.size, self._region_ready)
+        if size > PORTION_BYTES:
+            size = min(size, self._server.portion_bytes(self))
         file = cast("SystemFile", region.file)
         sent = os.sendfile(self.fd, file.fileno(), region.position, size)
         if sent == 0:
@@ -459,10 +475,8 @@ class Connection:
         self._waits = WAITS_DISK
 
         def ready() -> None:
-            if not self.closed:
-                self._region_ready = size
-                self._waits = IDLE
-                self._write_queue()
+            self._region_ready = size
+            self._go_on()
 
         self._server.read_ahead(region, size, ready)
 
@@ -471,6 +485,25 @@ class Connection:
             self._waits = WAITS_SOCKET
             self._server.loop.add_writer(self.fd, self._on_writable)
             self._server.grew(self.channel.unsent_bytes)
+
+    def _gives_way(self) -> bool:
+        """Whether others have their turn first. Of many it takes long: then as many portions may leave behind it."""
+        if self._turns_left:
+            self._turns_left -= 1
+            return False
+        self._turns_left = self._server.waiting()
+        if not self._turns_left:
+            return False
+        if self._waits:
+            self._server.loop.remove_writer(self.fd)
+        self._waits = WAITS_TURN
+        self._server.loop.at_rest(self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        if not self.closed:
+            self._waits = IDLE
+            self._write_queue()
 
     def _on_writable(self) -> None:
         self.last_heard_ms = self._server.clock.now_ms()

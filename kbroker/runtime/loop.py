@@ -28,7 +28,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 log = logging.getLogger("kbroker.loop")
@@ -167,6 +167,10 @@ class Loop:
                 return poll(timeout_s, READY_PER_TURN)
         self._misses >>= 1
         return ready
+
+    def readable(self, but: Collection[int]) -> int:
+        """How many descriptors other than these have something to read: for a callback that has much to do."""
+        return sum(1 for fd, event in self._epoll.poll(0, READY_PER_TURN) if event & _READABLE and fd not in but)
 
     def _call_some(self) -> None:
         """What was to be called soon; what that adds is for the next turn, and so are many: sockets are asked first."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from kbroker.channel import Channel
 from kbroker.config.limits import (
     ANSWER_BYTES_PER_CONNECTION,
     PARKED_BYTES,
@@ -18,8 +19,9 @@ from kbroker.config.limits import (
     REQUESTS_PER_LOOP_TURN,
 )
 from kbroker.ports import Region
-from kbroker.runtime.connection import REGION_BYTES, REGIONS_PER_TURN, SMALL_REGIONS_BYTES
+from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, REGIONS_PER_TURN, SMALL_REGIONS_BYTES
 from kbroker.runtime.files import SystemDisk
+from kbroker.runtime.server import SHARED_MS
 from tests.runtime.loopback import LIMITS, Loopback, framed, running
 
 
@@ -289,6 +291,118 @@ def test_a_fast_reader_of_much_leaves_the_others_their_turn(here: Loopback, tmp_
     here.send(client, b"r")
     here.until(lambda: b"r" in here.core.seen)
     assert sum(sent) <= REGIONS_PER_TURN * REGION_BYTES
+
+
+@pytest.fixture
+def sent(here: Loopback, monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(here, monkeypatch)
+
+
+class Sent:
+    """Readers that take all at once. events: what was handled, and the size of each portion, in their order.
+
+    meanwhile: called while the next portion is being sent.
+    """
+
+    def __init__(self, here: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[bytes | int] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        receive = here.core.receive
+
+        def note(channel: Channel, frame: memoryview, now_ms: int) -> None:
+            self.events.append(bytes(frame))
+            receive(channel, frame, now_ms)
+
+        def sendfile(out: int, file: int, position: int, size: int) -> int:
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            self.events.append(size)
+            meanwhile()
+            return size
+
+        here.core.receive = note  # type: ignore[method-assign]
+        monkeypatch.setattr(os, "sendfile", sendfile)
+
+    def bytes(self) -> int:
+        return sum(event for event in self.events if isinstance(event, int))
+
+
+def test_between_portions_of_a_region_those_who_wait_get_their_turn(here: Loopback, tmp_path: Path, sent: Sent) -> None:
+    region(here, tmp_path, 4 << 20)
+    client, other = here.connect(), here.connect()
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 4 << 20)
+    assert sent.events == [b"r", REGION_BYTES, b"e1", *[PORTION_BYTES] * (3 * REGION_BYTES // PORTION_BYTES)]
+
+
+def test_portions_are_large_again_once_nobody_waited_for_a_while(here: Loopback, tmp_path: Path, sent: Sent) -> None:
+    region(here, tmp_path, 2 << 20)
+    client, other = here.connect(), here.connect()
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    del sent.events[:]
+    here.clock.ms += SHARED_MS
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    assert sent.events == [b"r", REGION_BYTES, REGION_BYTES]
+
+
+def test_behind_the_turn_of_many_as_many_portions_leave(here: Loopback, tmp_path: Path, sent: Sent) -> None:
+    region(here, tmp_path, 4 << 20)
+    client, others = here.connect(), [here.connect() for _ in range(5)]
+
+    def all_and_again() -> None:
+        for other in others:
+            here.send(other, b"e1")
+        sent.meanwhile = all_and_again
+
+    sent.meanwhile = all_and_again
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 4 << 20)
+    turn, portions = [b"e1"] * 5, [PORTION_BYTES] * 6
+    assert sent.events[:18] == [b"r", REGION_BYTES, *turn, *portions, *turn]
+
+
+def test_readers_of_much_do_not_wait_for_each_other_between_portions(
+    here: Loopback, tmp_path: Path, sent: Sent
+) -> None:
+    region(here, tmp_path, 2 << 20)
+    client, other = here.connect(), here.connect()
+    here.send(other, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    del sent.events[:]
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: b"e1" in here.core.seen)
+    assert sent.events == [b"r", REGION_BYTES, REGION_BYTES, b"e1"]
+
+
+def test_who_read_much_once_counts_again_after_a_sweep(here: Loopback, tmp_path: Path, sent: Sent) -> None:
+    region(here, tmp_path, 2 << 20)
+    client, other = here.connect(), here.connect()
+    here.send(other, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    here.server.sweep()
+    del sent.events[:]
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    assert sent.events[:3] == [b"r", REGION_BYTES, b"e1"]
+
+
+def test_a_client_that_is_closed_while_others_have_their_turn_is_sent_no_more(
+    here: Loopback, tmp_path: Path, sent: Sent
+) -> None:
+    region(here, tmp_path, 2 << 20)
+    client, other = here.connect(), here.connect()
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: REGION_BYTES in sent.events)
+    here.connection(0).close("")
+    here.until(lambda: b"e1" in here.core.seen)
+    here.turn(3)
+    assert sent.events == [b"r", REGION_BYTES, b"e1"]
 
 
 def test_a_cold_region_is_read_on_the_pool_and_then_sent(here: Loopback, tmp_path: Path) -> None:
