@@ -76,6 +76,8 @@ NO_SESSION = 0
 STAND_AGAIN_MS = 60_000
 """How long a broker that failed at taking over leaves it to the others; Kafka's tries again at once, without end."""
 
+FIRST_LOOK_MS = 5_000  # at the balance of leaders, after taking over
+
 ELECTION_ATTEMPTS = 10
 """Tries at `/controller` and its epoch before waiting for a change: each failure means that somebody else won."""
 
@@ -116,6 +118,7 @@ class Controller:
         self._is_unfit = False  # its last attempt to be controller failed: not a candidate for a while
         self._stands_again_at_ms: int | None = None
         self._rebalance_at_ms: int | None = None
+        self._has_looked = False  # at the balance of leaders, in this epoch
 
     @property
     def is_active(self) -> bool:
@@ -160,7 +163,7 @@ class Controller:
     def expire(self, now_ms: int) -> None:
         """Time has moved on: is the leaders' balance due for a look, or may it stand for election again?"""
         if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
-            self._rebalance_at_ms = None
+            self._rebalance_at_ms, self._has_looked = None, True
             self.put(Rebalance())
         if self._stands_again_at_ms is not None and now_ms >= self._stands_again_at_ms:
             self._is_unfit, self._stands_again_at_ms = False, None
@@ -176,7 +179,7 @@ class Controller:
             self._rebalance_at_ms = None
         elif self._rebalance_at_ms is None:
             interval_ms = 1000 * self._configs.broker.leader_imbalance_check_interval_seconds
-            self._rebalance_at_ms = now_ms + interval_ms
+            self._rebalance_at_ms = now_ms + (interval_ms if self._has_looked else FIRST_LOOK_MS)
         return self._rebalance_at_ms
 
     # -- the queue
@@ -411,6 +414,7 @@ class Controller:
 
     def _resign(self) -> None:
         self.epoch = None
+        self._rebalance_at_ms, self._has_looked = None, False
         self.active_id = NOBODY
         self.outbox.clear()
 

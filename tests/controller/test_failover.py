@@ -456,6 +456,21 @@ def test_leaders_go_back_to_the_preferred_replicas_in_time() -> None:
     assert cluster.leaders(1, "t") == [2]
 
 
+def test_a_new_controller_soon_looks_at_the_balance_of_leaders() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.replicates = True
+    cluster.assign("t", (2, 3))
+    cluster.advance(6_000)
+    cluster.restart(2)
+    cluster.advance(20_000)
+    assert (cluster.controller.id, cluster.leaders(3, "t")) == (1, [3])
+    cluster.stop(1)
+    cluster.advance(4_900)
+    assert (cluster.controller.id != 1, cluster.leaders(3, "t")) == (True, [3])
+    cluster.advance(200)
+    assert cluster.leaders(3, "t") == [2]
+
+
 def test_a_partition_that_never_had_a_leader_does_not_keep_others_from_theirs() -> None:
     """Its only replica is in a log directory that has failed, of a broker that lives."""
     cluster = Cluster(1, 2)

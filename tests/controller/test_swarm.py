@@ -230,13 +230,7 @@ class Swarm:
                 assert (held.leader_id, held.leader_epoch) == (state.leader, state.leader_epoch), (broker.id, topic)
 
 
-ORPHANED = pytest.mark.xfail(
-    reason="as in Kafka, a controller that dies between writing a smaller target and saying StopReplica leaves replicas"
-)
-SEEDS = [pytest.param(seed, marks=ORPHANED if seed == 34 else ()) for seed in range(60)]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(60))
 def test_the_cluster_is_whole_when_everybody_is_back(seed: int) -> None:
     swarm = Swarm(seed)
     swarm.run()
