@@ -219,7 +219,7 @@ class Fetcher:
 
     def _news(self, max_bytes: int) -> tuple[list[Flat], list[Flat]]:
         """What the session has to be told: the fields of FetchTopic, and of ForgottenTopic."""
-        topics: dict[str, Flat] = {}
+        topics: list[Flat] = []
         forget: dict[Key, Partition] = {}
         changed, self._changed = self._changed, {}
         for following in changed:
@@ -245,21 +245,20 @@ class Fetcher:
             self._parts_of(partition, topics).append(
                 (index, epoch, offset, last_epoch, own.log_start_offset, max_bytes, NO_DIRECTORY, UNTOLD)
             )
-        return list(topics.values()), self._forgotten(forget.values()) if self._session_epoch != INITIAL_EPOCH else []
+        return topics, self._forgotten(forget.values()) if self._session_epoch != INITIAL_EPOCH else []
 
     def _forgotten(self, partitions: Iterable[Partition]) -> list[Flat]:
-        topics: dict[str, Flat] = {}
+        topics: list[Flat] = []
         for partition in partitions:
             self._parts_of(partition, topics).append(partition.index)
-        return list(topics.values())
+        return topics
 
-    def _parts_of(self, partition: Partition, topics: dict[str, Flat]) -> list[Any]:
-        """Where a partition is named in a request: with others of its topic, which is among `topics` then."""
-        topic = topics.get(partition.topic)
-        if topic is None:
-            name, topic_id = ("", partition.topic_id) if self._uses_ids else (partition.topic, ZERO_UUID)
-            topic = topics[partition.topic] = (name, topic_id, [])
-        parts: list[Any] = topic[2]
+    def _parts_of(self, partition: Partition, topics: list[Flat]) -> list[Any]:
+        """Where a partition is named next in a request: with those of its topic just before it, as order counts."""
+        name, topic_id = ("", partition.topic_id) if self._uses_ids else (partition.topic, ZERO_UUID)
+        if not topics or topics[-1][:2] != (name, topic_id):
+            topics.append((name, topic_id, []))
+        parts: list[Any] = topics[-1][2]
         return parts
 
     def _must_wait(self, following: Following) -> bool:
@@ -367,9 +366,15 @@ class Fetcher:
     def _append_answer(self, following: Following, records: memoryview, now_ms: int, wall_ms: int) -> None:
         partition = following.partition
         self._replicas.append_as_follower(partition, records, wall_ms)
-        self._changed[following] = None
+        self._name_last(following)
         if partition.is_throttled_follower:
             self._replicas.throttles.followers.note(len(records), now_ms)
+
+    def _name_last(self, following: Following) -> None:
+        """Of who had records: without a session, a leader fills each answer in the order of the request."""
+        self._changed.pop(following, None)
+        self._changed[following] = None
+        self._following[following.partition] = self._following.pop(following.partition)
 
     def _follow_bounds(self, following: Following, high_watermark: int, log_start_offset: int) -> None:
         own = following.partition.log

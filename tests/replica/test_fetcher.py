@@ -26,6 +26,7 @@ from tests.world import World
 
 ME, LEADER = 1, 2
 ID = bytes(range(16))
+OTHER_ID = bytes(range(1, 17))
 BACKOFF_MS = 1_000
 
 
@@ -39,10 +40,10 @@ class Follower:
         for index in indices or (0,):
             self.follow(index)
 
-    def follow(self, index: int = 0, epoch: int = 0, topic_id: bytes = ID) -> None:
+    def follow(self, index: int = 0, epoch: int = 0, topic: str = "p") -> None:
         state = LeaderState(1, LEADER, epoch, (ME, LEADER), epoch, (ME, LEADER))
-        self.world.replicas.become("p", index, topic_id, state, is_new=epoch == 0)
-        self.fetcher.follow(self.partition(index))
+        self.world.replicas.become(topic, index, ID if topic == "p" else OTHER_ID, state, is_new=epoch == 0)
+        self.fetcher.follow(self.world.partition(topic, index))
 
     def partition(self, index: int = 0) -> Partition:
         return self.world.partition("p", index)
@@ -141,6 +142,31 @@ def test_without_a_session_everything_is_named_each_time() -> None:
     follower.ask()
     follower.answer(data(batch(epoch=0), index=1), session=0)
     assert follower.asked() == {0: (0, -1), 1: (1, 0)}
+
+
+def test_without_a_session_those_that_had_records_are_named_last_so_that_no_one_starves() -> None:
+    """The leader fills its answer in the order of the request."""
+    follower = Follower(0, 1, 2)
+    had_records = []
+    for offset in (0, 0, 0, 1):
+        first, *_ = follower.asked()
+        had_records.append(first)
+        follower.answer(data(batch(base_offset=offset, epoch=0), index=first), session=0)
+    assert had_records == [0, 1, 2, 0]
+
+
+def test_without_a_session_no_topic_starves_behind_another_one() -> None:
+    follower = Follower(0, 1)
+    follower.follow(0, topic="q")
+    follower.ask()
+    follower.answer(data(batch(epoch=0)), session=0)
+    request = follower.ask()
+    assert request is not None
+    assert [(topic.topic_id, [each.partition for each in topic.partitions]) for topic in request.topics] == [
+        (ID, [1]),
+        (OTHER_ID, [0]),
+        (ID, [0]),
+    ]
 
 
 def test_what_it_follows_no_more_is_forgotten_in_the_session() -> None:
