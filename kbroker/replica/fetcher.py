@@ -273,7 +273,7 @@ class Fetcher:
         The next request names the session that is over, so that the leader forgets it.
         """
         self._session_epoch = INITIAL_EPOCH
-        self._named.clear()
+        self._named = {}
         self._changed = dict.fromkeys(self._following.values())
 
     # -- answers
@@ -317,9 +317,7 @@ class Fetcher:
         """A session goes on; a leader that keeps none is told everything with each request."""
         self._session_id = session_id
         if session_id == NO_SESSION:
-            named = dict(self._named)
             self.begin_session()
-            self._named.update(named)
         else:
             self._session_epoch = 1 if self._session_epoch == LARGEST_EPOCH else self._session_epoch + 1
 

@@ -169,6 +169,15 @@ def test_without_a_session_no_topic_starves_behind_another_one() -> None:
     ]
 
 
+def test_without_a_session_nothing_is_asked_while_the_only_one_rests_that_is_followed_still() -> None:
+    """A fetch that names nothing is answered at once, again and again."""
+    follower = Follower(0, 1)
+    follower.ask()
+    follower.fetcher.leave(follower.partition(1))
+    follower.answer(data(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), session=0)
+    assert follower.ask() is None
+
+
 def test_what_it_follows_no_more_is_forgotten_in_the_session() -> None:
     follower = Follower(0, 1)
     follower.ask()
