@@ -329,12 +329,12 @@ class Fetcher:
         return following.asked == Asked(own.log_end_offset, partition.leader_epoch, own.epochs.latest)
 
     def _is_not_told_again(self, partition: Partition, data: Flat) -> bool:
-        """Whether an answer that does not count has a high watermark that the session takes for told from now on."""
+        """Whether an answer that does not count has bounds that the session takes for told from now on."""
         own = partition.log
         if own is None or partition not in self._following:
             return False
-        _, _, high_watermark, _, _, _, _, _, _, _, records = data
-        is_new: bool = high_watermark > own.high_watermark
+        _, _, high_watermark, _, log_start_offset, _, _, _, _, _, records = data
+        is_new: bool = high_watermark > own.high_watermark or log_start_offset > own.log_start_offset
         return is_new and not records
 
     def _take(self, following: Following, data: Flat, now_ms: int, wall_ms: int, backoff_ms: int) -> None:

@@ -305,6 +305,20 @@ def test_a_high_watermark_in_an_answer_that_counts_for_nothing_is_told_again() -
     assert (request.session_epoch, [each.partition for each in _parts(request)]) == (0, [0])
 
 
+def test_a_log_start_in_an_answer_that_counts_for_nothing_is_told_again() -> None:
+    """Else whoever deletes records waits for this replica in vain."""
+    follower = with_records(3, 3)
+    follower.ask()
+    follower.answer(data(high_watermark=2))
+    follower.ask()
+    follower.follow(0, epoch=4)
+    follower.answer(data(high_watermark=2, start=1))
+    assert follower.bounds == (0, 2, 2)
+    request = follower.ask()
+    assert request is not None
+    assert (request.session_epoch, [each.partition for each in _parts(request)]) == (0, [0])
+
+
 @pytest.mark.parametrize("high_watermark", [0, 1])
 def test_a_session_goes_on_if_nothing_was_told_that_is_not_known_or_comes_again(high_watermark: int) -> None:
     follower = with_records(3)
