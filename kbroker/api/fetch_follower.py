@@ -161,7 +161,8 @@ class FollowerReader(Reader):
         if throttle.is_on:
             here = self._replicas.partitions
             for wanted, _, size in answers:
-                if size and here[wanted.topic, wanted.index].is_throttled_leader:  # type: ignore[index]  # it was read
+                partition = here.get((wanted.topic or "", wanted.index))  # one read in an earlier slice may have gone
+                if size and partition is not None and partition.is_throttled_leader:
                     throttle.note(size, self._call.broker.clock.now_ms())
 
     @property

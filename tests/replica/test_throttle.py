@@ -7,7 +7,7 @@ import pytest
 from kbroker.config.settings import LONG_MAX
 from kbroker.replica.partition import LeaderState
 from kbroker.replica.throttle import Throttle, is_throttled
-from protocol.messages.fetch import FetchRequest, PartitionData, ReplicaState
+from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
 from tests.log.worlds import batch
 from tests.replica.test_fetcher import Follower, data
 from tests.requests import fetch, fetched, produce
@@ -141,6 +141,20 @@ def test_a_fetch_that_is_held_back_waits_as_if_nothing_were_there(world: World) 
     waits = number not in follower.look()
     world.advance(700)
     assert (waits, len(fetched(follower.look()[number])[0].records)) == (True, 0)
+
+
+def test_a_partition_that_goes_while_a_large_fetch_is_answered_costs_the_others_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("api.fetch", "api.fetch_reader"):
+        monkeypatch.setattr(f"kbroker.{module}.MANY_PARTITIONS", 1)
+    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 3)  # the first partition is read
+    request, client = of_follower(world, JOINING), world.client()
+    request.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1 << 20))
+    number = client.send(request, NEWEST)
+    world.replicas.stop("t", 0, delete=False)
+    world.advance(0)
+    assert [len(each.records) > 300 for each in fetched(client.look()[number]).values()] == [True, True]
 
 
 def test_a_rate_that_is_lifted_lets_go_at_once(world: World) -> None:
