@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import EMPTY, ERROR_CODE, RECORDS, Reader, failed_part
 from kbroker.broker.facts import Reply
+from kbroker.log.cold import NotReadyError
 from kbroker.log.down_convert import DownConvertJob, Piece
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -100,10 +101,17 @@ class OldReader(Reader):
 
     def _tell_if_too_large(self, wanted: Wanted, at: int) -> None:
         """Nothing came although there is something: its first batch is larger than the client allows."""
-        if self._call.version < WHOLE_FIRST_SINCE:
-            partition = self._find(wanted)
-            if partition.readable_end(self._isolation) > wanted.fetch_offset:
-                self._put(at, TOO_LARGE[: max(wanted.max_bytes, 0)])
+        if self._call.version < WHOLE_FIRST_SINCE and self._has_some(wanted):
+            self._put(at, TOO_LARGE[: max(wanted.max_bytes, 0)])
+
+    def _has_some(self, wanted: Wanted) -> bool:
+        """Not where compaction left nothing up to the end, nor, for now, where the disk is to bring something first."""
+        partition = self._find(wanted)
+        try:
+            end = partition.readable_end(self._isolation)
+            return partition.led().available_bytes(wanted.fetch_offset, end) > 0
+        except NotReadyError:
+            return False
 
     def _put(self, at: int, records: Buffer | list[Buffer]) -> None:
         """Records into a part of the answer."""

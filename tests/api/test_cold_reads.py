@@ -90,6 +90,16 @@ def test_a_fetch_that_does_not_wait_gets_the_records_when_it_asks_again(world: W
     assert (first, records(client, client.send(fetch(1), 12))) == ((0, False), (0, True))
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_old_client_is_not_told_that_a_batch_is_too_large_for_it_which_is_only_not_there_yet(
+    world: World, client: Client, version: int
+) -> None:
+    first = records(client, client.send(fetch(1), version))
+    world.disk_is_busy = False
+    world.settle()
+    assert (first, records(client, client.send(fetch(1), version))) == ((0, False), (0, True))
+
+
 def test_with_records_of_other_partitions_it_waits_for_nothing(world: World, client: Client) -> None:
     world.create("two", partitions=2)
     other = world.client()

@@ -297,6 +297,14 @@ def test_an_end_of_the_log_is_no_large_message(client: Client) -> None:
     assert fetched(client.ask(fetch(1), 2))[0].records == b""
 
 
+def test_what_compaction_left_of_the_end_of_a_segment_is_no_large_message(world: World, client: Client) -> None:
+    client.ask(produce(b"a"), 9)
+    log = world.partition("t").log
+    assert log is not None
+    log.log_end_offset = log.high_watermark = 5  # of what stood before, nothing is left
+    assert fetched(client.ask(fetch(2), 2))[0].records == b""
+
+
 def marker() -> bytearray:
     how = EndTransactionMarker(ControlType.COMMIT, 0)
     return build_marker_batch(how, producer_id=7, producer_epoch=0, timestamp=1)
