@@ -114,8 +114,8 @@ class FetchSession:
         for (wanted, _, size), _ in told:
             if size:
                 key = self._key(wanted)
-                if self.partitions.pop(key, None) is wanted:
-                    self.partitions[key] = wanted
+                if self.partitions.get(key) is wanted:  # no later request has named it anew
+                    self.partitions[key] = self.partitions.pop(key)
         is_full, self.is_full = self.is_full, self.is_full and not is_last
         return [answer for answer, is_new in told if is_new or is_full]
 

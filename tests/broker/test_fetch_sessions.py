@@ -197,6 +197,22 @@ def test_of_a_partition_that_many_name_twice_the_last_word_counts(world: World) 
     assert told(client, client.send(fetch_of(topics), 12))[1] == [("t", [(0, 0), (1, 0)])]
 
 
+@pytest.mark.usefixtures("in_slices")
+def test_what_a_second_fetch_names_again_stays_in_the_session_when_the_first_is_answered(world: World) -> None:
+    """A client may send one before it has the answer to the one before."""
+    client = world.client()
+    session, _ = told(client, client.send(fetch_of([FetchTopic(topic="t", partitions=wanted(0, 1))]), 12))
+    parked = fetch_of([], session, 1)
+    parked.max_wait_ms = 1000
+    for request in (parked, fetch_of([FetchTopic(topic="t", partitions=wanted(0, 1))], session, 2)):
+        client.send(request, 12)
+        world.advance(0)
+    world.client().ask(produce(b"a"), 9)
+    last = told(client, client.send(fetch_of([], session, 3), 12))
+    told(client, client.send(fetch_of([], session, -1), 12))
+    assert (last, world.broker.fetch_sessions.partitions) == ((session, [("t", [(0, 0)])]), 0)
+
+
 def wanted(*indices: int) -> list[FetchPartition]:
     return [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in indices]
 
