@@ -194,7 +194,12 @@ class SocketLink:
             self._not_connected(os.strerror(code))
             return
         self._connecting = None
-        if sock.getsockname() == sock.getpeername():  # where nobody listens, TCP may come to connect to itself
+        try:
+            is_to_itself = sock.getsockname() == sock.getpeername()
+        except OSError as error:  # reset since it was there
+            self._not_connected(error.strerror or str(error))
+            return
+        if is_to_itself:  # where nobody listens, TCP may come to connect to itself
             self._not_connected("nobody listens")
             return
         self._peers.loop.add_reader(sock.fileno(), self._on_readable)

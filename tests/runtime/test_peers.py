@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -159,6 +160,19 @@ def test_a_connection_that_is_reset_is_named_in_the_systems_words(bench: SocketB
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
     assert why(bench) == "Connection reset by peer"
+
+
+def test_a_connection_that_is_reset_as_soon_as_it_is_there_is_named_in_the_systems_words(
+    bench: SocketBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a broker that has too many of this address (max.connections.per.ip), say."""
+
+    def fail(_: socket.socket) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(socket.socket, "getpeername", fail)
+    send(bench, bench.broker())
+    assert why(bench) == "Transport endpoint is not connected"
 
 
 def test_lines_to_brokers_that_are_cut_off_fail_until_they_are_not(bench: SocketBench) -> None:
