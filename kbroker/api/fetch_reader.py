@@ -99,6 +99,8 @@ class Reader:
                 except NotReadyError as error:
                     self._call.broker.cold_reads.warm(partition, error)
                     continue
+                except KafkaError:  # it is damaged, as reading says: raised here, it would hit the other partitions
+                    return True
                 except OSError as error:  # raised here, it would hit whoever's append makes us look
                     self._replicas.storage_error(partition, error)
                     return True

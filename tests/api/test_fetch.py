@@ -223,6 +223,22 @@ def test_after_a_partition_that_cannot_be_read_the_first_batch_still_comes_whole
     ]
 
 
+@pytest.mark.parametrize("min_bytes", [1, 10, 10_000])
+def test_a_log_that_is_damaged_is_that_partitions_error_however_much_is_waited_for(
+    world: World, client: Client, min_bytes: int
+) -> None:
+    for index in (0, 0, 1):
+        client.ask(produce(b"a", index=index), 9)
+    log = world.partition("t").log
+    assert log is not None
+    log.active.file.write([bytes(20)], 0)
+    parts = fetched(client.ask(fetch(indices=(0, 1), min_bytes=min_bytes, max_wait_ms=60_000), 12))
+    assert [(part.error_code, len(part.records) > 0) for part in parts.values()] == [
+        (ErrorCode.CORRUPT_MESSAGE, False),
+        (0, True),
+    ]
+
+
 def test_after_a_partition_that_diverges_the_first_batch_still_comes_whole(world: World, client: Client) -> None:
     client.ask(produce(b"v" * 1000, index=1), 9)
     world.replicas.become("t", 0, world.topic_id("t"), LeaderState(1, 1, 5, (1,), 1, (1,)), is_new=False)
