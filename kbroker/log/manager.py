@@ -510,6 +510,8 @@ class LogManager:
             self._notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
             return []  # the next start finds what stayed behind
         self.due_ms = min(self.due_ms, self.cleaner.due_ms)
+        if isinstance(job, CleanPiece) and job.unforeseen is not None:
+            raise job.unforeseen  # for whoever reports bugs: the cleaner is done with it
         return [] if error is None else self.disk_failed(job.directory.path, error)
 
     def _conclude(self, job: Flush | Truncate | Delete | Write, now_ms: int) -> None:

@@ -10,10 +10,10 @@ from kbroker.log.background import Delete
 from kbroker.log.cleaner.cleaner import CleanPiece
 from kbroker.log.cleaner.compaction import Compaction
 from kbroker.log.manager import Job
-from tests.log.cleaning import Compacted, check_against
+from tests.log.cleaning import COMPACTED, PARTITION, Compacted, check_against
 from tests.log.managers import run_jobs
 from tests.log.test_cleaner import filled, step
-from tests.log.worlds import NOW
+from tests.log.worlds import NOW, batch
 
 
 def cut(world: Compacted) -> None:
@@ -168,3 +168,27 @@ def test_a_piece_that_is_under_way_when_its_directory_fails_keeps_what_it_works_
     piece.run()
     world.manager.finished(piece, None, world.now_ms)
     assert closed == ["closed"]
+
+
+def test_a_log_in_which_memory_ran_out_holds_up_the_compaction_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(self: Compaction) -> bool:
+        raise MemoryError
+
+    world = filled(Compacted())
+    world.roll()
+    piece = first_piece(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(Compaction, "note_some", no_memory)
+        piece.run()
+    with pytest.raises(MemoryError):
+        world.manager.finished(piece, None, world.now_ms)
+    world.manager.get_or_create("u", 0, None, COMPACTED, is_new=True, wall_ms=NOW)
+    other = world.manager.get("u", 0)
+    assert other is not None
+    for _ in range(3):
+        other.append_as_leader(batch(key=b"k"), 0, NOW)
+        other.set_high_watermark(other.log_end_offset)
+        other.roll(NOW)
+    world.manager.flush("u", 0)
+    world.compact()
+    assert (other.cleaned_to > 0, world.manager.cleaner.uncleanable) == (True, [PARTITION])

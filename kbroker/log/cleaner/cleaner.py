@@ -64,9 +64,12 @@ class Keeper(NamedTuple):
 
 
 class CleanPiece:
-    """One piece of a compaction, as a job. fault: why the log cannot be compacted; is_gone: it went away meanwhile."""
+    """One piece of a compaction, as a job. fault: why the log cannot be compacted; is_gone: it went away meanwhile.
 
-    __slots__ = ("_work", "cleaning", "directory", "fault", "is_gone", "is_last")
+    unforeseen: what no compaction should raise, to be raised once this one has been given up.
+    """
+
+    __slots__ = ("_work", "cleaning", "directory", "fault", "is_gone", "is_last", "unforeseen")
 
     def __init__(self, cleaning: _Cleaning, work: Callable[[], bool]) -> None:
         """work: does a piece and says whether that was the last."""
@@ -75,6 +78,7 @@ class CleanPiece:
         self.is_last = False
         self.is_gone = False
         self.fault: str | None = None
+        self.unforeseen: Exception | None = None
         self._work = work
 
     def run(self) -> None:
@@ -85,6 +89,10 @@ class CleanPiece:
             self.fault = str(error)
         except GoneError:
             self.is_gone = True
+        except OSError:
+            raise
+        except Exception as error:  # a piece that did not come back would hold up the compaction of all logs for ever
+            self.unforeseen, self.fault = error, f"{type(error).__name__} {error}".rstrip()
 
     def __repr__(self) -> str:
         return f"CleanPiece({self.cleaning.partition})"
