@@ -50,6 +50,8 @@ def init(
     """
     if known is None:
         return Transaction(name, new_id(), 0, timeout_ms, EMPTY, NOTHING, NEVER, now_ms)
+    if asker is not None and _has_been_promised(known, asker):
+        raise _busy(known)
     if asker is not None and not _may_go_on(known, asker):
         raise _fenced(known, asker)
     if known.state in PREPARED:
@@ -210,6 +212,8 @@ def is_old(known: Transaction, now_ms: int, expiration_ms: int) -> bool:
 
 
 def _held_by(known: Transaction | None, producer: Producer) -> Transaction:
+    if known is not None and _has_been_promised(known, producer):
+        raise _busy(known)
     if known is None or known.producer_id != producer.producer_id:
         holder = "nobody" if known is None else f"producer {known.producer_id}"
         raise KafkaError(
@@ -218,6 +222,11 @@ def _held_by(known: Transaction | None, producer: Producer) -> Transaction:
     if known.producer_epoch != producer.epoch or producer.epoch > LAST_EPOCH:  # which fencing leaves behind
         raise _fenced(known, producer)
     return known
+
+
+def _has_been_promised(known: Transaction, producer: Producer) -> bool:
+    """Whether a producer goes on under the new id that its end gave it, before all partitions have their marker."""
+    return known.next_id != NO_ID and producer == known.goes_on_as
 
 
 def _fenced(known: Transaction, producer: Producer) -> KafkaError:
