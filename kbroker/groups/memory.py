@@ -56,14 +56,27 @@ class GroupMemory:
 
 def member_bytes(member: Member) -> int:
     """What a member holds."""
-    said = sum(len(name) + len(metadata) for name, metadata in member.protocols)
-    return MEMBER_BYTES + len(member.member_id) + len(member.instance_id or "") + len(member.assignment) + said
+    about = MEMBER_BYTES + len(member.member_id) + len(member.instance_id or "") + len(member.assignment)
+    return about + _said_bytes(member)
 
 
-def join_bytes(request: JoinGroupRequest) -> int:
-    """What would be held for whoever sends this."""
+def _said_bytes(member: Member) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in member.protocols)
+
+
+def join_bytes(group: Group | None, request: JoinGroupRequest) -> int:
+    """What would be held for whoever sends this beyond what is. A member that joins again takes its own place."""
     said = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+    before = None if group is None else _member_of(group, request)
+    if before is not None:
+        return max(said - _said_bytes(before), 0)
     return GROUP_BYTES + MEMBER_BYTES + len(request.group_id) + len(request.group_instance_id or "") + said
+
+
+def _member_of(group: Group, request: JoinGroupRequest) -> Member | None:
+    """The member that sends this; a static one comes back without its id."""
+    static_id = group.static.get(request.group_instance_id or "", "")
+    return group.members.get(request.member_id or static_id)
 
 
 def offset_bytes(offsets: GroupOffsets) -> int:

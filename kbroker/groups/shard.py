@@ -71,7 +71,7 @@ class GroupShard(Shard[GroupsRecord]):
         if group is None and request.member_id:
             membership.refuse_join(turn, caller, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             return
-        if not self._memory.admits(caller.client_host, join_bytes(request), turn.now_ms):
+        if not self._memory.admits(caller.client_host, join_bytes(group, request), turn.now_ms):
             membership.refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
             return
         if group is None:

@@ -106,3 +106,20 @@ def test_groups_may_hold_a_part_of_a_larger_limit_on_memory(monkeypatch: pytest.
     world = World(config_of(queued_max_request_bytes=str(2_000_000), socket_request_max_bytes=str(1_000_000)))
     codes = [committed(world, wordy(f"g-{at}"))[0] for at in range(12)]
     assert codes == [0] * 10 + [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 2  # 44 KB each
+
+
+def test_a_member_may_join_again_however_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.groups.memory.GROUP_METADATA_BYTES", 10_000_000)
+    world = World()
+    members = [joined(world, large_join(f"g-{at}"), version=3).member_id for at in range(9)]
+    again = [joined(world, large_join(f"g-{at}", member_id=each), version=3) for at, each in enumerate(members)]
+    larger = joined(world, large_join("g-0", 2_000_000, member_id=members[0]), version=3)
+    assert [each.error_code for each in again] == [0] * 9
+    assert larger.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_static_member_may_come_back_however_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.groups.memory.GROUP_METADATA_BYTES", 10_000_000)
+    world = World()
+    codes = [joined(world, large_join(f"g-{at % 9}", group_instance_id="i"), version=5).error_code for at in range(18)]
+    assert codes == [0] * 18
