@@ -48,13 +48,13 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds on a clock that never goes back: for timers and deadlines.
 
-        It starts at the wall clock's time when the process starts, and is not set after that; so it also serves as the
-        time of things that are compared with nothing more precise than days, such as the age of a committed offset.
+        It starts at the wall clock's time when the process starts, and is not set after that. While the machine sleeps
+        it stands still, so the age of a committed offset, which a later process asks for, goes by `wall_ms`.
         """
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC: for timestamps in records. May jump either way."""
+        """Milliseconds since 1970-01-01 UTC: for timestamps in records, and by them. May jump either way."""
         ...
 
 

@@ -95,6 +95,10 @@ class Writer(Protocol):
     def partition(self) -> int:
         """Which one it is."""
 
+    def wall_ms(self) -> int:
+        """The wall clock's time."""
+        ...
+
     def write(
         self, records: Sequence[Any], note: object | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> ErrorCode:
@@ -115,6 +119,11 @@ class Turn:
         self.partition = -1 if writer is None else writer.partition
         self.effects: list[Effect] = []
         self._writer = writer
+
+    @property
+    def wall_ms(self) -> int:
+        """Now, for what days later is old: `now_ms` stands still while the machine sleeps, and that adds up."""
+        return self.now_ms if self._writer is None else self._writer.wall_ms()
 
     def write(
         self, records: Sequence[Any], note: object | None, producer_id: int = -1, producer_epoch: int = -1

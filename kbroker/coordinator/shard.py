@@ -48,6 +48,10 @@ class Shard(ABC, Generic[R]):
         """Begin an operation."""
         return Turn(now_ms, self)
 
+    def wall_ms(self) -> int:
+        """See Turn.wall_ms."""
+        return self._store.wall_ms()
+
     def write(
         self, records: Sequence[R], note: object | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> ErrorCode:

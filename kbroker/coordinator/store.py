@@ -74,6 +74,10 @@ class Store(Protocol):
         """How far a partition is committed; 0 if it is not there."""
         ...
 
+    def wall_ms(self) -> int:
+        """The wall clock's time, by which whoever loads what is stored will say how old it is."""
+        ...
+
 
 class _Region:
     """A slice of a segment's file."""
@@ -180,3 +184,7 @@ class TopicStore:
         except KafkaError:
             return 0
         return 0 if log is None else log.high_watermark
+
+    def wall_ms(self) -> int:
+        """See Store."""
+        return self._clock.wall_ms()

@@ -148,9 +148,9 @@ class GroupCoordinator:
         shard = self._shard(request.group_id, may_be_empty=True)
         turn = self._turn(shard, now_ms)
         error = shard if isinstance(shard, ErrorCode) else shard.commit_error(turn, request)
-        codes = dict(refused or {})
+        codes, wall_ms = dict(refused or {}), turn.wall_ms
         wanted = {
-            (topic.name, each.partition_index): _commit(each, request.retention_time_ms, now_ms)
+            (topic.name, each.partition_index): _commit(each, request.retention_time_ms, wall_ms)
             for topic in request.topics
             for each in topic.partitions
         }
@@ -169,10 +169,10 @@ class GroupCoordinator:
         shard = self._shard(request.group_id)
         turn = self._turn(shard, now_ms)
         error = shard if isinstance(shard, ErrorCode) else shard.transactional_commit_error(request)
-        codes = dict(refused or {})
+        codes, wall_ms = dict(refused or {}), turn.wall_ms
         wanted = {
             (topic.name, each.partition_index): Commit(
-                each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", now_ms
+                each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "", wall_ms
             )
             for topic in request.topics
             for each in topic.partitions
@@ -389,13 +389,13 @@ LATEST_MS = (1 << 63) - 1
 """The last time that a stored offset's expiry can say: a client may ask for any retention."""
 
 
-def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, now_ms: int) -> Commit:
+def _commit(each: OffsetCommitRequestPartition, retention_time_ms: int, wall_ms: int) -> Commit:
     return Commit(
         each.committed_offset,
         each.committed_leader_epoch,
         each.committed_metadata or "",
-        now_ms if each.commit_timestamp == -1 else each.commit_timestamp,
-        -1 if retention_time_ms == -1 else min(now_ms + retention_time_ms, LATEST_MS),
+        wall_ms if each.commit_timestamp == -1 else each.commit_timestamp,
+        -1 if retention_time_ms == -1 else min(wall_ms + retention_time_ms, LATEST_MS),
     )
 
 

@@ -3,7 +3,7 @@
 Owned by one shard (shard.py). What is stored of it (`take`) changes by replay alone; who has joined a rebalance, and
 who waits, changes by the rules of membership.py, and is forgotten with the shard. It keeps itself consistent and
 decides what follows from its members alone: which protocol wins, who leads, whether everybody has joined. It knows no
-time but `now_ms`, sends nothing and stores nothing.
+time but `wall_ms`, sends nothing and stores nothing.
 
 EMPTY -> PREPARING_REBALANCE (members join) -> COMPLETING_REBALANCE (the leader assigns) -> STABLE -> PREPARING again.
 """
@@ -140,11 +140,11 @@ class Group:
         "unsynced",
     )
 
-    def __init__(self, group_id: str, now_ms: int | None) -> None:
+    def __init__(self, group_id: str, wall_ms: int | None) -> None:
         self.group_id = group_id
         self.committed_from = ""
         self.state = EMPTY
-        self.state_since_ms = now_ms
+        self.state_since_ms = wall_ms
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -165,11 +165,11 @@ class Group:
 
     # --- states
 
-    def become(self, state: State, now_ms: int) -> None:
+    def become(self, state: State, wall_ms: int) -> None:
         """Move to a state that may follow the present one."""
         assert state in MAY_FOLLOW[self.state], f"{self.group_id}: {self.state.name} -> {state.name}"
         self.state = state
-        self.state_since_ms = now_ms
+        self.state_since_ms = wall_ms
 
     @property
     def may_rebalance(self) -> bool:
@@ -257,7 +257,7 @@ class Group:
             self.leader = next(member_id for member_id in self.members if member_id in self.joining)
         return self.leader in self.joining
 
-    def next_generation(self, now_ms: int) -> None:
+    def next_generation(self, wall_ms: int) -> None:
         """Begin a generation with the members there are; without any the group is empty."""
         assert self.state is PREPARING, self.state
         self.generation += 1
@@ -265,7 +265,7 @@ class Group:
         self.subscribed = self.read_subscriptions()
         self.unsynced.clear()
         self.storing = None
-        self.become(COMPLETING if self.members else EMPTY, now_ms)
+        self.become(COMPLETING if self.members else EMPTY, wall_ms)
 
     def take(self, stored: GroupMetadataValue | None) -> None:
         """Become what a record says: the one way for what is stored, live and when the group is loaded.

@@ -217,7 +217,7 @@ def prepare_rebalance(turn: Turn, group: Group, config: BrokerConfig, reason: st
         _fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
     _expect_no_sync(turn, group)
     was_empty = group.state is EMPTY
-    group.become(PREPARING, turn.now_ms)
+    group.become(PREPARING, turn.wall_ms)
     turn.happened(group.group_id, f"rebalances after generation {group.generation}: {reason}", is_detail=True)
     if was_empty:
         delay_ms = config.group_initial_rebalance_delay_ms
@@ -270,7 +270,7 @@ def _complete_join(turn: Turn, group: Group, config: BrokerConfig) -> None:
         turn.set_timer("join", group.group_id, max(group.rebalance_timeout_ms, REBALANCE_WAIT_MS))
         return
     turn.cancel_timer("join", group.group_id)
-    group.next_generation(turn.now_ms)
+    group.next_generation(turn.wall_ms)
     if group.state is EMPTY:
         turn.happened(group.group_id, f"is empty in generation {group.generation}")
         error = turn.write([group_record(group, (), None, {})], None)
@@ -350,7 +350,7 @@ def assignment_stored(turn: Turn, group: Group, note: GroupStored) -> None:
     if group.state is not COMPLETING or group.generation != note.generation:
         return  # a rebalance has overtaken it
     group.storing = None
-    group.become(STABLE, turn.now_ms)
+    group.become(STABLE, turn.wall_ms)
     for member in group.members.values():
         caller = group.syncing.pop(member.member_id, None)
         if caller is not None:
@@ -467,7 +467,7 @@ def unload(turn: Turn, group: Group) -> None:
     turn.cancel_timer("sync", group.group_id)
     assert not group.joining, group.joining
     assert not group.syncing, group.syncing
-    group.become(DEAD, turn.now_ms)
+    group.become(DEAD, turn.wall_ms)
 
 
 def loaded(turn: Turn, group: Group, config: BrokerConfig) -> None:

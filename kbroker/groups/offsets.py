@@ -107,7 +107,7 @@ class GroupOffsets:
 
     def expired(
         self,
-        now_ms: int,
+        wall_ms: int,
         retention_ms: int,
         *,
         since_ms: int | None,
@@ -120,7 +120,7 @@ class GroupOffsets:
         return [
             where
             for where, commit in self.committed.items()
-            if where[0] not in kept and not self.unstable(where) and _expired(commit, now_ms, retention_ms, since_ms)
+            if where[0] not in kept and not self.unstable(where) and _expired(commit, wall_ms, retention_ms, since_ms)
         ]
 
     def all(self) -> Iterator[Commit]:
@@ -156,10 +156,10 @@ class GroupOffsets:
             self.committed[where] = commit
 
 
-def _expired(commit: Commit, now_ms: int, retention_ms: int, since_ms: int | None) -> bool:
+def _expired(commit: Commit, wall_ms: int, retention_ms: int, since_ms: int | None) -> bool:
     if commit.expires_ms >= 0:
-        return now_ms >= commit.expires_ms
-    return now_ms - (commit.committed_ms if since_ms is None else since_ms) >= retention_ms
+        return wall_ms >= commit.expires_ms
+    return wall_ms - (commit.committed_ms if since_ms is None else since_ms) >= retention_ms
 
 
 def metadata_length(metadata: str) -> int:

@@ -75,7 +75,7 @@ class GroupShard(Shard[GroupsRecord]):
             membership.refuse_join(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
             return
         if group is None:
-            group = self._make(request.group_id, turn.now_ms)
+            group = self._make(request.group_id, turn.wall_ms)
         membership.join(turn, group, request, caller, config, self._chance)
 
     def sync(self, turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
@@ -239,9 +239,9 @@ class GroupShard(Shard[GroupsRecord]):
 
     def _forget_old_offsets(self, turn: Turn) -> None:
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
-        retention_ms = self.config.offsets_retention_minutes * MINUTE_MS
+        wall_ms, retention_ms = turn.wall_ms, self.config.offsets_retention_minutes * MINUTE_MS
         for group in list(self.groups.values()):
-            gone = _old_offsets(group, turn.now_ms, retention_ms)
+            gone = _old_offsets(group, wall_ms, retention_ms)
             dead = _is_spent(group, gone)
             if (gone or dead) and self._remove(turn, group, gone, dead=dead) is ErrorCode.NONE:
                 also = ", and the group" if dead else ""
@@ -404,7 +404,7 @@ class GroupShard(Shard[GroupsRecord]):
                 del self.groups[group.group_id]  # its offsets were there, and went
                 continue
             if group.state_since_ms is None and group.protocol_type is None:
-                group.state_since_ms = turn.now_ms
+                group.state_since_ms = turn.wall_ms
             membership.loaded(turn, group, self.config)
         self.partitions_deleted(turn, self._deleted_meanwhile)
         turn.set_timer("expiry", "", self.config.offsets_retention_check_interval_ms)
@@ -417,8 +417,8 @@ class GroupShard(Shard[GroupsRecord]):
         turn.cancel_timer("commit", "")
         self.groups.clear()
 
-    def _make(self, group_id: str, now_ms: int) -> Group:
-        group = self.groups[group_id] = Group(group_id, now_ms)
+    def _make(self, group_id: str, wall_ms: int) -> Group:
+        group = self.groups[group_id] = Group(group_id, wall_ms)
         return group
 
 
@@ -445,14 +445,14 @@ def _member_of_generation(group: Group, member_id: str, instance_id: str | None,
     return error
 
 
-def _old_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+def _old_offsets(group: Group, wall_ms: int, retention_ms: int) -> list[TopicPartition]:
     """Offsets to forget: of a group without members since it has none, else of topics that nobody reads (KIP-211)."""
     if group.protocol_type is None:
-        return group.offsets.expired(now_ms, retention_ms, since_ms=None)
+        return group.offsets.expired(wall_ms, retention_ms, since_ms=None)
     if group.state is EMPTY:
-        return group.offsets.expired(now_ms, retention_ms, since_ms=group.state_since_ms)
+        return group.offsets.expired(wall_ms, retention_ms, since_ms=group.state_since_ms)
     if group.state is STABLE and group.protocol_type == CONSUMER and group.subscribed is not None:
-        return group.offsets.expired(now_ms, retention_ms, since_ms=None, kept=group.subscribed)
+        return group.offsets.expired(wall_ms, retention_ms, since_ms=None, kept=group.subscribed)
     return []
 
 

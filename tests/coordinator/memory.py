@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.coordinator import Appended, KeyValue, Runtime
@@ -41,6 +41,7 @@ class MemoryStore:
         self.marks: dict[int, int] = {}
         self.hold = False
         self.refuse: ErrorCode | None = None
+        self.wall_ms: Callable[[], int] = lambda: 0
 
     def end(self, partition: int) -> int:
         batches = self.batches.get(partition)

@@ -13,8 +13,8 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     fetch GROUP [stable] [TOPIC-PARTITION ...]
     describe GROUP | list [STATE ...] | delete GROUP ... | delete-offsets GROUP TOPIC-PARTITION ...
     topic-deleted TOPIC PARTITION ...
-    wait MS | hold appends | commit appends | refuse appends CODE | accept appends
-    resign | load begins | load ends | restart
+    wait MS | sleep MS | hold appends | commit appends | refuse appends CODE | accept appends
+    resign | load begins | load ends | restart   sleep: the machine does, and the clock for deadlines with it
 
 A client remembers its group, member id and generation from the answers, as real ones do; `forget` makes it a newcomer.
 Member ids are shown as NAME/1, NAME/2, ... in the order in which they were handed out.
@@ -272,6 +272,9 @@ class Stage:
     def do_topic_deleted(self, topic: str, *partitions: str) -> None:
         gone = [(topic, int(partition)) for partition in partitions]
         self.world.run(self.world.groups.partitions_deleted(gone, self.world.now_ms))
+
+    def do_sleep(self, duration_ms: str) -> None:
+        self.world.slept_ms += int(duration_ms)
 
     def do_wait(self, delay_ms: str) -> None:
         self.world.wait(int(delay_ms))

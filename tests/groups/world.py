@@ -53,7 +53,9 @@ class World:
         self.config = config or config_of()
         self.chance = SeededChance(seed)
         self.now_ms = START_MS
+        self.slept_ms = 0  # as long as the machine slept since the process began
         self.store = MemoryStore()
+        self.store.wall_ms = lambda: self.now_ms + self.slept_ms
         self.replies: dict[object, Message] = {}
         self.lines: list[str] = []
         self.observe: Callable[[], None] = lambda: None
@@ -152,7 +154,8 @@ class World:
         self.runtime.resigned(0, self.now_ms)
 
     def restart(self) -> None:
-        """The process dies; a new one reads what was committed."""
+        """The process dies; a new one, whose time is the wall clock's, reads what was committed."""
+        self.now_ms, self.slept_ms = self.now_ms + self.slept_ms, 0
         self.store.cut(0)
         self.groups = self.coordinator()
         self.elect()
