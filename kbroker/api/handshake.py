@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.api.call import Call
 
 API_VERSIONS = 18
+LEVEL_0_SINCE = 4  # clients know features that begin at level 0; the older Java ones fail at them (KIP-1022)
 TRANSACTION_VERSION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511: what a software name may look like
 
@@ -42,7 +43,8 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
     level = call.broker.config.transaction_version
     if level:
         name = TRANSACTION_VERSION
-        response.supported_features = [SupportedFeatureKey(name=name, min_version=0, max_version=level)]
+        if call.version >= LEVEL_0_SINCE:
+            response.supported_features = [SupportedFeatureKey(name=name, min_version=0, max_version=level)]
         response.finalized_features = [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)]
         response.finalized_features_epoch = level  # clients look again when it has grown
     return response

@@ -25,6 +25,12 @@ def test_the_version_of_transactions_is_listed_where_the_settings_give_one() -> 
     assert (finalized.name, finalized.max_version_level, told.finalized_features_epoch) == ("transaction.version", 2, 2)
 
 
+def test_clients_that_know_no_feature_from_level_0_on_are_not_told_of_one() -> None:
+    told = World(transaction_version="2").client().ask(VERSIONS, 3)  # Java up to 3.8 gives up the connection (KIP-1022)
+    assert [each.name for each in told.supported_features] == []
+    assert [each.name for each in told.finalized_features] == ["transaction.version"]
+
+
 @pytest.mark.parametrize(
     ("name", "level", "upgrade_type", "why"),
     [
