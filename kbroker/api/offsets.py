@@ -77,7 +77,7 @@ def list_offsets(request: Flat, call: Call) -> InSlices:
     request: the fields of ListOffsetsRequest.
     """
     replica_id, isolation_level, named_topics, _ = request
-    twice = yield from _named_twice(named_topics)
+    twice = () if call.version == 0 else (yield from _named_twice(named_topics))  # who asks by 0 may want both ends
     isolation = FetchIsolation.of(isolation_level) if replica_id == CONSUMER else LOG_END
     topics = []
     searches: list[_Search] = []

@@ -12,6 +12,7 @@ from protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
+    ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
@@ -138,6 +139,13 @@ def test_a_partition_named_twice_is_refused_each_time(world: World, client: Clie
     request.topics = [*request.topics, *list_offsets(LATEST, topic="other").topics, *list_offsets(EARLIEST).topics]
     codes = [part.error_code for topic in client.ask(request, 7).topics for part in topic.partitions]
     assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+
+def test_the_oldest_version_may_ask_for_both_ends_of_a_partition_at_once(client: Client) -> None:
+    topics = [*list_offsets(LATEST).topics, *list_offsets(EARLIEST).topics]
+    answer = client.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 0)
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    assert [(part.error_code, part.old_style_offsets) for part in parts] == [(0, [4]), (0, [0])]
 
 
 @pytest.mark.parametrize(
