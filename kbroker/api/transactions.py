@@ -22,7 +22,7 @@ from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error
-from kbroker.metadata.cache import CONSUMER_OFFSETS
+from kbroker.metadata.cache import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import topic_results, undescribed
 from protocol.errors import ErrorCode, KafkaError
@@ -78,9 +78,9 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Res
         return _add_for_many(request, call)
     name = request.v3_and_below_transactional_id
     partitions = _partitions(request.v3_and_below_topics)
-    unknown = _unknown(partitions, call)
-    if unknown:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(unknown))
+    refused = _refused(partitions, call, may_be_internal=False)
+    if refused:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(refused))
     if not partitions:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_names(request.v3_and_below_topics))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
@@ -96,14 +96,22 @@ def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxn
     return [AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[]) for topic in topics]
 
 
-def _unknown(partitions: list[TopicPartition], call: Call) -> dict[TopicPartition, ErrorCode]:
-    """Codes for all of them if any does not exist, else none."""
+def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: bool) -> dict[TopicPartition, ErrorCode]:
+    """Codes for all of them if any may not take part, else none.
+
+    may_be_internal: if brokers ask. A client's transaction would leave its marker in __transaction_state, which an
+    Apache broker takes for a record when it loads that.
+    """
     cache = call.broker.plane.cache
-    missing = {where for where in partitions if cache.partition(*where) is None}
-    if not missing:
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for where in partitions:
+        if where[0] in INTERNAL_TOPICS and not may_be_internal:
+            refused[where] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif cache.partition(*where) is None:
+            refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not refused:
         return {}
-    none_else = ErrorCode.OPERATION_NOT_ATTEMPTED
-    return {where: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if where in missing else none_else for where in partitions}
+    return {where: refused.get(where, ErrorCode.OPERATION_NOT_ATTEMPTED) for where in partitions}
 
 
 def _add_for_many(request: AddPartitionsToTxnRequest, call: Call) -> Result:
@@ -128,7 +136,7 @@ def _add_for_one(each: AddPartitionsToTxnTransaction, part: AddPartitionsToTxnRe
     transactions = call.broker.transactions
     partitions = _partitions(each.topics)
     producer = Producer(each.producer_id, each.producer_epoch)
-    codes = _unknown(partitions, call)
+    codes = _refused(partitions, call, may_be_internal=True)
     if not codes and each.verify_only:
         codes = {where: transactions.verify(each.transactional_id, producer, where) for where in partitions}
     if codes or not partitions:

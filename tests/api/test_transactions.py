@@ -493,6 +493,12 @@ def ask_for_many(world: World, producer: Producer, *, verify: bool) -> list[Erro
     return [ErrorCode(part.partition_error_code) for part in answer.topic_results[0].results_by_partition]
 
 
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+def test_clients_may_not_take_internal_topics_into_a_transaction(producer: Producer, topic: str) -> None:
+    assert producer.add(0, topic=topic) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert producer.end() is ErrorCode.INVALID_TXN_STATE  # none has begun
+
+
 def test_topics_without_partitions_are_named_in_the_answer(world: World, producer: Producer) -> None:
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[]), AddPartitionsToTxnTopic(name="u", partitions=[])]
     of_client = AddPartitionsToTxnRequest(
