@@ -36,7 +36,7 @@ from kbroker.config import (
     describe_broker,
     describe_topic,
 )
-from kbroker.config.limits import ELEMENTS_PER_REQUEST
+from kbroker.config.limits import ELEMENTS_AT_ONCE, ELEMENTS_PER_REQUEST
 from kbroker.log.names import topic_name_fault
 from kbroker.metadata.store import ALL_BROKERS
 from protocol.errors import ErrorCode, KafkaError
@@ -70,6 +70,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 STORE_PATIENCE_MS = 30_000
 """These requests have no timeout of their own: how long they wait for the metadata store."""
+
+MANY_SETTINGS = 10 * ELEMENTS_AT_ONCE  # resources are changed in slices; of one there may be ELEMENTS_AT_ONCE
 
 SOURCES_SINCE = 1  # DescribeConfigs: before, only whether a value is the default
 
@@ -325,6 +327,9 @@ def _check_resource(resource: Resource, times: int, plane: ControlPlane) -> None
     """Whether there is such a resource, and the request is sound about it. times: it has it. Raises: KafkaError."""
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    if len(resource.configs) > ELEMENTS_AT_ONCE:
+        text = f"{len(resource.configs)} settings of one resource; allowed: {ELEMENTS_AT_ONCE}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -474,6 +479,14 @@ def _check_broker_name(name: str, plane: ControlPlane) -> None:
 
 ROUTES = (
     Route(32, DescribeConfigsRequest, 0, 4, describe_configs, _refuse_describe, elements=ELEMENTS_PER_REQUEST),
-    Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter),
-    Route(44, IncrementalAlterConfigsRequest, 0, 1, incremental_alter_configs, _refuse_incremental),
+    Route(33, AlterConfigsRequest, 0, 2, alter_configs, _refuse_alter, elements=MANY_SETTINGS),
+    Route(
+        44,
+        IncrementalAlterConfigsRequest,
+        0,
+        1,
+        incremental_alter_configs,
+        _refuse_incremental,
+        elements=MANY_SETTINGS,
+    ),
 )

@@ -23,6 +23,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 from tests.controller.cluster import Cluster
+from tests.world import World
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -340,6 +341,31 @@ def test_the_controller_counts_in_the_singular_too(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO", logger="kbroker.controller")
     Cluster(1)
     assert "1 broker, 0 topics" in [each.getMessage() for each in caplog.records]
+
+
+def test_throttles_of_thousands_of_topics_are_set_in_one_request() -> None:
+    keys = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    configs = [IncrementalAlterableConfig(name=key, config_operation=SET, value="*") for key in keys]
+    resources = [
+        IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=f"t{at}", configs=configs)
+        for at in range(2000)
+    ]
+    world = World()
+    client = world.client()
+    number = client.send(IncrementalAlterConfigsRequest(resources=resources, validate_only=True), 1)
+    world.advance(0)  # it is done in slices
+    assert client.closing == ""
+    codes = [each.error_code for each in client.look()[number].responses]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2000
+
+
+def test_no_resource_has_so_many_settings_that_others_would_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.api.configs.ELEMENTS_AT_ONCE", 2)
+    cluster = Cluster(1)
+    cluster.create("t")
+    many = [(f"no.such.{number}", SET, "1") for number in range(3)]
+    assert change(cluster, TOPIC, "t", *many[:2]) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, TOPIC, "t", *many) is ErrorCode.INVALID_REQUEST
 
 
 def test_settings_are_not_larger_than_zookeeper_takes() -> None:
