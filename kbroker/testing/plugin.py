@@ -103,11 +103,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    """After the test's own fixtures are done: what is left of the broker is put back."""
+    """After the test's own fixtures are done, well or not: what is left of the broker is put back."""
     used = _used(item)
-    outcome = yield
-    if item.config.getini("kafka_reset"):
-        for kafka in used:
-            if kafka in _running.values():
-                kafka.put_back()
-    return outcome
+    try:
+        return (yield)
+    finally:  # or the next test would meet the faults of one whose client could not be closed
+        if item.config.getini("kafka_reset"):
+            for kafka in used:
+                if kafka in _running.values():
+                    kafka.put_back()

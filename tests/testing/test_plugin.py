@@ -70,6 +70,24 @@ def test_a_broker_that_a_test_has_ended_runs_for_the_next(pytester: pytest.Pytes
     result.assert_outcomes(passed=2)
 
 
+def test_a_test_that_cannot_clean_up_leaves_an_empty_broker_to_the_next(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        @pytest.fixture
+        def shop(kafka_broker):
+            yield
+            raise RuntimeError("a client that cannot be closed")
+        def test_one(kafka_broker, shop):
+            kafka_broker.create_topic("orders")
+            kafka_broker.faults.on("Fetch").drop()
+        def test_two(kafka_broker): assert (kafka_broker.topics(), list(kafka_broker.faults)) == ({}, [])
+        """,
+    )
+    result.assert_outcomes(passed=2, errors=1)
+
+
 def test_a_broker_of_its_own_for_each_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
