@@ -31,6 +31,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record as Written
+from protocol.records import RecordError
 from protocol.records.content import build_batch, parse_set
 
 WAIT_S = 10.0
@@ -388,7 +389,10 @@ def _read(connection: Connection, topic: str, index: int, *, committed: bool) ->
         if found.error_code:
             raise UsageError(f"{topic}-{index} cannot be read: {_why(found.error_code)}")
         aborted = {each.producer_id: each.first_offset for each in found.aborted_transactions or ()}
-        batches = parse_set(_whole(found.records or b""))
+        try:
+            batches = parse_set(_whole(found.records or b""))
+        except RecordError as error:  # of an old format, or corrupt: the report of a failing test comes here, too
+            raise UsageError(f"{topic}-{index} cannot be read: {error}") from None
         if not batches:
             return
         for header, records in batches:

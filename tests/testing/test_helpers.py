@@ -314,6 +314,17 @@ def test_a_question_that_cannot_be_answered_is_one_line(b: Broker, ask, told: st
     assert "\n" not in str(error.value)
 
 
+def test_records_of_an_old_format_are_a_line_of_the_report() -> None:
+    with broker(inter_broker_protocol_version="2.8", log_message_format_version="0.10.2") as b:
+        b.create_topic("old")
+        producer = KafkaProducer(bootstrap_servers=b.bootstrap, enable_idempotence=False)
+        producer.send("old", b"x").get(10)
+        producer.close()
+        with pytest.raises(UsageError, match=r"old-0 cannot be read: .* a message of format v1, not a batch"):
+            b.records("old")
+        assert "  old: old-0 cannot be read: " in b.report()
+
+
 def test_a_question_to_a_stopped_broker_says_to_start_it() -> None:
     with broker() as b:
         b.stop()
