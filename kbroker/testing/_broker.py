@@ -77,6 +77,9 @@ class Home(Protocol):
     def connect(self, post: Post) -> NodeStore:
         """The metadata store."""
 
+    def starting(self) -> None:
+        """It is about to start."""
+
     def changed(self) -> None:
         """It has started or ended; returns once the others know."""
 
@@ -152,6 +155,8 @@ class Broker(Helpers):
             except UsageError:
                 self.close()
                 raise
+        if self._home is not None:
+            self._home.starting()
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
         try:
             node = self._node = thread.start()

@@ -76,6 +76,7 @@ class Cluster(Helpers):
         self.cluster_id = format_uuid(SystemRandom().token(CLUSTER_ID_BYTES))
         self.clock = HandClock()
         self._at_once = False
+        self._is_cut = False
         self._folder: Folder | None = None
         self._store: SharedStore | None = None
         own: list[dict[str, object]] = [{"broker.rack": each} for each in racks] or [{}] * count
@@ -175,6 +176,7 @@ class Cluster(Helpers):
         Until `heal`, or until a broker starts again. Raises: UsageError if it is none of these.
         """
         self._check_own(broker, "cut(c.brokers[0])")
+        self._is_cut = True
         for each in self._running().values():
             far = self.brokers if each is broker else [broker]
             ids = [other.node_id for other in far if other is not each]
@@ -186,6 +188,7 @@ class Cluster(Helpers):
 
     def heal(self) -> None:
         """End what `cut` began."""
+        self._is_cut = False
         for each in self._running().values():
             each.call(lambda node: node.cut_from([]))
 
@@ -193,7 +196,7 @@ class Cluster(Helpers):
         """Have a broker lead a partition, with what that has. Raises: UsageError if it cannot be."""
         self._check_own(to, f"move_leader({topic!r}, to=c.brokers[0])")
         move_leader(self.bootstrap, topic, partition, to.node_id)
-        self.await_agreement()
+        self._agree()
 
     def move_coordinator(self, group: str, to: Broker) -> None:
         """Have a broker coordinate a group. Raises: UsageError if it cannot be, or no group was ever used."""
@@ -221,7 +224,7 @@ class Cluster(Helpers):
             except UsageError:
                 continue  # the election goes on
             if now in able:
-                self.await_agreement()
+                self._agree()
                 return now
             self._store.remove(CONTROLLER)
         raise UsageError(f"no other broker became the controller: {self!r}; is one of them paused? Call resume()")
@@ -246,10 +249,11 @@ class Cluster(Helpers):
         return all(each._forget_transactional_ids() for each in self.brokers)
 
     def put_back(self) -> None:
-        """As new: every broker runs, and is empty."""
+        """As new: every broker runs, reaches all others, and is empty."""
         for each in self.brokers:
             if each.is_paused:
                 each.resume()
+        self.heal()
         self.start()
         self.reset()
 
@@ -275,6 +279,11 @@ class Cluster(Helpers):
         assert self._store is not None
         return self._store.connect(post)
 
+    def starting(self) -> None:
+        """One is about to start, which ends what cut it off: else it would wait for a controller that cannot come."""
+        if self._is_cut:
+            self.heal()
+
     def changed(self) -> None:
         """One has started, stopped, or left its session behind, which is over; returns once the others know.
 
@@ -283,6 +292,11 @@ class Cluster(Helpers):
         if self._store is not None:
             self._store.end_abandoned()
         if not self._at_once and self._running() and not any(each.is_paused for each in self.brokers):
+            self._agree()
+
+    def _agree(self) -> None:
+        """Await agreement, but not of a broker that is cut off: it hears of nothing."""
+        if not self._is_cut:
             self.await_agreement()
 
     def _running(self) -> dict[int, Broker]:

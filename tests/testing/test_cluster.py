@@ -14,6 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from kbroker.cli import run
+from kbroker.runtime.node import Node
 from kbroker.testing import Cluster, UsageError, _helpers, broker, cluster
 from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
@@ -255,6 +256,46 @@ def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_he
                 break
         heard = far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics)
         assert (known, heard) == (False, True)
+
+
+def cut_off(c: Cluster) -> list[set[int]]:
+    """Whom each broker cannot reach."""
+
+    def unreachable(node: Node) -> set[int]:
+        made = node._peers._made
+        return set(made.unreachable) if made is not None else set(node._peers._unreachable)
+
+    return [each.call(unreachable) for each in c.brokers]
+
+
+def test_the_next_test_finds_nobody_cut_off() -> None:
+    with cluster(3) as c:
+        c.cut(c.brokers[1])
+        before = cut_off(c)
+        c.put_back()
+        assert (before, cut_off(c)) == ([{2}, {1, 3}, {2}], [set()] * 3)
+
+
+@pytest.mark.timeout(20)  # it would wait for longer
+def test_a_broker_that_is_cut_off_is_back_once_it_starts_again() -> None:
+    with cluster(3) as c:
+        far = next(each for each in c.brokers if each is not c.controller)
+        c.cut(far)
+        far.restart()
+        c.await_agreement()
+        assert cut_off(c) == [set()] * 3
+
+
+@pytest.mark.timeout(10)  # it would wait for longer
+def test_others_are_killed_while_one_is_cut_off() -> None:
+    with cluster(3) as c:
+        c.create_topic("orders", replication_factor=3)
+        first = c.controller
+        far, other = (each for each in c.brokers if each is not first)
+        c.cut(far)
+        c.move_leader("orders", to=first)
+        other.kill()
+        assert not other.is_running
 
 
 @pytest.mark.parametrize("stranger", [1, broker()])
