@@ -163,6 +163,11 @@ class Cluster(Helpers):
         return ",".join(each.bootstrap for each in self.brokers)
 
     @property
+    def _asked(self) -> str:
+        """Those that are not paused: the others would take the question, and never answer it."""
+        return ",".join(each.bootstrap for each in self.brokers if not each.is_paused) or self.bootstrap
+
+    @property
     def controller(self) -> Broker:
         """The broker that is the controller. Raises: UsageError if none is."""
         for each in self.brokers:
@@ -195,7 +200,7 @@ class Cluster(Helpers):
     def move_leader(self, topic: str, to: Broker, partition: int = 0) -> None:
         """Have a broker lead a partition, with what that has. Raises: UsageError if it cannot be."""
         self._check_own(to, f"move_leader({topic!r}, to=c.brokers[0])")
-        move_leader(self.bootstrap, topic, partition, to.node_id)
+        move_leader(self._asked, topic, partition, to.node_id)
         self._agree()
 
     def move_coordinator(self, group: str, to: Broker) -> None:

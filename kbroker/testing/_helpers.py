@@ -75,11 +75,16 @@ class Helpers:
         """`host:port` of every broker."""
         raise NotImplementedError
 
+    @property
+    def _asked(self) -> str:
+        """`bootstrap` of those who can be asked."""
+        return self.bootstrap
+
     # -- topics and records
 
     def topics(self) -> dict[str, int]:
         """The topics that clients have made, and how many partitions each has."""
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             return {name: len(parts) for name, parts in _leaders(all_of_them).items() if not name.startswith("__")}
 
     def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = 1, **configs: object) -> str:
@@ -94,7 +99,7 @@ class Helpers:
             assignments=[],
             configs=settings,
         )
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             connection = controller_of(all_of_them)
             answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 4)
             result = answer.topics[0]
@@ -126,7 +131,7 @@ class Helpers:
         request = ProduceRequest(
             acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             leaders = _await_leaders(all_of_them, topic, partition=partition, make=True)
             answer = all_of_them.to(_leader(leaders, topic, partition)).ask(request, 8)
             result = answer.responses[0].partition_responses[0]
@@ -139,7 +144,7 @@ class Helpers:
 
         committed: only those of transactions that are committed. Raises: UsageError if there is no such topic.
         """
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             leaders = _leaders(all_of_them)
             if topic not in leaders:
                 raise _no_topic(topic, leaders)
@@ -163,7 +168,7 @@ class Helpers:
 
     def groups(self) -> dict[str, Group]:
         """All consumer groups by name."""
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             found: dict[str, Group] = {}
             for address in _brokers(all_of_them):
                 connection = all_of_them.to(address)
@@ -176,7 +181,7 @@ class Helpers:
         topic: of that one alone, all its partitions, committed or not. Raises: UsageError if there is no such group, or
         no such topic.
         """
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             found = _group(all_of_them.to(_coordinator(all_of_them, group)), group)
             if found.state == "Dead":
                 raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
@@ -238,7 +243,7 @@ class Helpers:
         where theirs is. So their topics stay, with tombstones, unless something in them is still under way: to remove a
         topic and make it again takes twice as long as all the rest.
         """
-        with Connections(self.bootstrap) as all_of_them:
+        with Connections(self._asked) as all_of_them:
             leaders = _leaders(all_of_them)
             names = [name for name in leaders if name not in COORDINATED_BY.values()]
             if "" in leaders.get(TRANSACTION_STATE, []) or not self._forget_transactional_ids():

@@ -258,6 +258,17 @@ def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_he
         assert (known, heard) == (False, True)
 
 
+@pytest.mark.timeout(10)  # it would wait for longer
+def test_who_goes_on_is_asked_while_the_first_broker_is_paused() -> None:
+    with cluster(3) as c:
+        first = c.move_controller(to=c.brokers[2])
+        c.create_topic("orders", partitions=3)
+        index = next(index for index, leader in leaders(c).items() if leader == first.node_id)
+        c.brokers[0].pause()
+        c.produce("orders", b"x", partition=index)
+        assert (c.topics(), len(c.records("orders", index))) == ({"orders": 3}, 1)
+
+
 def cut_off(c: Cluster) -> list[set[int]]:
     """Whom each broker cannot reach."""
 
