@@ -160,9 +160,12 @@ class Broker(Helpers):
         thread = NodeThread(self._static(), self._host(), f"broker {self.node_id}")
         try:
             node = self._node = thread.start()
-        except (ConfigError, StartupError) as error:
+        except (ConfigError, StartupError, OSError) as error:
             self.close()
             raise UsageError(f"the broker cannot start: {'; '.join(str(error).splitlines())}") from None
+        except BaseException:
+            self.close()
+            raise
         self._thread = thread
         core = node.core
         assert isinstance(core, ScriptedCore)

@@ -111,15 +111,17 @@ class Cluster(Helpers):
                 raise UsageError(f"the cluster cannot start: {error}; name another folder in data=") from None
         known = self._store.read(CLUSTER_ID)
         self.cluster_id = decode_cluster_id(known) if known else self.cluster_id
+        is_entered = any(each.is_running for each in self.brokers)
         try:
             with self._all_at_once():
                 for each in self.brokers:
                     if not each.is_running:
                         each.start()
-        except UsageError:
-            self.close()
+            self.await_agreement()
+        except BaseException:
+            if not is_entered:  # `with` does not close what it could not enter
+                self.close()
             raise
-        self.await_agreement()
         return self
 
     def stop(self) -> None:

@@ -44,9 +44,16 @@ class NodeThread:
         self._why_ended = "was stopped"
 
     def start(self) -> Node:
-        """Until it serves. Raises: ConfigError, StartupError."""
+        """Until it serves. Raises: ConfigError, StartupError, OSError, and then its thread has ended."""
         self._thread.start()
-        return self._started.result(START_S)
+        try:
+            return self._started.result(START_S)
+        except BaseException as error:  # an interrupt, too: nobody else knows of the thread yet
+            is_late = isinstance(error, TimeoutError) and not self._started.done()
+            self._end("kill")
+            if is_late:
+                raise StartupError(f"{self._name} does not serve after {START_S:g} s") from None
+            raise
 
     def call(self, work: Callable[[], Result]) -> Result:
         """Run `work` on the node's thread, between two events; its result, or what it raises."""
@@ -119,7 +126,11 @@ class NodeThread:
     # -- on the thread
 
     def _run(self) -> None:
-        loop = Loop()
+        try:
+            loop = Loop()
+        except OSError as error:
+            self._started.set_exception(error)
+            return
         loop.failed = self._note_failure
         try:
             node = Node(self._static, loop, self._host)

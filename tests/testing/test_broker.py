@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import socket
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.runtime.files import SystemLock
-from kbroker.testing import UsageError, _folder, broker
+from kbroker.runtime.node import Node
+from kbroker.testing import UsageError, _folder, _thread, broker
 from protocol.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -250,6 +252,42 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     before = left()
     with pytest.raises(UsageError):
         broker(num_partitions="three").start()
+    assert left() == before
+
+
+def no_descriptor(*_: object) -> object:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def interrupted(*_: object) -> object:
+    raise KeyboardInterrupt
+
+
+def test_a_start_that_finds_no_descriptor_says_so_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = left()
+    monkeypatch.setattr(_thread, "START_S", 0.1)
+    monkeypatch.setattr(_thread, "Loop", no_descriptor)
+    with pytest.raises(UsageError, match="the broker cannot start: .*Too many open files") as error:
+        broker().start()
+    assert left() == before
+    told(error)
+
+
+def test_a_start_that_takes_too_long_says_so_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = left()
+    monkeypatch.setattr(_thread, "START_S", 0.01)
+    monkeypatch.setattr(Node, "ready", False)
+    with pytest.raises(UsageError, match=r"the broker cannot start: broker 1 does not serve after 0\.01 s") as error:
+        broker().start()
+    assert left() == before
+    told(error)
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = left()
+    monkeypatch.setattr(_thread.Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broker().start()
     assert left() == before
 
 

@@ -15,7 +15,7 @@ from kafka.structs import TopicPartition
 
 from kbroker.cli import run
 from kbroker.runtime.node import Node
-from kbroker.testing import Cluster, UsageError, _helpers, broker, cluster
+from kbroker.testing import Cluster, UsageError, _cluster, _helpers, broker, cluster
 from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -218,6 +218,17 @@ def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="name another folder"):
         cluster(1, data=tmp_path / "file").start()
+
+
+def test_a_cluster_that_does_not_agree_in_time_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(2):
+        pass
+    before = left()
+    monkeypatch.setattr(_cluster, "WAIT_S", 0)
+    monkeypatch.setattr(_cluster, "_agrees", lambda *_: False)
+    with pytest.raises(UsageError, match="do not find each other"):
+        cluster(2).start()
+    assert left() == before
 
 
 def test_after_its_end_it_says_that_it_was_closed() -> None:
