@@ -275,6 +275,7 @@ class Broker(Helpers):
         """As new: it runs, and is empty."""
         if self.is_paused:
             self.resume()
+        self.disk.heal()  # it could not start on one that is broken
         if not self.is_running:
             self.start()
         self.reset()

@@ -260,6 +260,7 @@ class Cluster(Helpers):
         for each in self.brokers:
             if each.is_paused:
                 each.resume()
+            each.disk.heal()  # it could not start on one that is broken
         self.heal()
         self.start()
         self.reset()

@@ -36,6 +36,7 @@ class NodeThread:
         self._thread = threading.Thread(target=self._run, name=f"kbroker-{name}", daemon=True)
         self._lock = threading.Lock()
         self._loop: Loop | None = None
+        self._node: Node | None = None  # once it is open
         self._started: Future[Node] = Future()
         self._asked: set[Future[Any]] = set()  # calls whose outcome somebody waits for
         self._gate = threading.Event()  # closed while the broker is paused
@@ -77,8 +78,8 @@ class NodeThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._loop is not None
+        """Whether it has not ended, and is not about to by itself."""
+        return self._loop is not None and not (self._node is not None and self._node.fatal)
 
     @property
     def is_paused(self) -> bool:
@@ -135,6 +136,7 @@ class NodeThread:
         try:
             node = Node(self._static, loop, self._host)
             node.open()
+            self._node = node
         except BaseException as error:
             loop.close()
             self._started.set_exception(error)

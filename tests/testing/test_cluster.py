@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,17 @@ def test_who_goes_on_is_asked_while_the_first_broker_is_paused() -> None:
         c.brokers[0].pause()
         c.produce("orders", b"x", partition=index)
         assert (c.topics(), len(c.records("orders", index))) == ({"orders": 3}, 1)
+
+
+def test_a_broker_whose_disk_failed_is_back_for_the_next_test() -> None:
+    with cluster(2) as c:
+        c.create_topic("orders", partitions=2)
+        c.brokers[1].disk.broken()
+        for index in (0, 1):
+            with suppress(UsageError):
+                c.produce("orders", b"x", partition=index)
+        c.put_back()
+        assert ([each.is_running for each in c.brokers], c.topics()) == ([True, True], {})
 
 
 def cut_off(c: Cluster) -> list[set[int]]:

@@ -391,6 +391,17 @@ def test_a_full_disk_ends_a_broker_with_one_directory_and_it_comes_back_with_wha
         assert values(b) == [b"x"]
 
 
+def test_a_broker_whose_disk_failed_at_the_end_of_a_test_runs_for_the_next() -> None:
+    with broker() as b:
+        for _ in range(3):  # it is about to end: whoever asks it now finds it, or not
+            b.create_topic("orders")
+            b.disk.broken()
+            with pytest.raises(UsageError):
+                b.produce("orders", b"x")
+            b.put_back()
+            assert b.topics() == {}
+
+
 def test_a_disk_that_is_full_after_some_bytes_has_what_was_written_before() -> None:
     with broker() as b:
         b.produce("orders", b"x")
