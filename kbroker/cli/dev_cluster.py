@@ -31,7 +31,7 @@ STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
 LAST_PORT = 65535
 # What makes a broker one of this cluster.
-OF_EACH = ("advertised.listeners", "broker.id", "listeners", "log.dirs", "zookeeper.connect")
+OF_EACH = ("advertised.listeners", "broker.id", "listeners", "log.dirs", "node.id", "zookeeper.connect")
 
 Say = Callable[[str], None]
 
@@ -142,6 +142,8 @@ def dev_cluster(
     settings = dict(map(_setting, overrides))
     if port + count - 1 > LAST_PORT:
         raise click.UsageError(f"--port {port}: allowed with {count} brokers: up to {LAST_PORT - count + 1}")
+    if data is not None and "," in str(Path(data).absolute()):
+        raise click.UsageError(f"--data {data}: allowed: a path without commas, which part directories in log.dirs")
     _check_environment()
     with _folder(data) as folder:
         try:
@@ -174,6 +176,8 @@ def _setting(text: str) -> tuple[str, str]:
         raise click.UsageError(f"--override {text}: write it as KEY=VALUE")
     if name not in BrokerConfig.KEYS:
         raise click.UsageError(f"--override {text}: {unknown('setting', name, BrokerConfig.KEYS)}")
+    if name in OF_EACH:
+        raise click.UsageError(f"--override {text}: it is chosen here for each broker; leave it out")
     return name, value
 
 

@@ -32,6 +32,8 @@ class Folder:
         self._lock: SystemLock | None = None
         if given is not None:
             self.path = Path(given).absolute()
+            if "," in str(self.path):
+                raise UsageError(f"data={self.path}: log.dirs takes a comma for the end of a path; name another folder")
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -137,6 +137,10 @@ def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:
         (["3", "--port", "65534"], "--port 65534: allowed with 3 brokers: up to 65533"),
         (["1", "--override", "x"], "--override x: write it as KEY=VALUE"),
         (["1", "--override", "num.partition=3"], "did you mean num.partitions?"),
+        (["2", "--override", "broker.id=7"], "--override broker.id=7: it is chosen here for each broker"),
+        (["2", "--override", "node.id=7"], "--override node.id=7: it is chosen here for each broker"),
+        (["2", "--override", "advertised.listeners=PLAINTEXT://x:1"], "it is chosen here for each broker"),
+        (["2", "--data", "a,b"], "a,b: allowed: a path without commas, which part directories in log.dirs"),
         (["1", "--port", "0", "--override", "num.partitions=many"], "kbroker: broker 1 cannot start: "),
     ],
 )
@@ -150,7 +154,14 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["KAFKA_ADVERTISED_LISTENERS", "KAFKA_BROKER_ID", "KAFKA_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_ZOOKEEPER_CONNECT"],
+    [
+        "KAFKA_ADVERTISED_LISTENERS",
+        "KAFKA_BROKER_ID",
+        "KAFKA_LISTENERS",
+        "KAFKA_LOG_DIRS",
+        "KAFKA_NODE_ID",
+        "KAFKA_ZOOKEEPER_CONNECT",
+    ],
 )
 def test_a_variable_that_would_take_brokers_elsewhere_is_refused(name: str) -> None:
     command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", "0"]

@@ -220,6 +220,13 @@ def test_a_file_for_a_folder_is_refused_and_leaves_nothing(tmp_path: Path) -> No
     told(error)
 
 
+def test_a_folder_with_a_comma_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"data=.*/a,b: log\.dirs takes a comma for the end of a path; name another") as e:
+        broker(data=tmp_path / "a,b").start()
+    assert not list(tmp_path.iterdir())
+    told(e)
+
+
 def test_a_setting_with_a_word_of_its_own_says_the_word() -> None:
     with pytest.raises(UsageError, match="write `port=` or `data=` instead"):
         broker(listeners="PLAINTEXT://:9092")
