@@ -221,7 +221,7 @@ def test_a_file_for_a_folder_is_refused_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_folder_with_a_comma_is_refused_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"data=.*/a,b: log\.dirs takes a comma for the end of a path; name another") as e:
+    with pytest.raises(UsageError, match=r"data=.*/a,b: log\.dirs takes a comma for .*; name another") as e:
         broker(data=tmp_path / "a,b").start()
     assert not list(tmp_path.iterdir())
     told(e)
@@ -274,7 +274,7 @@ def test_a_start_that_finds_no_descriptor_says_so_and_leaves_nothing(monkeypatch
     before = left()
     monkeypatch.setattr(_thread, "START_S", 0.1)
     monkeypatch.setattr(_thread, "Loop", no_descriptor)
-    with pytest.raises(UsageError, match="the broker cannot start: .*Too many open files") as error:
+    with pytest.raises(UsageError, match=r"the broker cannot start: .*Too many open files") as error:
         broker().start()
     assert left() == before
     told(error)
