@@ -21,6 +21,7 @@ from kbroker.runtime.metadata_server.wire import Code, EventType, Op
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
 
 LEAST_S = 0.5  # the shortest session
+BIG_BYTES = 1 << 20
 MORE_THAN_A_SOCKET_HOLDS = 25  # answers of 2 MB
 
 
@@ -390,6 +391,18 @@ def test_a_disk_that_fails_is_told_and_nobody_is_answered(server: RunningServer,
     with pytest.raises(TimeoutError):
         raw.receive()
     assert len(server.failed) == 1
+
+
+def test_who_asks_for_more_than_it_has_read_is_answered_bit_by_bit(server: RunningServer, raw: Raw) -> None:
+    raw.connect()
+    big = wire.string("/big") + wire.buffer(b"x" * BIG_BYTES) + wire.access() + wire.INT.pack(0)
+    assert raw.ask(1, Op.CREATE, big)[2] == Code.OK
+    asked = [struct.pack(">ii", xid, Op.GET_DATA) + wire.string("/big") + b"\0" for xid in range(2, 102)]
+    raw._socket.sendall(b"".join(wire.INT.pack(len(frame)) + frame for frame in asked))  # 100 MB, if all were answered
+    server.await_turns()
+    (held,) = (len(each.unsent) + sum(map(len, each.connection.out)) for each in server.server._wires.values())
+    assert held <= of_sockets.MOST_UNSENT_BYTES
+    assert [wire.xid_of(raw.receive()) for _ in asked] == [*range(2, 102)]
 
 
 def test_who_reads_late_is_not_told_of_a_change_that_was_not_written(server: RunningServer, raw: Raw) -> None:

@@ -27,6 +27,7 @@ BACKLOG = 128
 RECEIVE_BYTES = 1 << 16
 MOST_FRAME_BYTES = 4 << 20  # Kafka's own limit on what it reads of ZooKeeper (jute.maxbuffer)
 MOST_UNSENT_BYTES = 64 << 20  # for a client that does not read; 100,000 paths are some 5 MB
+ENOUGH_UNSENT_BYTES = MOST_UNSENT_BYTES - 2 * MOST_FRAME_BYTES  # what it asks beyond that waits: it has more to read
 TICK_S = 0.1  # between two looks at who was not heard of
 SILENT_S = 10.0  # without asking for a session: as long as ZooKeeper waits (zookeeper.nio.sessionlessCnxnTimeout)
 ZXID_GAP = 1 << 20  # more than transactions can fail, and so are not written down, between two that are
@@ -100,15 +101,35 @@ class MetadataServer:
             self._drop(each)
             return
         each.received += data
-        now_ms = _now_ms()
+        self._handle(each)
+
+    def _handle(self, each: _Wire) -> None:
+        """What a client asks, as long as it has not too much to read: a request of some bytes may be for a megabyte."""
+        now_ms, out = _now_ms(), each.connection.out
+        owed_bytes = len(each.unsent) + sum(map(len, out))
         try:
-            while not each.connection.is_over and (frame := each.next_frame()) is not None:
+            while not each.connection.is_over:
+                if owed_bytes > ENOUGH_UNSENT_BYTES:
+                    each.is_held = True
+                    self._loop.remove_reader(each.socket.fileno())
+                    break
+                if (frame := each.next_frame()) is None:
+                    break
+                told = len(out)
                 self._sessions.received(each.connection, frame, now_ms)
+                owed_bytes += sum(map(len, out[told:]))
         except WireError as error:
             log.warning("a client of the metadata server sends what is no request: %s", error)
             each.connection.out.clear()
             self._drop(each)
         self._settle_soon()
+
+    def _go_on(self, each: _Wire) -> None:
+        """A client that was held has read enough to be answered more."""
+        if each.is_held and each.socket.fileno() in self._wires:
+            each.is_held = False
+            self._loop.add_reader(each.socket.fileno(), lambda: self._readable(each))
+            self._handle(each)
 
     def _settle_soon(self) -> None:
         if not self._is_settling:
@@ -147,6 +168,8 @@ class MetadataServer:
         except OSError:
             self._drop(each)
             return
+        if each.is_held and len(each.unsent) < ENOUGH_UNSENT_BYTES // 2 and not each.connection.out:
+            self._loop.call_soon(lambda: self._go_on(each))
         is_done = each.connection.is_over and not each.unsent and not each.connection.out
         if len(each.unsent) > MOST_UNSENT_BYTES or is_done:
             self._drop(each)
@@ -185,9 +208,12 @@ class MetadataServer:
 
 
 class _Wire:
-    """A client's socket. received: what is no whole frame yet; unsent: what its socket did not take."""
+    """A client's socket. received: what is no whole frame yet; unsent: what its socket did not take.
 
-    __slots__ = ("began_s", "connection", "is_writing", "received", "socket", "unsent")
+    is_held: it is not read, for it has much to read itself; what is in `received` waits, too.
+    """
+
+    __slots__ = ("began_s", "connection", "is_held", "is_writing", "received", "socket", "unsent")
 
     def __init__(self, client: socket.socket) -> None:
         self.socket = client
@@ -195,7 +221,7 @@ class _Wire:
         self.began_s = time.monotonic()
         self.received = bytearray()
         self.unsent = bytearray()
-        self.is_writing = False
+        self.is_held = self.is_writing = False
 
     def next_frame(self) -> bytes | None:
         """The next whole frame, taken out. Raises: WireError for a length that none has."""
