@@ -256,7 +256,7 @@ class Cluster(Helpers):
         return all(each._forget_transactional_ids() for each in self.brokers)
 
     def put_back(self) -> None:
-        """As new: every broker runs, reaches all others, and is empty."""
+        """As new: every broker runs by the machine's time, reaches all others, and is empty."""
         for each in self.brokers:
             if each.is_paused:
                 each.resume()
@@ -264,6 +264,10 @@ class Cluster(Helpers):
         self.heal()
         self.start()
         self.reset()
+        if self.clock.is_ahead:  # as `Broker.put_back`
+            self.stop()
+            self.clock.put_back()
+            self.start()
 
     def report(self) -> str:
         """What the brokers saw, in some lines."""

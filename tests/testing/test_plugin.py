@@ -88,6 +88,21 @@ def test_a_test_that_cannot_clean_up_leaves_an_empty_broker_to_the_next(pytester
     result.assert_outcomes(passed=2, errors=1)
 
 
+@pytest.mark.parametrize("fixture", ["kafka_broker", "kafka_cluster"])
+def test_time_that_a_test_moved_does_not_age_the_records_of_the_next(pytester: pytest.Pytester, fixture: str) -> None:
+    result = run(
+        pytester,
+        f"""
+        def test_one({fixture}): {fixture}.advance(days=8)
+        def test_two({fixture}):
+            {fixture}.produce("orders", b"a book")
+            {fixture}.advance(minutes=10)
+            assert len({fixture}.records("orders")) == 1
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
 def test_a_broker_of_its_own_for_each_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
