@@ -67,7 +67,7 @@ def _serve(given: argparse.Namespace) -> None:
         line = {"bootstrap": made.bootstrap, "brokers": [each.bootstrap for each in brokers]}
         with suppress(BrokenPipeError):
             print(json.dumps(line), flush=True)
-        while os.read(sys.stdin.fileno(), 4096):
+        while sys.stdin is not None and os.read(sys.stdin.fileno(), 4096):  # None: it was closed before we began
             pass
 
 

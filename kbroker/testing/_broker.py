@@ -279,10 +279,8 @@ class Broker(Helpers):
         if not self.is_running:
             self.start()
         self.reset()
-        if (
-            self._home is None and self._clock.is_ahead
-        ):  # or what clients write in the next test would be as old as this one has made time go
-            self.stop()
+        if self._home is None and self._clock.is_ahead:
+            self.stop()  # or what clients write in the next test would be as old as this one has made it
             self._clock.put_back()
             self.start()
 

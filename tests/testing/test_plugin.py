@@ -316,6 +316,12 @@ def test_a_process_tells_its_address_and_ends_with_its_input() -> None:
     assert (answer, process.returncode) == (0, 0)
 
 
+def test_a_process_without_an_input_ends_as_if_that_had_ended() -> None:
+    command = [sys.executable, "-m", "kbroker.testing"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, preexec_fn=lambda: os.close(0))
+    assert (ended.returncode, "Traceback" in ended.stderr, "bootstrap" in ended.stdout) == (0, False, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_is_told_to_end_leaves_nothing(number: int) -> None:
     process, _ = start()
