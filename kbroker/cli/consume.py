@@ -121,13 +121,12 @@ def _assign(consumer: KafkaConsumer, topics: Iterable[str], where: str, only: tu
 
 def _starts(consumer: KafkaConsumer, places: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
     """Offsets for N, -N (so many before the end) and s@TIME (the first at that time or later)."""
-    ends = consumer.end_offsets(places)
+    ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
     if where.startswith("s@"):
         found = consumer.offsets_for_times(dict.fromkeys(places, int(where[2:])))
         return {place: ends[place] if at is None else at.offset for place, at in found.items()}
-    if not where.startswith("-"):
-        return dict.fromkeys(places, int(where))
-    begins = consumer.beginning_offsets(places)
+    if not where.startswith("-"):  # one that is gone would be refused, and the client go to the end
+        return {place: max(begins[place], int(where)) for place in places}
     return {place: max(begins[place], ends[place] + int(where)) for place in places}
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
 
 from kbroker.cli import run
 from kbroker.testing import broker
@@ -165,6 +167,14 @@ def test_a_group_goes_on_where_it_stopped(ask: Ask) -> None:
     ask("produce", "-t", "shared", stdin=b"1\n2\n3\n")
     assert ask("consume", "shared", "-G", "readers", "-o", "beginning", "-c", "2")[1] == "1\n2\n"
     assert ask("consume", "shared", "-G", "readers", "-c", "1")[1] == "3\n"
+
+
+def test_an_offset_before_the_first_record_is_the_first_record(ask: Ask, bootstrap: str) -> None:
+    ask("produce", "-t", "cut", stdin=b"0\n1\n2\n3\n")
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.delete_records({TopicPartition("cut", 0): 2})
+    admin.close()
+    assert ask("consume", "cut", "-o", "0", "-e")[:2] == (0, "2\n3\n")
 
 
 def test_a_format_names_every_part_of_a_record(ask: Ask) -> None:
