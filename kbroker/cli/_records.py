@@ -113,7 +113,7 @@ _TOKENS: dict[str, Callable[[ConsumerRecord], bytes]] = {
     "t": lambda record: record.topic.encode(),
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % record.timestamp,
+    "T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),  # None: format v0 has none
     "h": lambda record: b",".join(name.encode() + b"=" + (value or b"NULL") for name, value in record.headers or ()),
 }
 

@@ -117,9 +117,9 @@ def _text(data: bytes, style: str) -> Text:
     return text
 
 
-def _day_and_time(timestamp_ms: int) -> tuple[str, str]:
-    """In the local time zone; a client may have written any number."""
-    if timestamp_ms < 0:
+def _day_and_time(timestamp_ms: int | None) -> tuple[str, str]:
+    """In the local time zone; a client may have written any number. None: message format v0 has no times."""
+    if timestamp_ms is None or timestamp_ms < 0:
         return "no time", "-".ljust(12)
     try:
         day, _, clock = datetime.fromtimestamp(timestamp_ms / 1000).isoformat(" ", "milliseconds").partition(" ")

@@ -149,3 +149,8 @@ def test_escapes_of_the_command_line_are_bytes(text: str, data: bytes) -> None:
 
 def test_a_format_of_a_record_without_value_says_its_length_is_minus_1() -> None:
     assert formatter("%s|%S|%k|%K")(record(value=None, key=None)) == b"|-1||-1"
+
+
+def test_a_record_of_a_format_that_has_no_time_is_shown_without() -> None:
+    assert formatter("%T")(record(timestamp=None, timestamp_type=None)) == b"-1"
+    assert Screen(lambda: 80, with_topic=False).shown([record(timestamp=None)]).plain.startswith("--- no time ---")
