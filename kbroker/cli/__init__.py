@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. arguments: without the program's name, the process's own by default."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    _open_closed_streams()
     # a name on disk need not be text, and not every terminal can show one that is
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -42,6 +43,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         return complain(said_by_system(error))
+
+
+def _open_closed_streams() -> None:
+    """Put nothing in the place of a stream that a shell has closed (`>&-`): Python has None there, and a file or socket
+    that is opened later would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as we live
 
 
 def _run(words: list[str]) -> int:

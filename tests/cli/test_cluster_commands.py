@@ -177,6 +177,13 @@ def test_an_offset_before_the_first_record_is_the_first_record(ask: Ask, bootstr
     assert ask("consume", "cut", "-o", "0", "-e")[:2] == (0, "2\n3\n")
 
 
+def test_nothing_is_produced_where_there_is_no_input_at_all(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask("topics", "--create", "--topic", "no-input")
+    monkeypatch.setattr(sys, "stdin", None)  # as a shell's `<&-` leaves it
+    assert run(["produce", "-t", "no-input"]) == 0
+    assert read(ask, "no-input") == ""
+
+
 def test_a_format_names_every_part_of_a_record(ask: Ask) -> None:
     ask("produce", "-t", "formed", "-k", "key", "-H", "h=v", stdin=b"value\n")
     assert read(ask, "formed", "-f", "%t %p %o %k(%K) %s(%S) %h %%\\n") == "formed 0 0 key(3) value(5) h=v %\n"

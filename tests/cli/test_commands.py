@@ -170,6 +170,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_command_does_without_a_stream_that_the_shell_has_closed(closed: str, sound: Path) -> None:
+    command = f"{sys.executable} -m kbroker verify-log {sound} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_schema_that_is_no_text_is_named(tmp_path: Path, capsys: Captured) -> None:
     (schema := tmp_path / "a.avsc").write_bytes(b"\xff")
     words = ["--topics", "t", "--to", str(tmp_path / "to"), "--values", "avro", "--schema", str(schema)]
