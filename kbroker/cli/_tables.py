@@ -19,6 +19,11 @@ WIDE = 10_000  # characters: a pipe has no width, and a column cut short would b
 UNKNOWN = "-"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # `run` knows what that means; rich would exit with 1, which some commands have a use for
+
+
 def show_json(value: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
@@ -51,7 +56,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, tit
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=not on_terminal)
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    Console(width=None if on_terminal else WIDE, highlight=False).print(table)
+    _Console(width=None if on_terminal else WIDE, highlight=False).print(table)
 
 
 def printable(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -382,6 +384,15 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
     (row,) = rows(ask("cluster", "--log-dirs", "--topic", "stored", "--json")[1])
     assert row["bytes"] > 0
     assert {"key": 18, "api": "ApiVersions", "min": 0, "max": 4} in rows(ask("cluster", "--api-versions", "--json")[1])
+
+
+def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "kbroker", "configs", "-b", bootstrap, "--describe", "--broker", "1", "--all"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ---- mistakes: one line each, exit code 2
