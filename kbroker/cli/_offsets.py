@@ -98,6 +98,8 @@ def resets(admin: KafkaAdminClient, group: str, options: Mapping[str, Any]) -> l
     places = _places(admin, offsets, options) if stored is None else sorted(stored)
     earliest = listed(admin, dict.fromkeys(places, EARLIEST))
     latest = listed(admin, dict.fromkeys(places, LATEST))
+    for topic, partition in sorted((stored or {}).keys() - latest.keys()):
+        raise click.ClickException(f"{options['from_file']}: there is no partition {topic}-{partition}")
     targets = _targets(admin, given[0], options, offsets, earliest, latest) if stored is None else stored
     return [
         Reset(group, *place, min(max(targets[place], earliest[place]), latest[place]))

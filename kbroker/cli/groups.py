@@ -7,6 +7,7 @@ shown what would be done, as Apache's tool has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -179,8 +180,12 @@ def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool
         raise click.UsageError("--delete-offsets wants --topic")
     forgotten: Rows = []
     _described(admin, names)  # says which is not there: to forget nothing of one that was mistyped is not done
+    offsets = {name: once_coordinated(partial(Offsets.of_group, admin, name)) for name in names}
+    for topic in options["topics"]:
+        if not any(each.chosen([topic]) for each in offsets.values()):
+            raise click.ClickException(f"nothing is committed for {topic} by {', '.join(names)}")
     for name in names:
-        partitions = once_coordinated(lambda name=name: Offsets.of_group(admin, name)).chosen(options["topics"])  # type: ignore[misc]
+        partitions = offsets[name].chosen(options["topics"])
         results = admin.delete_group_offsets(name, [TopicPartition(*each) for each in partitions])
         for partition, result in sorted(results.items()):
             if (wrong := name_of(result)) is not None:

@@ -50,7 +50,10 @@ def _generate(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -
     if not (options["topics_to_move_json_file"] and options["broker_list"]):
         raise click.UsageError("--generate wants --topics-to-move-json-file and --broker-list")
     brokers = _broker_ids(options["broker_list"])
-    current = _replicas(admin, _topics_in(options["topics_to_move_json_file"]))
+    topics = _topics_in(options["topics_to_move_json_file"])
+    current = _replicas(admin, topics)
+    for missing in sorted(set(topics) - {topic for topic, _ in current}):
+        raise click.ClickException(f"there is no topic {missing!r}")
     proposed = _spread(current, brokers)
     if as_json:
         show_json({"current": _document(current), "proposed": _document(proposed)})

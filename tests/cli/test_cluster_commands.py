@@ -255,6 +255,18 @@ def test_a_groups_offsets_of_a_topic_are_forgotten(ask: Ask) -> None:
     assert forgot == (0, "Forgot 1 offsets of group forgetful.\n", "")
 
 
+def test_offsets_that_no_group_has_are_not_forgotten_silently(ask: Ask, group: str) -> None:
+    code, out, err = ask("groups", "--delete-offsets", "--group", group, "--topic", "of-grop")
+    assert (code, out, err) == (2, "", "kbroker: nothing is committed for of-grop by billing\n")
+
+
+def test_a_reset_from_a_file_names_a_partition_that_is_not_there(ask: Ask, group: str, tmp_path: Path) -> None:
+    (file := tmp_path / "plan.csv").write_text("of-group,0,1\nof-group,7,1\n")
+    code, out, err = ask("groups", "--reset-offsets", "--group", group, "--from-file", str(file), "--execute")
+    assert (code, out, err) == (2, "", f"kbroker: {file}: there is no partition of-group-7\n")
+    assert rows(ask("groups", "--describe", "--group", group, "--json")[1])[0]["current_offset"] == 2
+
+
 def test_a_group_is_deleted(ask: Ask) -> None:
     ask("produce", "-t", "leave", stdin=b"1\n")
     ask("consume", "leave", "-G", "gone", "-o", "beginning", "-c", "1")
@@ -325,6 +337,12 @@ def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path) -> Non
     current, proposed = (json.loads(line) for line in out.splitlines() if line.startswith("{"))
     assert [each["replicas"] for each in current["partitions"]] == [[1], [1]]
     assert [each["replicas"] for each in proposed["partitions"]] == [[7], [8]]
+
+
+def test_a_topic_that_is_not_there_has_no_plan(ask: Ask, tmp_path: Path) -> None:
+    (file := tmp_path / "topics.json").write_text('{"version":1,"topics":[{"topic":"nosuch"}]}')
+    said = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "1")
+    assert said == (2, "", "kbroker: there is no topic 'nosuch'\n")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"topics":[{}]}'])
