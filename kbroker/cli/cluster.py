@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def _describe(found: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool) -> None:
+    brokers = admin.describe_log_dirs()
     rows = [
         {
             "broker": broker["broker"],
@@ -77,30 +78,43 @@ def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool
             "offset_lag": part["offset_lag"],
             "is_future": part["is_future_key"],
         }
-        for broker in admin.describe_log_dirs()
+        for broker in brokers
         for directory in broker["log_dirs"]
         for topic in directory["topics"]
         for part in topic["partitions"]
         if not topics or topic["name"] in topics
     ]
+    for missing in sorted(set(topics) - {row["topic"] for row in rows}):
+        raise click.ClickException(f"there is no topic {missing!r}")
     rows.sort(key=lambda row: (row["broker"], row["log_dir"], row["topic"], row["partition"]))
     if as_json:
         show_json(rows)
     elif topics:
         show_table(tuple(rows[0]) if rows else (), rows)
     else:
-        show_table(("broker", "log_dir", "partitions", "bytes"), _summed(rows))
+        show_table(("broker", "log_dir", "partitions", "bytes", "free_bytes", "state"), _directories(brokers))
 
 
-def _summed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each directory."""
-    sums: dict[tuple[int, str], dict[str, Any]] = {}
-    for row in rows:
-        place = row["broker"], row["log_dir"]
-        total = sums.setdefault(place, {"broker": place[0], "log_dir": place[1], "partitions": 0, "bytes": 0})
-        total["partitions"] += 1
-        total["bytes"] += row["bytes"]
-    return list(sums.values())
+def _directories(brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each directory, those with no partitions and those that have failed among them."""
+    from kafka.errors import for_code
+
+    rows = []
+    for broker in brokers:
+        for directory in broker["log_dirs"]:
+            sizes = [part["partition_size"] for topic in directory["topics"] for part in topic["partitions"]]
+            free, code = directory.get("usable_bytes", -1), directory["error_code"]
+            rows.append(
+                {
+                    "broker": broker["broker"],
+                    "log_dir": directory["log_dir"],
+                    "partitions": len(sizes),
+                    "bytes": sum(sizes),
+                    "free_bytes": None if free < 0 else free,
+                    "state": name_of(for_code(code)) if code else "online",
+                }
+            )
+    return sorted(rows, key=lambda row: (row["broker"], row["log_dir"]))
 
 
 def _api_versions(admin: KafkaAdminClient, *, as_json: bool) -> None:

@@ -404,6 +404,13 @@ def test_log_directories_and_api_versions_are_shown(ask: Ask) -> None:
     assert {"key": 18, "api": "ApiVersions", "min": 0, "max": 4} in rows(ask("cluster", "--api-versions", "--json")[1])
 
 
+def test_a_log_directory_without_partitions_is_shown(capsys: Captured, tmp_path: Path) -> None:
+    with broker(data=tmp_path / "data") as empty:
+        assert run(["cluster", "--log-dirs", "-b", empty.bootstrap]) == 0
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[:4] == ["1", str(tmp_path / "data" / "data"), "0", "0"]
+
+
 def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -467,6 +474,7 @@ def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> Non
         ("groups --reset-offsets --group g --all-topics --by-duration P9999999999D", "--by-duration P9999999999D: all"),
         ("groups --delete-offsets --group nosuch --topic t", "there is no consumer group 'nosuch'"),
         ("cluster", "say one thing to do, of --describe, --cluster-id, --log-dirs, --api-versions"),
+        ("cluster --log-dirs --topic nosuch", "there is no topic 'nosuch'"),
         ("reassign --execute", "this wants --reassignment-json-file"),
         ("reassign --generate", "--generate wants --topics-to-move-json-file and --broker-list"),
         ("produce", "Missing option '--topic' / '-t'."),
