@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kbroker.properties import parse_properties
 from protocol.namedtuple import NamedTuple
@@ -31,6 +32,7 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
 
@@ -94,11 +96,13 @@ def speaks_to_cluster(command: Command) -> Command:
             import kafka.errors as client
         except ImportError:
             raise click.ClickException(MISSING) from None
+        client_settings = _settings(command_config, settings)
+        bootstrap_server = _bootstrap(bootstrap_server, client_settings)
         for each in bootstrap_server.split(","):
             if each.count(":") == 1 and not each.partition(":")[2].isdecimal():
                 raise click.UsageError(f"--bootstrap-server {each}: write it as HOST:PORT")
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
-        cluster = Cluster(bootstrap_server, _settings(command_config, settings))
+        cluster = Cluster(bootstrap_server, client_settings)
         try:
             return command(cluster, **arguments)
         except (client.KafkaError, ValueError, AssertionError) as error:  # the latter two: settings that cannot be
@@ -181,8 +185,17 @@ def _settings(path: str | None, given: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
+def _bootstrap(given: str, settings: dict[str, str]) -> str:
+    """Where to begin, and taken out of the settings if they say it, too: a -b of the command line goes before them."""
+    named = [settings.pop(each) for each in ("bootstrap.servers", "bootstrap_servers") if each in settings]
+    source = click.get_current_context().get_parameter_source("bootstrap_server")
+    return named[-1] if named and source is not ParameterSource.COMMANDLINE else given
+
+
 def _typed(key: str, value: str, default: object) -> Any:
     """A setting's text as the kind of thing that its default is."""
+    if key.replace(".", "_") == "security_protocol":
+        return _protocol(key, value)
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
             raise click.ClickException(f"{key}={value}: true or false is allowed")
@@ -193,7 +206,14 @@ def _typed(key: str, value: str, default: object) -> Any:
                 return kind(value)
             except ValueError:
                 raise click.ClickException(f"{key}={value}: a number is allowed") from None
-    if default is None:
+    if default is None and key.endswith("bytes"):  # of no default: sizes of buffers; all others are text, or passwords
         with suppress(ValueError):
             return int(value)
     return value
+
+
+def _protocol(key: str, value: str) -> str:
+    """A security protocol in capitals: the client takes whatever it does not know, small letters too, for PLAINTEXT."""
+    if value.upper() not in PROTOCOLS:
+        raise click.ClickException(f"{key}={value}: allowed: {', '.join(PROTOCOLS)}")
+    return value.upper()

@@ -16,6 +16,7 @@ from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from kbroker.cli import run
+from kbroker.cli._cluster import Cluster
 from kbroker.testing import broker
 
 Captured = pytest.CaptureFixture[str]
@@ -411,6 +412,29 @@ def test_a_log_directory_without_partitions_is_shown(capsys: Captured, tmp_path:
     assert row.split()[:4] == ["1", str(tmp_path / "data" / "data"), "0", "0"]
 
 
+# ---- the way to a cluster
+
+
+def test_the_address_that_is_given_goes_before_that_of_a_file(ask: Ask, bootstrap: str, tmp_path: Path) -> None:
+    (file := tmp_path / "client.properties").write_text("bootstrap.servers=127.0.0.1:1\nbootstrap.timeout.ms=200\n")
+    assert ask("topics", "--list", "-b", bootstrap, "--command-config", str(file))[0] == 0
+    assert ask("topics", "--list", "--command-config", str(file))[2] == "kbroker: no broker answers at 127.0.0.1:1\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("sasl.plain.password", "0123", "0123"),
+        ("sasl_plain_username", "7", "7"),
+        ("receive.buffer.bytes", "4096", 4096),
+        ("security.protocol", "ssl", "SSL"),
+    ],
+)
+def test_a_client_setting_is_of_the_kind_that_the_client_takes(key: str, text: str, value: object) -> None:
+    options = Cluster("127.0.0.1:9092", {key: text}).options(KafkaAdminClient.DEFAULT_CONFIG)
+    assert options[key.replace(".", "_")] == value
+
+
 def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -475,6 +499,7 @@ def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> Non
         ("groups --delete-offsets --group nosuch --topic t", "there is no consumer group 'nosuch'"),
         ("cluster", "say one thing to do, of --describe, --cluster-id, --log-dirs, --api-versions"),
         ("cluster --log-dirs --topic nosuch", "there is no topic 'nosuch'"),
+        ("topics --list -X security.protocol=nonsense", "security.protocol=nonsense: allowed: PLAINTEXT, SSL, SASL_P"),
         ("reassign --execute", "this wants --reassignment-json-file"),
         ("reassign --generate", "--generate wants --topics-to-move-json-file and --broker-list"),
         ("produce", "Missing option '--topic' / '-t'."),
