@@ -244,13 +244,21 @@ def _counted(spark: SparkSession, store: Storage, paths: Sequence[str]) -> list[
 
 
 def recover(store: Storage) -> None:
-    """Finish what was cut off between a manifest and its moves; forget what was staged and is in no manifest."""
+    """Finish what was cut off between a manifest and its moves; forget what was staged and is in no manifest.
+
+    For the one job that writes: to any other, that may be what it is staging at this moment.
+    """
+    _finish(store)
+    for name in store.names(STAGING):
+        store.delete(f"{STAGING}/{name}")
+
+
+def _finish(store: Storage) -> None:
+    """Put in place what a manifest names, if that was cut off."""
     for name in store.names(STAGING):
         manifest = f"{MANIFEST}/{_manifest_of(name)}"
         if store.exists(manifest):
             _put(store, store.read_json(manifest)["files"], f"{STAGING}/{name}")
-        else:
-            store.delete(f"{STAGING}/{name}")
 
 
 def _manifest_of(stage: str) -> str:
@@ -280,7 +288,7 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
     if not store.exists():
         raise PipelineError(f"{folder}: there is no such folder")
     manifests(store)
-    recover(store)
+    _finish(store)
     wanted = files(store)
     names = {path: found[1] for path in wanted if (found := re.search(r"topic=([^/]+)/", path))}
     if missing := set(topics) - set(names.values()) - _topics(store):

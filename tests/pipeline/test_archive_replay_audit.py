@@ -77,6 +77,17 @@ def test_files_of_a_batch_without_a_manifest_are_not_there(
     assert archive.read(spark, str(tmp_path / "archive")).count() == 200
 
 
+def test_reading_an_archive_leaves_what_a_job_is_writing_at_that_time(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(20)])
+    archived(spark, source, topic, tmp_path / "archive")
+    staged = tmp_path / "archive" / "_staging" / "batch-1" / "_temporary" / "0"
+    staged.mkdir(parents=True)
+    assert archive.read(spark, str(tmp_path / "archive")).count() == 20
+    assert staged.exists()
+
+
 def test_an_archive_up_to_now_that_is_stopped_before_is_not_taken_for_done(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
