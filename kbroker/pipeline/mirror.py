@@ -49,6 +49,7 @@ def mirror(
     topics: name at the source -> name at the target. state: a folder for this mirror alone. groups: whose committed
     offsets are translated, ("*",) for all. Raises PipelineError.
     """
+    kafka.check_names(topics)
     store = Storage(spark, state)
     names = dict(topics)
     copied = 0

@@ -261,6 +261,11 @@ def test_a_topic_that_neither_log_directory_has_is_not_equal_on_both(spark: Any,
         audit.audit(spark, str(tmp_path), str(tmp_path), {"ordres": "ordres"})
 
 
+def test_two_topics_are_not_replayed_into_one(spark: Any, source: Source, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="a and b cannot both be c"):
+        replay.replay(spark, source, str(tmp_path), topics={"a": "c", "b": "c"})
+
+
 def test_a_missing_topic_is_one_line(spark: Any, source: Source, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="has no topic 'nobody'"):
         archived(spark, source, "nobody", tmp_path / "archive")

@@ -71,6 +71,15 @@ def test_a_state_is_for_one_pair_of_clusters(
         mirror.mirror(spark, source, source, {topic: topic}, str(tmp_path / "state"))
 
 
+def test_two_topics_are_not_mirrored_into_one(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, f"{topic}-a", [records(10)])
+    fill(cluster, f"{topic}-b", [records(10, 2)])
+    with pytest.raises(PipelineError, match=f"{topic}-a and {topic}-b cannot both be {topic}"):
+        mirror.mirror(spark, source, target, {f"{topic}-a": topic, f"{topic}-b": topic}, str(tmp_path / "state"))
+
+
 @pytest.mark.parametrize(
     ("committed", "expected"),
     [(0, 100), (10, 100), (12, 102), (15, 105), (18, 105), (20, 105), (24, 109), (25, 110), (99, 110)],
