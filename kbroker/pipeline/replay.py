@@ -71,7 +71,7 @@ def replay(
                     f"{new} at {target.bootstrap} has {counts[new]} partitions, {old} was archived with {needed}: add "
                     "partitions, or let keys choose them (--rekey)"
                 )
-        producer, bases = _state(store, name, cluster, list(counts))
+        producer, bases = _state(store, name, cluster, list(counts), rekey=rekey)
     placed = renamed_topics(frame, renamed)
     ordered = by_key(placed, counts) if rekey else by_partition(placed, len(bases))
     tasks = max(1, min(len(bases), spark.sparkContext.defaultParallelism))  # that write at the same time
@@ -87,13 +87,21 @@ def replay(
     }
 
 
-def _state(store: Storage, name: str, cluster: Cluster, topics: Sequence[str]) -> tuple[Producer, dict[Place, int]]:
-    """Who writes from where: as the first run of this replay had it."""
+def _state(
+    store: Storage, name: str, cluster: Cluster, topics: Sequence[str], *, rekey: bool
+) -> tuple[Producer, dict[Place, int]]:
+    """Who writes from where: as the first run of this replay had it that had anything for that place."""
+    producer, bases = None, {}
     if store.exists(name):
         known = store.read_json(name)
-        return Producer(*known["producer"]), {(topic, index): base for topic, index, base in known["bases"]}
-    producer = cluster.producer()
-    bases = {place: end.end for place, end in cluster.ends(topics).items()}
+        producer = Producer(*known["producer"])
+        bases = {(topic, index): base for topic, index, base in known["bases"]}
+    begun = {topic for topic, _ in bases} if rekey else ()  # another partition would move keys that are there already
+    new = {place: end.end for place, end in cluster.ends(topics).items() if place not in bases}
+    new = {place: base for place, base in new.items() if place[0] not in begun}
+    if producer is not None and not new:
+        return producer, bases
+    producer, bases = producer or cluster.producer(), bases | new
     store.write_json(name, {"producer": list(producer), "bases": [[*place, base] for place, base in bases.items()]})
     return producer, bases
 

@@ -155,6 +155,19 @@ def test_a_replay_that_is_started_again_writes_what_is_missing(
     assert equal(spark, source, source, topic, f"{topic}-copy")
 
 
+def test_a_replay_goes_on_with_a_topic_that_was_empty(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(30)])
+    fill(cluster, f"{topic}-late", [[]])
+    names, folder = {topic: f"{topic}-copy", f"{topic}-late": f"{topic}-late-copy"}, str(tmp_path / "archive")
+    archive.archive(spark, source, list(names), folder, until_now=True)
+    assert replay.replay(spark, source, folder, topics=names)["written"] == 30
+    fill(cluster, f"{topic}-late", [records(20)])
+    archive.archive(spark, source, list(names), folder, until_now=True)
+    assert replay.replay(spark, source, folder, topics=names)["written"] == 20
+
+
 def test_a_replay_finds_out_that_somebody_else_has_written(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
