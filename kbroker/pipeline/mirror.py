@@ -23,12 +23,15 @@ from kbroker.pipeline.replay import renamed_topics
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
 from kbroker.pipeline.write import WRITTEN, Task, written
+from protocol.errors import ErrorCode
 
 Summary = dict[str, Any]
 CHUNK = 2_000_000
 """Records of a partition in a chunk, at most: what is read again, not written again, after a stop."""
 STATE, MAP = "mirror.json", "map"
 PAUSE_S = 2.0
+_OF_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+"""What a commit from outside is answered while a group has members."""
 
 
 def mirror(
@@ -56,6 +59,7 @@ def mirror(
     translated: dict[str, Any] = {}
     with Cluster(source.settings) as here, Cluster(target.settings) as there:
         kafka.existing(here, list(names), source.bootstrap)
+        _check_groups(here, groups, source.bootstrap)
         _make_topics(here, there, names)
         known = _begin(store, source, target, names)
         while True:
@@ -116,13 +120,20 @@ def _begin(store: Storage, source: Source, target: Source, names: Mapping[str, s
     if not store.exists(STATE):
         known: dict[str, Any] = {**wanted, "chunks": 0, "next": [], "open": None}
         store.write_json(STATE, known)
-        return known
     known = dict(store.read_json(STATE))
     if {name: known[name] for name in wanted} != wanted:
         raise PipelineError(
             f"{store.root} is the state of a mirror from {known['from']} to {known['to']}: give another --state"
         )
     return known
+
+
+def _check_groups(here: Cluster, groups: Sequence[str], bootstrap: str) -> None:
+    """Raises PipelineError for a group that there is not: of one that was mistyped nothing would be translated."""
+    there = here.groups() if groups and tuple(groups) != ("*",) else list(groups)
+    for group in groups:
+        if group not in there and not here.committed(group):
+            raise PipelineError(f"{bootstrap} has no group {group!r}; it has: {', '.join(there[:10]) or 'none'}")
 
 
 def _chunk(
@@ -225,5 +236,7 @@ def _commit(there: Cluster, group: str, offsets: Mapping[Place, int]) -> str:
     try:
         there.commit(group, ahead)
     except AnswerError as error:
+        if error.code not in _OF_MEMBERS:
+            raise
         return f"left alone, for it has members at the target ({error.code.name})"
     return f"{len(ahead)} partitions"

@@ -375,6 +375,9 @@ class Cluster:
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Commit for a group that has no members. Raises AnswerError."""
+        self._repeat(partial(self._commit, group, offsets), [])
+
+    def _commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in offsets.items():
             entry = OffsetCommitRequestPartition(

@@ -80,6 +80,26 @@ def test_two_topics_are_not_mirrored_into_one(
         mirror.mirror(spark, source, target, {f"{topic}-a": topic, f"{topic}-b": topic}, str(tmp_path / "state"))
 
 
+def test_a_group_that_is_not_there_is_named(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(10)])
+    with pytest.raises(PipelineError, match="has no group 'nobody'"):
+        mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), groups=["nobody"])
+
+
+def test_a_group_is_committed_for_again_while_its_coordinator_loads(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(10)])
+    cluster.commit(f"g-{topic}", {(topic, 0): 5})
+    with testing.broker() as loading:
+        loading.faults.on("OffsetCommit").fail("COORDINATOR_LOAD_IN_PROGRESS").once()
+        there = Source(loading.bootstrap)
+        found = mirror.mirror(spark, source, there, {topic: topic}, str(tmp_path / "state"), groups=[f"g-{topic}"])
+    assert found["groups"] == {f"g-{topic}": "1 partitions"}
+
+
 @pytest.mark.parametrize(
     ("committed", "expected"),
     [(0, 100), (10, 100), (12, 102), (15, 105), (18, 105), (20, 105), (24, 109), (25, 110), (99, 110)],
