@@ -60,8 +60,9 @@ def mirror(
     with Cluster(source.settings) as here, Cluster(target.settings) as there:
         kafka.existing(here, list(names), source.bootstrap)
         _check_groups(here, groups, source.bootstrap)
-        _make_topics(here, there, names)
         known = _begin(store, source, target, names)
+        _check_target(spark, store, there, names)
+        _make_topics(here, there, names)
         while True:
             moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
             copied += moved
@@ -125,6 +126,9 @@ def _begin(store: Storage, source: Source, target: Source, names: Mapping[str, s
         raise PipelineError(
             f"{store.root} is the state of a mirror from {known['from']} to {known['to']}: give another --state"
         )
+    for old, new in names.items():  # what is mirrored is known by its name at the source: it would not be sent again
+        if (before := known.setdefault("names", {}).setdefault(old, new)) != new:
+            raise PipelineError(f"{old} was mirrored to {before} by this state: give another --state ({store.root})")
     return known
 
 
@@ -134,6 +138,23 @@ def _check_groups(here: Cluster, groups: Sequence[str], bootstrap: str) -> None:
     for group in groups:
         if group not in there and not here.committed(group):
             raise PipelineError(f"{bootstrap} has no group {group!r}; it has: {', '.join(there[:10]) or 'none'}")
+
+
+def _check_target(spark: SparkSession, store: Storage, there: Cluster, names: Mapping[str, str]) -> None:
+    """Raises PipelineError where records are gone that were mirrored: none is sent a second time."""
+    ends = there.ends(new for new in names.values() if there.has(new))
+    end_of_runs = f.max(f.col("target_offset") + f.col("records")).alias("end")
+    for row in offsets_map(spark, store.root).groupBy("topic", "partition").agg(end_of_runs).collect():
+        end = ends[row.topic, row.partition].end if (row.topic, row.partition) in ends else 0
+        if row.topic in names.values() and end < row.end:
+            raise PipelineError(_made_anew(row.topic, row.partition, end, "target", row.end))
+
+
+def _made_anew(topic: str, partition: int, end: int, where: str, before: int) -> str:
+    return (
+        f"{topic}-{partition} ends at {end} at the {where}, before {before} up to which it was mirrored: it was made "
+        "anew or cut. Mirror this topic by itself with another --state, to have all of it again"
+    )
 
 
 def _chunk(
@@ -176,6 +197,8 @@ def _decide(known: dict[str, Any], here: Cluster, there: Cluster, names: Mapping
     spans: list[tuple[str, int, int, int]] = []
     for place, end in sorted(here.ends(names, committed=True).items()):
         start = next_offsets.get(place, end.start)
+        if end.end < start:
+            raise PipelineError(_made_anew(*place, end.end, "source", start))
         if start < end.end:
             spans.append((*place, start, min(end.end, start + CHUNK)))
     if not spans:

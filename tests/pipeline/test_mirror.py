@@ -80,6 +80,34 @@ def test_two_topics_are_not_mirrored_into_one(
         mirror.mirror(spark, source, target, {f"{topic}-a": topic, f"{topic}-b": topic}, str(tmp_path / "state"))
 
 
+def test_a_mirror_does_not_take_records_for_mirrored_that_are_nowhere(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    def mirrored(name: str) -> int:
+        return int(mirror.mirror(spark, source, target, {topic: name}, str(tmp_path / "state"))["records"])
+
+    fill(cluster, topic, [records(30)])
+    assert mirrored(topic) == 30
+    with pytest.raises(PipelineError, match=f"{topic} was mirrored to {topic} by this state: give another --state"):
+        mirrored(f"{topic}-again")
+    with Cluster(target.settings) as there:
+        there.remove([topic])
+        with pytest.raises(PipelineError, match=f"{topic}-0 ends at 0 at the target, before 30"):
+            mirrored(topic)
+        assert not there.has(topic)
+
+
+def test_a_source_that_was_made_anew_is_told(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, [records(30)])
+    mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"))
+    cluster.remove([topic])
+    fill(cluster, topic, [records(10, 2)])
+    with pytest.raises(PipelineError, match=f"{topic}-0 ends at 10 at the source, before 30"):
+        mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"))
+
+
 def test_a_group_that_is_not_there_is_named(
     spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
 ) -> None:
