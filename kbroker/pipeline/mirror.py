@@ -63,14 +63,18 @@ def mirror(
         known = _begin(store, source, target, names)
         _check_target(spark, store, there, names)
         _make_topics(here, there, names)
-        while True:
-            moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
-            copied += moved
-            on_progress(f"{copied:,} records")
-            if groups and (moved or not translated):
-                translated = _move_groups(spark, store, here, there, names, groups)
-            if not moved and (until_now or threading.Event().wait(PAUSE_S)):
-                break
+        try:
+            while True:
+                moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
+                copied += moved
+                on_progress(f"{copied:,} records")
+                if groups and (moved or not translated):
+                    translated = _move_groups(spark, store, here, there, names, groups)
+                if not moved and (until_now or threading.Event().wait(PAUSE_S)):
+                    break
+        except KeyboardInterrupt:
+            if until_now:
+                raise  # what there was is not all mirrored
     return {
         "job": "mirror",
         "from": source.bootstrap,

@@ -108,6 +108,17 @@ def test_a_source_that_was_made_anew_is_told(
         mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"))
 
 
+def test_a_mirror_without_an_end_has_a_summary_when_it_is_interrupted(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
+) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    fill(cluster, topic, [records(30)])
+    rest: dict[str, Any] = {"until_now": False, "on_progress": interrupt}
+    assert mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), **rest)["records"] == 30
+
+
 def test_a_group_that_is_not_there_is_named(
     spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path
 ) -> None:
