@@ -21,6 +21,9 @@ from protocol.namedtuple import NamedTuple
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISM = "PLAIN"
+_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+"""An option of a login as Java reads it; and a backslash that makes a quote, or another, a character."""
 
 
 class Security(NamedTuple):
@@ -82,7 +85,7 @@ def _login(options: Mapping[str, str]) -> tuple[str, str]:
             f"sasl.mechanism={mechanism}: jobs log in by {MECHANISM} only (--option sasl.mechanism=PLAIN)"
         )
     jaas = options.get("sasl.jaas.config", "")
-    found = dict(re.findall(r"""(\w+)\s*=\s*["']([^"']*)["']""", jaas))
+    found = {name: _ESCAPED.sub(r"\1", double or single) for name, double, single in _OPTION.findall(jaas)}
     if "username" not in found or "password" not in found:
         raise PipelineError(
             "sasl.jaas.config has no username and password: write "

@@ -121,6 +121,16 @@ def test_what_jobs_cannot_speak_is_refused_before_anything_is_sent(options: dict
     assert line in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [('"it\'s"', "it's"), ("'say \"x\"'", 'say "x"'), (r'"a\"b\\c"', 'a"b\\c'), ('""', "")],
+)
+def test_a_password_is_what_java_takes_it_for(written: str, password: str) -> None:
+    login = {"sasl.jaas.config": f'{LOGIN} username="alice" password={written};'}
+    options = {**ALICE, "security.protocol": "SASL_SSL", **login}
+    assert Security.of(options).login == ("alice", password)
+
+
 def test_a_certificate_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     with socket.socket() as plain, pytest.raises(PipelineError, match=r"ca\.pem: no certificates in PEM there"):
