@@ -6,6 +6,7 @@ Simulated on what there is: nothing is changed. Works on a cluster's topics, an 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,11 +40,11 @@ def compact_check(
     found: dict[str, Any] = {
         topic: {"records": row.records, "bytes": row.bytes, "changes": []} for topic, row in sorted(whole.items())
     }
-    for row in sorted(_union(parts).collect(), key=lambda row: (row.topic, row.change)):
-        saved = 100 - 100 * row.bytes / max(1, whole[row.topic].bytes)
-        found[row.topic]["changes"].append(
-            {"change": row.change, "records": row.records, "bytes": row.bytes, "saves": f"{saved:.1f} %"}
-        )
+    left = {(row.topic, row.change): (row.records, row.bytes) for row in _union(parts).collect()}
+    for topic, change in product(found, sorted({POLICY, *map(_retention, retentions_ms)})):
+        count, size = left.get((topic, change), (0, 0))  # what leaves nothing has no row
+        saved = 100 - 100 * size / max(1, whole[topic].bytes)
+        found[topic]["changes"].append({"change": change, "records": count, "bytes": size, "saves": f"{saved:.1f} %"})
     for row in sorted(packed(records).collect(), key=lambda row: (row.topic, row.change)):
         saved = 100 - 100 * row.after / max(1, row.before)
         found[row.topic]["changes"].append(
@@ -80,7 +81,11 @@ def retained(rows: DataFrame, retention_ms: int) -> DataFrame:
     newest = rows.groupBy("topic").agg(f.max("timestamp").alias("_newest"))
     age = f.unix_millis("_newest") - f.unix_millis("timestamp")
     kept = rows.join(f.broadcast(newest), "topic").where(age <= retention_ms)
-    return _counted(kept.select("topic", profile.record_bytes().alias("bytes")), f"retention.ms={retention_ms}")
+    return _counted(kept.select("topic", profile.record_bytes().alias("bytes")), _retention(retention_ms))
+
+
+def _retention(retention_ms: int) -> str:
+    return f"retention.ms={retention_ms}"
 
 
 def _counted(sizes: DataFrame, change: str) -> DataFrame:

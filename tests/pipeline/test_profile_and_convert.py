@@ -97,6 +97,12 @@ def test_retention_counts_from_the_newest_record(spark: Any) -> None:
     assert table(compact_check.retained(profile.slim(frame(spark, rows)), MINUTE), "records") == [(2,)]
 
 
+def test_a_change_that_leaves_nothing_saves_all(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, [[Record(index, T0, b"k", None, ()) for index in range(5)]])
+    found = compact_check.compact_check(spark, source, [topic])["topics"][topic]["changes"]
+    assert found[0] == {"change": "cleanup.policy=compact", "records": 0, "bytes": 0, "saves": "100.0 %"}
+
+
 def test_a_codec_saves_on_what_repeats(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
     fill(cluster, topic, [[Record(index, T0, b"k", b"again and " * 50) for index in range(200)]])
     found = compact_check.compact_check(spark, source, [topic])["topics"][topic]["changes"]
