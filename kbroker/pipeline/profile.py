@@ -6,7 +6,7 @@ of a record afterwards is a row of small columns (`slim`), kept by Spark while t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -46,11 +46,13 @@ def profile(
         spans = cluster.ends(kafka.existing(cluster, topics, source.bootstrap), committed=True)
         lags = _lags(cluster, {place: span.end for place, span in spans.items()})
     if not any(span.end > span.start for span in spans.values()):
-        raise PipelineError(f"{', '.join(sorted({topic for topic, _ in spans}))}: no records, nothing to profile")
+        raise _nothing(spans)
     rows = slim(kafka.read(spark, source, spans, allow_gaps=allow_gaps)).persist(StorageLevel.MEMORY_AND_DISK)
     tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
     bounds = rows.agg(f.min("timestamp").alias("first"), f.max("timestamp").alias("last")).first()
     assert bounds is not None
+    if bounds["last"] is None:  # markers, and what was aborted
+        raise _nothing(spans)
     seconds = (bounds["last"] - bounds["first"]).total_seconds()
     return {
         "partitions": partitions(rows),
@@ -63,6 +65,10 @@ def profile(
         ),
         "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
     }
+
+
+def _nothing(places: Iterable[Place]) -> PipelineError:
+    return PipelineError(f"{', '.join(sorted({topic for topic, _ in places}))}: no records, nothing to profile")
 
 
 def _lags(cluster: Cluster, ends: dict[Place, int]) -> list[tuple[str, str, int, int, int]]:
@@ -149,7 +155,7 @@ def sizes(rows: DataFrame) -> DataFrame:
 
 def keys(rows: DataFrame) -> DataFrame:
     """The most frequent keys of each topic: rank, key as text, records, share; and how many keys there are, about."""
-    counts = rows.groupBy("topic", "key").agg(f.count("*").alias("records"))
+    counts = rows.groupBy("topic", "key_hash", "key").agg(f.count("*").alias("records"))
     of_topic = Window.partitionBy("topic")
     ranked = counts.where(f.col("key").isNotNull()).select(
         "topic",

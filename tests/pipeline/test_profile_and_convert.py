@@ -64,6 +64,25 @@ def test_keys_are_ranked_by_their_share(spark: Any) -> None:
     ]
 
 
+def test_long_keys_that_begin_alike_are_keys_of_their_own(spark: Any) -> None:
+    rows = some(*((index, 0, b"x" * 64 + tail, b"") for index, tail in enumerate([b"a", b"b", b"a", b""])))
+    found = profile.keys(profile.slim(frame(spark, rows)))
+    assert table(found, "rank", "records", "distinct_keys") == [(1, 2, 3), (2, 1, 3), (3, 1, 3)]
+
+
+def test_a_topic_of_which_nothing_was_committed_has_nothing_to_profile(spark: Any, source: Source, topic: str) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"x").get(60)
+    producer.abort_transaction()
+    producer.close()
+    with pytest.raises(PipelineError, match=f"{topic}: no records, nothing to profile"):
+        profile.profile(spark, source, [topic])
+
+
 def test_a_report_has_every_plot_and_the_numbers(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
