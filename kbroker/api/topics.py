@@ -302,7 +302,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
         if is_break(at):
             yield
         asked.append(_resolved(topic, plane))
-    names = {name: None for name, _ in asked if name is not None and name in plane.cache.topics}
+    names = {name: plane.cache.topic_id(name) for name, _ in asked if name is not None and name in plane.cache.topics}
     pending = plane.admin.delete(list(names))
 
     def answer_with(shown: set[str]) -> InSlices:
@@ -317,8 +317,13 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
         return DeleteTopicsResponse(responses=results)
 
     def gone(name: str) -> bool:
-        """Whether the name is free, unless a dead broker has a replica: who has the answer may use it again at once."""
-        return name not in plane.cache.topics and not plane.controller.is_being_deleted(name)
+        """Whether the name is free, unless a dead broker has a replica: who has the answer may use it again at once.
+
+        Or is another topic's: clients that still want the deleted one may have had it made anew.
+        """
+        if name in plane.cache.topics:
+            return plane.cache.topic_id(name) != names[name]
+        return not plane.controller.is_being_deleted(name)
 
     waiting = AwaitChange(pending, names, gone, answer_with, request.timeout_ms, call.now_ms)
     return (yield from _awaited(waiting, call.now_ms))

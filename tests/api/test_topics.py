@@ -279,6 +279,24 @@ def test_the_names_of_deleted_topics_are_free_when_the_answer_leaves(count: int)
     assert [each.error_code for each in made.topics] == [ErrorCode.NONE] * count
 
 
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_deleted_topic_that_a_client_has_made_anew_does_not_hold_the_answer_up(count: int) -> None:
+    world, names = World(), [f"t{at:03d}" for at in range(count)]
+    for name in names:
+        world.create(name)
+    first = world.topic_id(names[0])
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name=names[0])])
+    client = world.client()
+    client.start(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
+    while world.plane.cache.topic_id(names[0]) in (first, ZERO_UUID):
+        world.client().start(wanted, 9)
+        world.core.expire(world.clock.now_ms())
+        world.step()
+    world.advance(0)
+    (answer,) = client.look().values()
+    assert [each.error_code for each in answer.responses] == [ErrorCode.NONE] * count
+
+
 def test_a_topic_on_its_way_out_is_not_waited_for_by_who_would_have_it_made() -> None:
     world = World()
     world.create("a")
