@@ -402,10 +402,10 @@ class Connection:
                     if left == 0:
                         self._wait_writable()
                         return
-                    if left < REGIONS_PER_TURN and self._gives_way():
-                        return
                     left -= 1
                     if not self._send_region(queue[0]):
+                        return
+                    if queue and self._gives_way():  # behind the last one, too: the next answer's are small then
                         return
                 elif not self._send_buffers():
                     self._wait_writable()

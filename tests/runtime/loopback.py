@@ -7,7 +7,8 @@ does with a frame is told by the frame's first byte:
 |------|---------------------------------------------------------------|
 | e    | answer with the frame itself                                  |
 | p    | answer later, when the test calls `answer`                    |
-| r    | answer with a head and the region that the test has put ready |
+| r    | answer with a head, the region that the test has put ready    |
+|      | and the tail, if there is one                                 |
 | c    | this is a controller's; answer as for e                       |
 | x    | hang up                                                       |
 | !    | fail                                                          |
@@ -88,6 +89,7 @@ class StubCore:
         self.seen_ms: list[int] = []  # when, as the core was told
         self.gone: list[Channel] = []
         self.region: Region | None = None
+        self.tail = b""  # of an answer, behind its region
         self.deadline_ms: int | None = None
         self.expired_ms: list[int] = []
 
@@ -112,7 +114,8 @@ class StubCore:
             raise RuntimeError("the stub was told to fail")
         elif kind == b"r":
             assert self.region is not None
-            self._emit(channel, [struct.pack(">i", len(self.region)), self.region])
+            size = len(self.region) + len(self.tail)
+            self._emit(channel, [struct.pack(">i", size), self.region, *([self.tail] if self.tail else [])])
         else:
             channel.session.is_controller |= kind == b"c"
             self._emit(channel, [framed(data)])

@@ -335,6 +335,21 @@ def test_between_portions_of_a_region_those_who_wait_get_their_turn(here: Loopba
     assert sent.events == [b"r", REGION_BYTES, b"e1", *[PORTION_BYTES] * (3 * REGION_BYTES // PORTION_BYTES)]
 
 
+def test_who_waited_behind_the_only_portion_counts_for_the_next_answer(
+    here: Loopback, tmp_path: Path, sent: Sent
+) -> None:
+    region(here, tmp_path, 1 << 20)
+    here.core.tail = b"tail"
+    client, other = here.connect(), here.connect()
+    sent.meanwhile = lambda: here.send(other, b"e1")
+    here.send(client, b"r")
+    here.until(lambda: b"e1" in here.core.seen)
+    here.send(client, b"r")
+    here.until(lambda: sent.bytes() == 2 << 20)
+    small = [PORTION_BYTES] * (REGION_BYTES // PORTION_BYTES)
+    assert sent.events == [b"r", REGION_BYTES, b"e1", b"r", *small]
+
+
 def test_portions_are_large_again_once_nobody_waited_for_a_while(here: Loopback, tmp_path: Path, sent: Sent) -> None:
     region(here, tmp_path, 2 << 20)
     client, other = here.connect(), here.connect()
