@@ -32,7 +32,6 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
 
@@ -214,6 +213,8 @@ def _typed(key: str, value: str, default: object) -> Any:
 
 def _protocol(key: str, value: str) -> str:
     """A security protocol in capitals: the client takes whatever it does not know, small letters too, for PLAINTEXT."""
-    if value.upper() not in PROTOCOLS:
-        raise click.ClickException(f"{key}={value}: allowed: {', '.join(PROTOCOLS)}")
+    from kbroker.config.broker import SECURITY_PROTOCOLS  # hardly any command is given one
+
+    if value.upper() not in SECURITY_PROTOCOLS:
+        raise click.ClickException(f"{key}={value}: allowed: {', '.join(SECURITY_PROTOCOLS)}")
     return value.upper()

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli import complain
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.names import check_names
 
 if TYPE_CHECKING:
     from kbroker.pipeline.kafka import Source
@@ -357,17 +358,17 @@ def _names(text: str) -> list[str]:
 
 
 def _renamed(names: Sequence[str]) -> dict[str, str]:
-    """A[=B] as A -> B. Raises: UsageError where two would be one: records have their places from one topic alone."""
+    """A[=B] as A -> B. Raises: UsageError as `check_names`, and where a topic is named twice."""
     found: dict[str, str] = {}
     for each in names:
         old, _, new = each.partition("=")
         if found.get(old, new or old) != (new or old):
             raise click.UsageError(f"{old} cannot be {found[old]} and {new or old}: name it once")
         found[old] = new or old
-    for new, count in Counter(found.values()).items():
-        if count > 1:
-            both = " and ".join(old for old in found if found[old] == new)
-            raise click.UsageError(f"{both} cannot both be {new}: give each a name of its own")
+    try:
+        check_names(found)
+    except PipelineError as error:
+        raise click.UsageError(str(error)) from None
     return found
 
 

@@ -7,7 +7,6 @@ same records however often one of its tasks is run again.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -69,14 +68,6 @@ def existing(cluster: Cluster, topics: Sequence[str], bootstrap: str) -> list[st
         near = ", ".join(cluster.topics()[:10]) or "none"
         raise PipelineError(f"{bootstrap} has no topic {missing[0]!r}; it has: {near}")
     return list(dict.fromkeys(topics))
-
-
-def check_names(names: Mapping[str, str]) -> None:
-    """Raises PipelineError where two topics would be one: records have their places from one topic alone."""
-    for new, count in Counter(names.values()).items():
-        if count > 1:
-            both = " and ".join(old for old in names if names[old] == new)
-            raise PipelineError(f"{both} cannot both be {new}: give each a name of its own")
 
 
 def read(

@@ -19,6 +19,7 @@ from kbroker.pipeline import kafka
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.names import check_names
 from kbroker.pipeline.replay import renamed_topics
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
@@ -52,7 +53,7 @@ def mirror(
     topics: name at the source -> name at the target. state: a folder for this mirror alone. groups: whose committed
     offsets are translated, ("*",) for all. Raises PipelineError.
     """
-    kafka.check_names(topics)
+    check_names(topics)
     store = Storage(spark, state)
     names = dict(topics)
     copied = 0

@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import archive, kafka
+from kbroker.pipeline import archive
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.names import check_names
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster, Place
 from kbroker.pipeline.write import Task, written
@@ -51,7 +52,7 @@ def replay(
     partitions by key as Kafka's producer does, of `partitions` if the topic is new. rate: records a second in all.
     """
     renamed = dict(topics or {})
-    kafka.check_names(renamed)
+    check_names(renamed)
     frame = selected(archive.read(spark, folder, list(renamed)), since=since, until=until)
     if keys is not None:
         frame = with_keys(frame, spark.read.text(keys))

@@ -470,9 +470,7 @@ class Connection:
 
     def _read_ahead(self, region: Region, size: int) -> None:
         """Bring a cold region into the page cache on the disk pool, then go on."""
-        if self._waits == WAITS_SOCKET:
-            self._server.loop.remove_writer(self.fd)
-        self._waits = WAITS_DISK
+        self._wait_elsewhere(WAITS_DISK)
 
         def ready() -> None:
             self._region_ready = size
@@ -494,11 +492,15 @@ class Connection:
         self._turns_left = self._server.waiting()
         if not self._turns_left:
             return False
-        if self._waits:
-            self._server.loop.remove_writer(self.fd)
-        self._waits = WAITS_TURN
+        self._wait_elsewhere(WAITS_TURN)
         self._server.loop.at_rest(self._go_on)
         return True
+
+    def _wait_elsewhere(self, what: int) -> None:
+        """Not for the socket, or not any more; then `_go_on`."""
+        if self._waits:
+            self._server.loop.remove_writer(self.fd)
+        self._waits = what
 
     def _go_on(self) -> None:
         if not self.closed:

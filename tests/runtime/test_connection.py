@@ -305,6 +305,7 @@ class Sent:
     """
 
     def __init__(self, here: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._here = here
         self.events: list[bytes | int] = []
         self.meanwhile: Callable[[], object] = lambda: None
         receive = here.core.receive
@@ -325,13 +326,18 @@ class Sent:
     def bytes(self) -> int:
         return sum(event for event in self.events if isinstance(event, int))
 
+    def read(self, client: socket.socket, size: int) -> None:
+        """The region, of this size, from its request to its last portion; the events are of this alone."""
+        del self.events[:]
+        self._here.send(client, b"r")
+        self._here.until(lambda: self.bytes() == size)
+
 
 def test_between_portions_of_a_region_those_who_wait_get_their_turn(here: Loopback, tmp_path: Path, sent: Sent) -> None:
     region(here, tmp_path, 4 << 20)
     client, other = here.connect(), here.connect()
     sent.meanwhile = lambda: here.send(other, b"e1")
-    here.send(client, b"r")
-    here.until(lambda: sent.bytes() == 4 << 20)
+    sent.read(client, 4 << 20)
     assert sent.events == [b"r", REGION_BYTES, b"e1", *[PORTION_BYTES] * (3 * REGION_BYTES // PORTION_BYTES)]
 
 
@@ -354,12 +360,9 @@ def test_portions_are_large_again_once_nobody_waited_for_a_while(here: Loopback,
     region(here, tmp_path, 2 << 20)
     client, other = here.connect(), here.connect()
     sent.meanwhile = lambda: here.send(other, b"e1")
-    here.send(client, b"r")
-    here.until(lambda: sent.bytes() == 2 << 20)
-    del sent.events[:]
+    sent.read(client, 2 << 20)
     here.clock.ms += SHARED_MS
-    here.send(client, b"r")
-    here.until(lambda: sent.bytes() == 2 << 20)
+    sent.read(client, 2 << 20)
     assert sent.events == [b"r", REGION_BYTES, REGION_BYTES]
 
 
@@ -373,8 +376,7 @@ def test_behind_the_turn_of_many_as_many_portions_leave(here: Loopback, tmp_path
         sent.meanwhile = all_and_again
 
     sent.meanwhile = all_and_again
-    here.send(client, b"r")
-    here.until(lambda: sent.bytes() == 4 << 20)
+    sent.read(client, 4 << 20)
     turn, portions = [b"e1"] * 5, [PORTION_BYTES] * 6
     assert sent.events[:18] == [b"r", REGION_BYTES, *turn, *portions, *turn]
 
@@ -384,8 +386,7 @@ def test_readers_of_much_do_not_wait_for_each_other_between_portions(
 ) -> None:
     region(here, tmp_path, 2 << 20)
     client, other = here.connect(), here.connect()
-    here.send(other, b"r")
-    here.until(lambda: sent.bytes() == 2 << 20)
+    sent.read(other, 2 << 20)
     del sent.events[:]
     sent.meanwhile = lambda: here.send(other, b"e1")
     here.send(client, b"r")
@@ -396,13 +397,10 @@ def test_readers_of_much_do_not_wait_for_each_other_between_portions(
 def test_who_read_much_once_counts_again_after_a_sweep(here: Loopback, tmp_path: Path, sent: Sent) -> None:
     region(here, tmp_path, 2 << 20)
     client, other = here.connect(), here.connect()
-    here.send(other, b"r")
-    here.until(lambda: sent.bytes() == 2 << 20)
+    sent.read(other, 2 << 20)
     here.server.sweep()
-    del sent.events[:]
     sent.meanwhile = lambda: here.send(other, b"e1")
-    here.send(client, b"r")
-    here.until(lambda: sent.bytes() == 2 << 20)
+    sent.read(client, 2 << 20)
     assert sent.events[:3] == [b"r", REGION_BYTES, b"e1"]
 
 
