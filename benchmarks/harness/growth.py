@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness.brokers import OURS, Broker, started
 from benchmarks.harness.crowds import Connections, GroupOf100
-from benchmarks.harness.rows import FULL, MB, Fresh, Measured, Metric, Partitions100, Row
+from benchmarks.harness.rows import FULL, MB, Fresh, Measured, Metric, Partitions100, Row, prepare
 from benchmarks.harness.runner import maker
 from benchmarks.harness.wire import Producer, batch, create_topics, produce_frame
 
@@ -272,7 +272,7 @@ class Grower:
 
 @contextmanager
 def _prepared(row: Row, broker: Broker) -> Iterator[None]:
-    row.prepare(broker)
+    prepare(row, [broker])
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.harness.brokers import OURS, Broker, started
 from benchmarks.harness.catalogue import ALL
-from benchmarks.harness.rows import QUICK, Row
+from benchmarks.harness.rows import QUICK, Row, prepare
 
 SAMPLES_A_SECOND = 500
 LINES = 25
@@ -45,7 +45,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="kbroker-profile-") as folder,
         started(OURS, Path(folder) / OURS) as broker,
     ):
-        row.prepare(broker)
+        prepare(row, [broker])
         row.measure(broker)
         stacks = flame_graph(row, broker, arguments.seconds, graph, Path(folder))
         calls, requests = system_calls(row, broker)

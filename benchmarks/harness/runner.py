@@ -18,7 +18,7 @@ from benchmarks.harness.awake import cores_awake
 from benchmarks.harness.brokers import BROKERS, FLOOR, Broker, started
 from benchmarks.harness.floor import Echo
 from benchmarks.harness.report import Outcome, findings
-from benchmarks.harness.rows import Fresh, Measured, Row
+from benchmarks.harness.rows import Fresh, Measured, Row, prepare
 
 FALLING = 0.9
 """A warm-up goes on while the last two rounds took less than this part of what the two before them took."""
@@ -119,8 +119,7 @@ class Runner:
 def prepared(row: Row, running: Sequence[Broker]) -> Iterator[None]:
     """What the row needs is there within the block; afterwards it is taken away, and if the row failed, tried to."""
     try:
-        for broker in running:
-            row.prepare(broker)
+        prepare(row, running)
         yield
     except BaseException:
         for broker in running:
