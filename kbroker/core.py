@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -183,9 +183,14 @@ class Core:
 
     def look_around(self, now_ms: int) -> None:
         """Look again at what waits for what has moved since the last time."""
+        for _ in self.looked_around(now_ms):
+            pass
+
+    def looked_around(self, now_ms: int) -> Iterator[Channel]:
+        """The same, with the channel of each answer once it is made: whoever writes it lets its reader begin."""
         self._now_ms = now_ms
         moved, self.moved = self.moved, {}
-        self._look_again(tuple(moved), now_ms)
+        yield from self._looked_at(tuple(moved), now_ms)
         self._follow(now_ms)
 
     def closed(self, channel: Channel, now_ms: int) -> None:
@@ -511,27 +516,24 @@ class Core:
         else:
             self.broker.handle(fact, now_ms)
 
-    def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
-        responses: list[tuple[Request, Answer | Signal | InSlices]] = []
+    def _looked_at(self, keys: Sequence[Hashable], now_ms: int) -> Iterator[Channel]:
+        """Answer what waits under these keys, if it can be answered; the channel of each answer, once it is made."""
 
-        def ready(request: Request) -> bool:
-            waiting: Waiting = request.waiting  # type: ignore[assignment]  # it is parked
-            try:
-                response = waiting.answer(now_ms)
-            except Exception as error:
-                response = self._failed(request, error)
-            if response is None:
-                return False
-            responses.append((request, response))
-            return True
+        def answer(request: Request) -> Answer | Signal | InSlices | None:
+            return self._asked(request, cast("Waiting", request.waiting).answer, now_ms)
 
         for key in keys:
             if self._purgatory.watching(key) > WOKEN_AT_ONCE:
                 self._wake(key)
-            else:
-                self._purgatory.check(key, ready)
-        for request, response in responses:
-            self._finish(request, response)
+                continue
+            answers: Iterator[tuple[Request, Answer | Signal | InSlices]] = self._purgatory.check(key, answer)
+            for request, response in answers:
+                self._finish(request, response)
+                yield request.channel
+
+    def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
+        for _ in self._looked_at(keys, now_ms):
+            pass
 
     def _wake(self, key: Hashable) -> None:
         """Look at the many that watch a key in slices. Touched again meanwhile, it is looked at once more."""

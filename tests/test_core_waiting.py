@@ -261,6 +261,27 @@ def test_what_moved_is_looked_at_when_somebody_says_so(gathering: Core) -> None:
     assert (before, codes(channel), gathering.moved) == ([], [READY], {})
 
 
+def test_a_channel_is_told_of_as_soon_as_its_answer_is_made(gathering: Core) -> None:
+    channels = [gathering.open("PLAINTEXT", "10.0.0.1", 1) for _ in range(2)]
+    for channel in channels:
+        ask(gathering, channel)
+    move(gathering, "moved")
+    seen = [(channel, [codes(each) for each in channels]) for channel in gathering.looked_around(NOW_MS)]
+    assert seen == [(channels[0], [[READY], []]), (channels[1], [[READY], [READY]])]
+
+
+def test_who_is_gone_by_the_time_another_was_answered_is_left_out(gathering: Core) -> None:
+    first, second = (gathering.open("PLAINTEXT", "10.0.0.1", 1) for _ in range(2))
+    for channel in (first, second):
+        ask(gathering, channel)
+    move(gathering, "moved")
+    seen = []
+    for channel in gathering.looked_around(NOW_MS):
+        seen.append(channel)
+        gathering.closed(second, NOW_MS)
+    assert seen == [first]
+
+
 def test_what_moved_before_a_deadline_is_looked_at_before_time_is_up(gathering: Core) -> None:
     channel = gathering.open("PLAINTEXT", "10.0.0.1", 1)
     ask(gathering, channel)

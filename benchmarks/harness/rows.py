@@ -118,7 +118,7 @@ FULL = Scale(
 
 
 class Row:
-    """One kind of load. For each broker, `prepare`, `fill` and `finish` go around the rounds; the first ones warm up."""
+    """One kind of load. Of each broker, `prepare`, `fill` and `finish` go around the rounds; the first warm up."""
 
     key: str
     title: str

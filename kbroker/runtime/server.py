@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -162,13 +162,16 @@ class Server:
 
     def _flush_dirty(self) -> None:
         core = self.core
+        while core.dirty:
+            self._flush(core.take_dirty())
+
+    def _flush(self, channels: Sequence[Channel]) -> None:
         self._settling = True
         try:
-            while core.dirty:
-                for channel in core.take_dirty():
-                    connection = self._connections.get(channel)
-                    if connection is not None:
-                        connection.flush()
+            for channel in channels:
+                connection = self._connections.get(channel)
+                if connection is not None:
+                    connection.flush()
         finally:
             self._settling = False
 
@@ -180,11 +183,20 @@ class Server:
             self._settled_bytes_in = bytes_in
 
     def _look_around(self) -> None:
-        """Answer what waited for what has moved while there was something to receive."""
+        """Answer what waited for what has moved while there was something to receive.
+
+        An answer leaves before the next is made: one follower writes while the other's is still in the making. But for
+        one behind which others of its connection wait: they may leave together.
+        """
         self._is_to_look = False
-        if not self._closed:
-            self.core.look_around(self.clock.now_ms())
-            self.settle()
+        if self._closed:
+            return
+        core = self.core
+        for channel in core.looked_around(self.clock.now_ms()):
+            if not channel.pending and channel in core.dirty:
+                del core.dirty[channel]
+                self._flush((channel,))
+        self.settle()
 
     def _set_timer(self, deadline_ms: int | None) -> None:
         self._wake_at_ms = deadline_ms

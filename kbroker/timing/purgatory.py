@@ -1,7 +1,7 @@
 """Operations that cannot be answered yet: parked under the keys that may complete them, until one does or time is up.
 
 Core parks a fetch under its partitions, a produce under the partitions whose high watermark it waits for, and so on.
-When a key moved, the owner of that fact calls `check`; when time moved, `expire`. Both return the operations that are
+When a key moved, the owner of that fact calls `check`; when time moved, `expire`. Both give the operations that are
 over, each operation once in its life, and the caller answers them. Nothing here knows what an operation is, answers
 one, or reads a clock.
 
@@ -12,7 +12,7 @@ once: no sweep, no memory kept by what is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, cast
 
 from kbroker.timing.wheel import Timer, TimingWheel
@@ -20,6 +20,7 @@ from protocol.namedtuple import NamedTuple
 
 Key = TypeVar("Key", bound=Hashable)
 Operation = TypeVar("Operation")
+Result = TypeVar("Result")
 
 
 class Touched(NamedTuple):
@@ -77,15 +78,16 @@ class Purgatory(Generic[Key, Operation]):
         self._wheel.put(parked)
         return parked
 
-    def check(self, key: Key, ready: Callable[[Operation], bool]) -> list[Operation]:
-        """Complete the operations under `key` for which `ready` holds, oldest first, and return them."""
-        watching = self.watchers.get(key)
-        if watching is None:
-            return []
-        done = [parked for parked in watching if ready(parked.payload)]
-        for parked in done:
-            self.cancel(parked)
-        return [parked.payload for parked in done]
+    def check(self, key: Key, answer: Callable[[Operation], Result | None]) -> Iterator[tuple[Operation, Result]]:
+        """Complete the operations under `key` for which there is an answer, oldest first, each when the next is wanted.
+
+        The caller does what it likes in between: an operation that is over by then is left out, and one that is parked
+        then has just been found not ready.
+        """
+        for parked in self.under(key):
+            if parked.pending and (result := answer(parked.payload)) is not None:
+                self.cancel(parked)
+                yield parked.payload, result
 
     def cancel(self, parked: Parked[Key, Operation]) -> bool:
         """Take an operation out (its connection closed, or the caller answers it): true if it still waited."""

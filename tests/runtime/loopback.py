@@ -83,6 +83,7 @@ class StubCore:
         self.gathers = False
         self.moved: dict[object, None] = {}
         self.looked: list[tuple[object, ...]] = []  # at what, each time
+        self.answers: list[Channel] = []  # given when looked at that
         self.broker = SimpleNamespace(take_jobs=list, held_bytes=0)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
@@ -136,10 +137,13 @@ class StubCore:
         channel.pending.clear()
         self.gone.append(channel)
 
-    def look_around(self, now_ms: int) -> None:
-        """Remembered."""
+    def looked_around(self, now_ms: int) -> Iterator[Channel]:
+        """Remembered; answers what `answers` names, one each."""
         self.looked.append(tuple(self.moved))
         self.moved.clear()
+        for channel in self.answers:
+            self.answer(channel)
+            yield channel
 
     def take_dirty(self) -> Sequence[Channel]:
         """As the real one."""

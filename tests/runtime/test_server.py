@@ -216,6 +216,39 @@ def test_what_moved_is_looked_at_once_for_all_that_came_together(here: Loopback)
     assert [sorted(moved) for moved in here.core.looked] == [[b"e0", b"e1", b"e2"]]  # type: ignore[type-var]
 
 
+def waiting(here: Loopback, count: int, requests: int = 1) -> list[socket.socket]:
+    """Clients with so many requests each that wait, all of them to be answered when what has moved is looked at."""
+    clients = [here.connect() for _ in range(count)]
+    for client in clients:
+        here.send(client, *[b"p"] * requests)
+    here.until(lambda: len(here.core.seen) == count * requests)
+    here.core.answers = [channel for channel in here.core.channels for _ in range(requests)]
+    here.core.moved[b"key"] = None
+    here.server.settle()
+    return clients
+
+
+def test_an_answer_leaves_before_the_next_is_made(here: Loopback) -> None:
+    (first, _) = waiting(here, 2)
+    answer, left = here.core.answer, []
+
+    def answering(channel: Any) -> None:
+        left.append(here.server.bytes_out)
+        answer(channel)
+
+    here.core.answer = answering  # type: ignore[assignment]
+    here.until(lambda: len(left) == 2)
+    assert (left, here.answers(first, 1)) == ([0, 5], [b"p"])
+
+
+def test_a_connections_answers_leave_together(here: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting(here, 1, requests=3)
+    flushed: list[int] = []
+    monkeypatch.setattr(type(here.connection()), "flush", lambda self: flushed.append(len(self.channel.out)))
+    here.until(lambda: here.core.looked != [])
+    assert flushed == [3]
+
+
 def test_what_came_in_one_turn_is_settled_once(here: Loopback) -> None:
     clients = [here.connect() for _ in range(3)]
     asked: list[int] = []  # how many requests there had been, each time that the core was asked for its deadline

@@ -11,39 +11,52 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kbroker.timing.purgatory import Parked, Purgatory
 
 
-def always(_operation: str) -> bool:
-    return True
+def always(operation: str) -> str:
+    return operation.upper()
 
 
-def never(_operation: str) -> bool:
-    return False
+def never(_operation: str) -> None:
+    return None
 
 
-def test_check_returns_the_operations_that_are_ready_oldest_first() -> None:
+def test_check_answers_the_operations_that_are_ready_oldest_first() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     for name in ["ready 1", "not yet", "ready 2"]:
         purgatory.park(name, ["t-0"], 100)
-    assert purgatory.check("t-0", lambda operation: operation.startswith("ready")) == ["ready 1", "ready 2"]
+    answers = purgatory.check("t-0", lambda operation: operation[-1] if operation.startswith("ready") else None)
+    assert list(answers) == [("ready 1", "1"), ("ready 2", "2")]
+
+
+def test_operation_that_is_over_by_the_time_it_is_looked_at_is_left_out() -> None:
+    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory.park("first", ["t-0"], 100)
+    second = purgatory.park("second", ["t-0"], 100)
+    done = []
+    for operation, _ in purgatory.check("t-0", always):
+        done.append(operation)
+        purgatory.cancel(second)
+        purgatory.park("meanwhile", ["t-0"], 100)
+    assert (done, purgatory.operations()) == (["first"], {"meanwhile"})
 
 
 def test_check_leaves_other_keys_alone() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     purgatory.park("x", ["t-0"], 100)
-    assert purgatory.check("t-1", always) == []
+    assert list(purgatory.check("t-1", always)) == []
 
 
 def test_operation_under_two_keys_is_over_once() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     purgatory.park("x", ["t-0", "t-1"], 100)
-    purgatory.check("t-0", always)
-    assert purgatory.check("t-1", always) == []
+    assert list(purgatory.check("t-0", always)) == [("x", "X")]
+    assert list(purgatory.check("t-1", always)) == []
     assert purgatory.expire(1_000) == []
 
 
 def test_operation_that_is_not_ready_expires_at_its_deadline() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     purgatory.park("x", ["t-0", "t-1"], 100)
-    assert purgatory.check("t-0", never) == []
+    assert list(purgatory.check("t-0", never)) == []
     assert purgatory.expire(99) == []
     assert purgatory.expire(100) == ["x"]
 
@@ -52,7 +65,7 @@ def test_expired_operation_is_not_checked_again() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
     purgatory.park("x", ["t-0"], 100)
     purgatory.expire(100)
-    assert purgatory.check("t-0", always) == []
+    assert list(purgatory.check("t-0", always)) == []
 
 
 def test_cancelled_operation_leaves_every_watch_list() -> None:
@@ -94,7 +107,7 @@ class EveryOperationIsOverOnce(RuleBasedStateMachine):
 
     @rule(key=KEYS, divisor=st.integers(1, 3))
     def check(self, key: int, divisor: int) -> None:
-        done = self.purgatory.check(key, lambda operation: operation % divisor == 0)
+        done = [number for number, _ in self.purgatory.check(key, lambda number: None if number % divisor else number)]
         wanted = [number for number, parked in self.waiting.items() if key in parked.keys and number % divisor == 0]
         assert done == wanted
         self.over(done)
