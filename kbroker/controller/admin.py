@@ -25,7 +25,16 @@ from kbroker.controller.topics import new_topic_id
 from kbroker.log.names import METADATA_LOG, topic_name_fault
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.steps import Ask, PeerFaultError, Procedure, SessionLostError, Steps, StoreRefusedError, ask
+from kbroker.metadata.steps import (
+    Ask,
+    PeerFaultError,
+    Procedure,
+    SessionLostError,
+    Steps,
+    StoreRefusedError,
+    ask,
+    one_by_one,
+)
 from kbroker.metadata.store import (
     CONFIG_CHANGES,
     DELETE_TOPICS,
@@ -292,12 +301,12 @@ class Admin:
         self._on_the_way |= writes.keys()
         del there, being_deleted, names  # of all topics, and many of these procedures may wait for the store together
         try:
-            answers = yield list(writes.values())
+            answers = yield from one_by_one(list(writes.values()))
         finally:  # the store answers in order: who has read before this was written has planned by now
             self._on_the_way -= writes.keys()
         for name, answer in zip(writes, answers, strict=True):
             if answer.fault is not None:
-                outcomes[name] = _failure(name, fault_of(answer, 0), fault_of(answer, 2))
+                outcomes[name] = _failure(name, answer, 2)
         return outcomes
 
     def _plan(self, topic: NewTopic, names: Mapping[str, str]) -> MadeTopic:
@@ -351,7 +360,7 @@ class Admin:
                 if answer.fault is None or fault is StoreFault.NODE_EXISTS:  # asked before: wait for it, too
                     outcomes[topic] = None
                 else:
-                    outcomes[topic] = _failure(topic, fault_of(answer, 0), fault)
+                    outcomes[topic] = _failure(topic, answer)
         return outcomes
 
     # -- growing
@@ -365,11 +374,9 @@ class Admin:
             writes = self._growth_writes(remaining, found, epoch, outcomes)
             if validate_only:
                 break
-            answers = dict(zip(writes, (yield list(writes.values())), strict=True))
+            answers = dict(zip(writes, (yield from one_by_one(list(writes.values()))), strict=True))
             outcomes |= {
-                topic: _failure(topic, fault_of(answer, 0), fault_of(answer))
-                for topic, answer in answers.items()
-                if answer.fault is not None
+                topic: _failure(topic, answer) for topic, answer in answers.items() if answer.fault is not None
             }
             # somebody else was faster: what they wrote is what this growth starts from
             slower = {topic for topic, answer in answers.items() if fault_of(answer) is StoreFault.BAD_VERSION}
@@ -480,9 +487,11 @@ class Admin:
                 writes[entity] = write
             if validate_only:
                 return outcomes
-            answers = yield list(writes.values())
+            answers = dict(zip(writes, (yield from one_by_one(list(writes.values()))), strict=True))
+            refused = {entity: answer for entity, answer in answers.items() if answer.fault is StoreFault.REFUSED}
+            outcomes |= {entity: _refusal(answer) for entity, answer in refused.items()}
             # somebody else was faster: what they wrote is part of what ours changes
-            remaining = [entity for entity, answer in zip(writes, answers, strict=True) if answer.fault is not None]
+            remaining = [each for each, answer in answers.items() if answer.fault is not None and each not in refused]
             if not remaining:
                 return outcomes
         text = "somebody else changes these settings all the time"
@@ -576,15 +585,23 @@ def _fitting(transaction: Multi) -> Multi:
     return transaction
 
 
-def _failure(name: str, fence: StoreFault | None, fault: StoreFault | None) -> KafkaError:
-    """Why a fenced write about a topic failed, as a client is told."""
-    if fence is not None:
+def _failure(name: str, answer: Outcome, part: int = 1) -> KafkaError:
+    """Why a fenced write about a topic failed, as a client is told. part: of the write, the topic's own."""
+    if answer.fault is StoreFault.REFUSED:
+        return _refusal(answer)
+    if fault_of(answer, 0) is not None:
         return KafkaError(ErrorCode.NOT_CONTROLLER)
+    fault = fault_of(answer, part)
     if fault is StoreFault.NODE_EXISTS:
         return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if fault is StoreFault.NO_NODE:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} was changed by somebody else meanwhile; try again")
+
+
+def _refusal(answer: Outcome) -> KafkaError:
+    """Of one of several that the store does not let us write: a node of it is somebody else's."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(StoreRefusedError(answer)))
 
 
 def _as_made(topic: NewTopic, result: CreatableTopicResult) -> MadeTopic | KafkaError:

@@ -15,12 +15,25 @@ from kbroker.metadata.store import (
     CONTROLLER,
     TOPICS,
     broker_path,
+    config_path,
     delete_topic_path,
+    encode_config,
     state_path,
     topic_path,
 )
 from kbroker.ports import Create, Delete, Multi, Operation, Outcome, SetData, StoreFault
 from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from tests.controller.cluster import Cluster
 
 
@@ -165,3 +178,43 @@ def test_a_broker_that_may_not_be_registered_says_so_and_ends() -> None:
         "it cannot be registered: the metadata store refuses what is asked of /brokers/ids"
     )
     assert broker_path(2) not in cluster.ensemble.tree.nodes
+
+
+# -- one of several that a client asks for
+
+
+def test_topics_are_made_though_what_is_left_of_one_is_somebody_elses() -> None:
+    cluster = Cluster(1)
+    left = config_path("topics", "theirs")
+    assert cluster.ensemble.tree.apply(Create(left, encode_config({})), 0).fault is None
+    close_to(cluster, left, 1)
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        for name in ("mine", "theirs", "more")
+    ]
+    answer = cluster.ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+    assert [each.error_code for each in answer.topics] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+
+
+def test_topics_grow_though_one_is_somebody_elses() -> None:
+    cluster = Cluster(1)
+    for name in ("mine", "theirs"):
+        cluster.create(name)
+    close_to(cluster, topic_path("theirs"), 1)
+    topics = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("mine", "theirs")]
+    answer = cluster.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3)
+    assert [each.error_code for each in answer.results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def test_settings_are_changed_though_those_of_one_topic_are_somebody_elses() -> None:
+    cluster = Cluster(1)
+    for name in ("mine", "theirs"):
+        cluster.create(name)
+    close_to(cluster, config_path("topics", "theirs"), 1)
+    wanted = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    resources = [
+        IncrementalAlterConfigsResource(resource_type=2, resource_name=name, configs=[wanted])
+        for name in ("mine", "theirs")
+    ]
+    answer = cluster.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)
+    assert [each.error_code for each in answer.responses] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
