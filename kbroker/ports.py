@@ -49,7 +49,8 @@ class Clock(Protocol):
         """Milliseconds on a clock that never goes back: for timers and deadlines.
 
         It starts at the wall clock's time when the process starts, and is not set after that. While the machine sleeps
-        it stands still, so the age of a committed offset, which a later process asks for, goes by `wall_ms`.
+        it stands still, so the age of a committed offset, or of a transactional id, which a later process asks for,
+        goes by `wall_ms`.
         """
         ...
 

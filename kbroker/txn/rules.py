@@ -206,9 +206,9 @@ def is_overdue(known: Transaction, now_ms: int) -> bool:
     return known.state is ONGOING and known.started_ms + known.timeout_ms < now_ms
 
 
-def is_old(known: Transaction, now_ms: int, expiration_ms: int) -> bool:
+def is_old(known: Transaction, wall_ms: int, expiration_ms: int) -> bool:
     """Whether an id may be forgotten: unused for transactional.id.expiration.ms."""
-    return known.state in AT_REST and known.updated_ms <= now_ms - expiration_ms
+    return known.state in AT_REST and known.updated_ms <= wall_ms - expiration_ms
 
 
 def _held_by(known: Transaction | None, producer: Producer) -> Transaction:

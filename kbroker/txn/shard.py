@@ -181,7 +181,8 @@ class TransactionShard(Shard[TransactionRecord]):
         return code is ErrorCode.NONE
 
     def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
-        code = turn.write([TransactionRecord(after.name, after)], note)
+        after = after._replace(updated_ms=turn.wall_ms)  # whether it is old may be for a later process to say
+        code = turn.write([TransactionRecord(after.name, after)], note._replace(transaction=after))
         if code is ErrorCode.NONE:
             self._on_the_way[after.name] = self._on_the_way.get(after.name, 0) + 1
         return code
@@ -219,7 +220,7 @@ class TransactionShard(Shard[TransactionRecord]):
         old = [
             each.name
             for each in self.transactions.values()
-            if rules.is_old(each, turn.now_ms, unused_for_ms) and each.name not in self._on_the_way
+            if rules.is_old(each, turn.wall_ms, unused_for_ms) and each.name not in self._on_the_way
         ]
         for at in range(0, len(old), TOMBSTONES_PER_BATCH):
             names = old[at : at + TOMBSTONES_PER_BATCH]

@@ -77,7 +77,7 @@ class Transaction(NamedTuple):
     next_id: what the producer has been told to go on with, once all partitions have their marker; -1 this one.
     client_version: 2 if the last end raised the epoch (KIP-890). The last three are stored if that is so.
     partitions: those that take part, until all have their marker. started_ms: of the transaction, -1 if none began.
-    updated_ms: when this was decided.
+    updated_ms: when this was decided; as it is stored, by the wall clock.
     """
 
     name: str

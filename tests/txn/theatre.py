@@ -11,7 +11,8 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     describe ID | list
     ids from N                          producer ids; none: there are none for now
     epoch ID N                          as if so many producers had held the id before
-    wait MS | hold appends | commit appends | refuse appends CODE | accept appends | resign | restart
+    wait MS | sleep MS | hold appends | commit appends | refuse appends CODE | accept appends | resign | restart
+                                        sleep: the machine does, and the clock for deadlines with it
     elect                               another broker leads, that has all of the log, committed or not
 
 A producer remembers its id and epoch from the answers, as real ones do.
@@ -53,8 +54,10 @@ class World:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.now_ms = START_MS
+        self.slept_ms = 0  # as long as the machine slept since the process began
         self.epoch = 0
         self.store = MemoryStore()
+        self.store.wall_ms = lambda: self.now_ms + self.slept_ms
         self.replies: dict[object, Any] = {}
         self.lines: list[str] = []
         self.markers: dict[str, WriteMarkers] = {}
@@ -235,8 +238,13 @@ class Stage:
     def do_resign(self) -> None:
         self.world.runtime.resigned(0, self.world.now_ms)
 
+    def do_sleep(self, duration_ms: str) -> None:
+        self.world.slept_ms += int(duration_ms)
+
     def do_restart(self) -> None:
-        self.world.store.cut(0)
+        world = self.world
+        world.now_ms, world.slept_ms = world.now_ms + world.slept_ms, 0
+        world.store.cut(0)
         self.do_elect()
 
     def do_elect(self) -> None:
