@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.monitoring")
 
 MOST_VISITORS = 16  # at once; a scraper or two and a probe are usual
+ACCEPT_PAUSE_S = 0.1
 PATIENCE_S = 10.0  # from the connection to the last byte taken
 HEAD_BYTES = 8192  # of a request
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,11 +41,16 @@ class Monitoring:
         self._server = server
         self._listening = listening
         self._visitors: set[Visitor] = set()
+        self._again = loop.timer(self._listen)
         listening.setblocking(False)
-        loop.add_reader(listening.fileno(), self._accept)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
         """Hang up on everybody."""
+        self._again.cancel()
         self._loop.remove_reader(self._listening.fileno())
         self._listening.close()
         for visitor in list(self._visitors):
@@ -53,7 +59,12 @@ class Monitoring:
     def _accept(self) -> None:
         try:
             sock, _ = self._listening.accept()
-        except OSError:  # gone again, or no descriptor left: the next one is told, too
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # gone again
+            return
+        except OSError as error:  # out of descriptors: until there is one, the listener would be readable without end
+            log.warning("cannot accept a connection on kbroker.metrics.listener: %s", error.strerror)
+            self._loop.remove_reader(self._listening.fileno())
+            self._again.set(ACCEPT_PAUSE_S)
             return
         if len(self._visitors) >= MOST_VISITORS:
             sock.close()

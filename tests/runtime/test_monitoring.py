@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import select
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from kbroker.cli import run
+from kbroker.runtime.loop import Loop
 from kbroker.runtime.metrics import LINES_PER_PART, exposition, health
+from kbroker.runtime.monitoring import Monitoring
 from kbroker.testing import Broker, broker
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -229,6 +233,30 @@ def test_who_does_not_read_holds_up_nobody(monitored: Broker) -> None:
     assert get(monitored, "/health")[0] == 200
     for each in silent:
         each.close()
+
+
+def test_out_of_descriptors_the_listener_rests_and_comes_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepts: list[int] = []
+
+    def accept(self: socket.socket) -> Any:
+        accepts.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    loop, listening = Loop(), socket.create_server(("127.0.0.1", 0))
+    monitoring = Monitoring(loop, world.core, Numbers(), listening)  # type: ignore[arg-type]
+    with socket.create_connection(listening.getsockname()) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        client.setblocking(False)
+        with monkeypatch.context() as patched:
+            patched.setattr(socket.socket, "accept", accept)
+            loop.run_until(lambda: accepts)
+            for _ in range(50):
+                loop.turn(wait=False)
+        loop.run_until(lambda: select.select([client], [], [], 0)[0])
+        answer = client.recv(12)
+    monitoring.close()
+    loop.close()
+    assert (len(accepts), answer) == (1, b"HTTP/1.1 200")
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
