@@ -15,7 +15,7 @@ from functools import partial
 
 from kbroker.controller import reassignment
 from kbroker.controller.context import PartitionState, ReplicaState
-from kbroker.controller.epoch import ControllerEpoch, check_fence
+from kbroker.controller.epoch import ControllerEpoch, check_fence, pieces
 from kbroker.controller.machine import (
     Replica,
     bring_online,
@@ -222,7 +222,7 @@ def disk_answers(
 
 
 def shut_down(epoch: ControllerEpoch, broker: int) -> Procedure[list[tuple[str, int]]]:
-    """A broker is about to stop: move its leaders away. Returns: the partitions that nobody else can lead."""
+    """A broker is about to stop: move its leaders away, some at a time. Returns: those that nobody else can lead."""
     context = epoch.context
     context.shutting_down.add(broker)
     shared = [
@@ -233,13 +233,15 @@ def shut_down(epoch: ControllerEpoch, broker: int) -> Procedure[list[tuple[str, 
         and not context.is_to_be_deleted(partition)
     ]
     led = [partition for partition in shared if context.leader(partition) == broker]
+    followed = [(partition, broker) for partition in shared if context.leader(partition) != broker]
     batch = epoch.batch()
-    yield from bring_online(epoch, batch, led, elect_for_shutdown(epoch))
-    batch.send()
-    followed = [(partition, broker) for partition in shared if partition not in led]
+    for some in pieces(led):
+        yield from bring_online(epoch, batch, some, elect_for_shutdown(epoch))
+    yield from epoch.send(batch)
     batch = epoch.batch()
-    yield from transition_replicas(epoch, batch, followed, ReplicaState.OFFLINE)
-    batch.send()
+    for some_replicas in pieces(followed):
+        yield from transition_replicas(epoch, batch, some_replicas, ReplicaState.OFFLINE)
+    yield from epoch.send(batch)
     return [partition for partition in led if context.leader(partition) == broker]
 
 

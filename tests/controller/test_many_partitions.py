@@ -21,7 +21,7 @@ from kbroker.metadata.store import (
 )
 from kbroker.ports import Create, Get, Multi, Operation, SetData
 from protocol.errors import ErrorCode
-from protocol.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
+from protocol.messages.control import ControlledShutdownRequest, LeaderAndIsrRequest, UpdateMetadataRequest
 from protocol.messages.topics import DeleteTopicsRequest
 from tests.controller.cluster import Cluster, Node
 
@@ -147,6 +147,20 @@ def test_many_new_topics_are_taken_in_some_at_a_time(monkeypatch: pytest.MonkeyP
     assert [each for each in read if each] == [3, 3, 1]
     assert list(dict.fromkeys(known)) == [0, 3, 6, 7]
     assert [cluster.leaders(1, f"t{number}") for number in range(7)] == [[1]] * 7
+
+
+def test_a_broker_that_stops_is_replaced_some_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two answers of the store nobody else has his turn."""
+    monkeypatch.setattr(epoch, "STEP_PARTITIONS", 3)
+    cluster = Cluster(1, 2)
+    cluster.assign("t", *[(2, 1), (1, 2)] * 4)
+    sent = Messages(cluster.controller)
+    answer = cluster.ask(ControlledShutdownRequest(broker_id=2), 2, cluster.controller.id)
+    assert (answer.error_code, answer.remaining_partitions) == (0, [])
+    writes = [each.operations for each in sent.operations if isinstance(each, Multi)]
+    states = [cluster.state("t", index) for index in range(8)]
+    assert [sum(isinstance(part, SetData) for part in each) for each in writes] == [3, 1, 3, 1]
+    assert {(each.leader, each.isr) for each in states} == {(1, (1,))}
 
 
 # -- one that is in the way
