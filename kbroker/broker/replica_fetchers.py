@@ -133,7 +133,7 @@ class ReplicaFetchers:
             return
         config = self._plane.configs.broker
         epoch = self._plane.control_requests.broker_epoch
-        asked = fetcher.look_up() or fetcher.request(config, epoch, now_ms)
+        asked = fetcher.look_up(now_ms) or fetcher.request(config, epoch, now_ms)
         if asked is None:
             self._idle[fetcher] = None
             self.deadline_moved()

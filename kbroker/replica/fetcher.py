@@ -441,12 +441,16 @@ class Fetcher:
 
     # -- out of range
 
-    def look_up(self) -> tuple[ListOffsetsRequest, int] | None:
-        """What is to be asked about partitions whose offset is out of the leader's range; None if there are none."""
-        if not self._looking:
+    def look_up(self, now_ms: int) -> tuple[ListOffsetsRequest, int] | None:
+        """What is to be asked about partitions whose offset is out of the leader's range, if they do not rest.
+
+        None if there are none.
+        """
+        wanted = [each for each in self._looking if each.due_ms <= now_ms]
+        if not wanted:
             return None
         topics: dict[str, ListOffsetsTopic] = {}
-        for following in self._looking:
+        for following in wanted:
             partition = following.partition
             topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic, partitions=[]))
             topic.partitions.append(

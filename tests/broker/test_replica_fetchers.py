@@ -6,12 +6,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
-from kbroker.broker.replica_fetchers import ReplicaFetchers
-from kbroker.ports import PeerFault, PeerFaultKind
+from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
+from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
+from protocol.errors import ErrorCode
+from protocol.flat import flattened
+from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.log.worlds import batch, copy_of
 from tests.peers import Nobody
+from tests.replica.test_fetcher import data
 from tests.world import World
 
 ME, LEADER = 1, 2
@@ -66,6 +70,12 @@ class Follower:
     def hear(self, fact: Any) -> None:
         self.fetchers.handlers[type(fact)](fact, self.world.clock.now_ms())
 
+    def answer(self, part: PartitionData) -> None:
+        """What the leader says of p-0, in a session."""
+        topic = FetchableTopicResponse(topic_id=ID, partitions=[part])
+        answer = PeerAnswer(self.lines.tokens[-1], flattened(FetchResponse(session_id=5, responses=[topic])))
+        self.fetchers.handlers[Fetching](answer, self.world.clock.now_ms())
+
     def refuse(self) -> None:
         """The leader does not serve our version: it is asked again after a pause."""
         self.hear(PeerFault(self.lines.tokens[-1], PeerFaultKind.UNSUPPORTED, False, "too new"))
@@ -94,6 +104,15 @@ def test_the_start_of_a_pause_is_told_to_who_wakes_the_broker() -> None:
     before = list(follower.moves)
     follower.refuse()
     assert (before, follower.moves) == ([], ["a deadline"])
+
+
+def test_a_leader_that_is_too_old_to_say_where_its_log_ends_is_asked_again_after_a_pause() -> None:
+    follower = Follower()
+    follower.answer(data(code=ErrorCode.OFFSET_OUT_OF_RANGE))
+    follower.refuse()
+    before = len(follower.lines.tokens)
+    follower.wait()
+    assert (before, len(follower.lines.tokens)) == (2, 3)
 
 
 def test_who_does_not_know_where_the_leader_is_when_the_pause_ends_waits_for_the_image_alone() -> None:

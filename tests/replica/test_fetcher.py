@@ -20,7 +20,12 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.log.worlds import batch, copy_of
 from tests.world import World
 
@@ -66,6 +71,9 @@ class Follower:
         topics = [FetchableTopicResponse(topic_id=ID, partitions=list(parts))] if parts else []
         response = FetchResponse(error_code=code, session_id=session, responses=topics)
         self.fetcher.answered(flattened(response), self.now_ms, 0, BACKOFF_MS)
+
+    def look_up(self) -> tuple[ListOffsetsRequest, int] | None:
+        return self.fetcher.look_up(self.now_ms)
 
     def looked_up(self, offset: int, code: int = 0) -> None:
         found = ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=offset)
@@ -473,7 +481,7 @@ def test_out_of_range_behind_the_leaders_end_the_log_is_cut_there() -> None:
     follower = with_records(0, 0, 0)
     follower.ask()
     follower.answer(data(code=ErrorCode.OFFSET_OUT_OF_RANGE))
-    asked = follower.fetcher.look_up()
+    asked = follower.look_up()
     assert asked is not None
     assert asked[0].topics[0].partitions[0].timestamp == -1
     follower.looked_up(1)
@@ -485,9 +493,9 @@ def test_out_of_range_before_the_leaders_start_the_log_begins_anew_there() -> No
     follower = with_records(0)
     follower.ask()
     follower.answer(data(code=ErrorCode.OFFSET_OUT_OF_RANGE))
-    follower.fetcher.look_up()
+    follower.look_up()
     follower.looked_up(100)
-    asked = follower.fetcher.look_up()
+    asked = follower.look_up()
     assert asked is not None
     assert asked[0].topics[0].partitions[0].timestamp == -2
     follower.looked_up(50)
@@ -499,18 +507,18 @@ def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_again_later() ->
     follower = with_records(0)
     follower.ask()
     follower.answer(data(code=ErrorCode.OFFSET_OUT_OF_RANGE))
-    follower.fetcher.look_up()
+    follower.look_up()
     follower.looked_up(0, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert (follower.fetcher.look_up(), follower.fetcher.next_due_ms()) == (None, BACKOFF_MS)
+    assert (follower.look_up(), follower.fetcher.next_due_ms()) == (None, BACKOFF_MS)
 
 
 def test_a_leader_whose_log_begins_within_a_batch_is_followed_from_its_beginning() -> None:
     follower = Follower()
     follower.ask()
     follower.answer(data(code=ErrorCode.OFFSET_OUT_OF_RANGE))
-    follower.fetcher.look_up()
+    follower.look_up()
     follower.looked_up(100)
-    follower.fetcher.look_up()
+    follower.look_up()
     follower.looked_up(52)
     follower.disk_works()
     follower.ask()
