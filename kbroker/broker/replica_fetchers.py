@@ -169,11 +169,17 @@ class ReplicaFetchers:
         assert isinstance(answer.token, Fetching), answer
         (fetcher,) = answer.token
         response, backoff_ms = answer.response, self._plane.configs.broker.replica_fetch_backoff_ms
-        if isinstance(response, tuple):
-            fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
-        else:
-            fetcher.looked_up(cast("ListOffsetsResponse", response), now_ms, backoff_ms)
-        self._ask(fetcher, now_ms)
+        try:
+            if isinstance(response, tuple):
+                fetcher.answered(response, now_ms, self._clock.wall_ms(), backoff_ms)
+            else:
+                fetcher.looked_up(cast("ListOffsetsResponse", response), now_ms, backoff_ms)
+        except Exception:  # as where memory runs out: who does not ask again now, never does
+            fetcher.failed()
+            fetcher.pause(now_ms + backoff_ms)
+            raise
+        finally:
+            self._ask(fetcher, now_ms)
 
     def _failed(self, fault: PeerFault, now_ms: int) -> None:
         if not isinstance(fault.token, Fetching):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
@@ -104,6 +106,19 @@ def test_the_start_of_a_pause_is_told_to_who_wakes_the_broker() -> None:
     before = list(follower.moves)
     follower.refuse()
     assert (before, follower.moves) == ([], ["a deadline"])
+
+
+def test_a_leader_is_asked_again_though_memory_ran_out_at_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    follower = Follower()
+    monkeypatch.setattr(follower.world.replicas, "append_as_follower", no_memory)
+    with pytest.raises(MemoryError):  # for whoever reports bugs
+        follower.answer(data(batch()))
+    before = len(follower.lines.tokens)
+    follower.wait()
+    assert (before, len(follower.lines.tokens)) == (1, 2)
 
 
 def test_a_leader_that_is_too_old_to_say_where_its_log_ends_is_asked_again_after_a_pause() -> None:
