@@ -132,20 +132,23 @@ class OldReader(Reader):
         self._call.broker.openings.add(self._call.session.peer_host, job, self)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """The job has ended: answer, or look further where there was nothing for the client."""
-        assert error is None, error
-        further = [again for each in self._found if (again := self._take(each)) is not None]
+        """The job has ended: answer, or look further where there was nothing for the client.
+
+        error: what nobody foresaw.
+        """
+        further = [again for each in self._found if (again := self._take(each, error)) is not None]
         if further:
             self._give(further)
         else:
             self._call.broker.tell(Reply(self._call.ticket, self._answer(self._answers)))
 
-    def _take(self, found: Found) -> Found | None:
-        """One piece's outcome into the answer, or where to go on looking."""
+    def _take(self, found: Found, error: OSError | None) -> Found | None:
+        """One piece's outcome into the answer, or where to go on looking. error: of the whole job."""
         piece, partition, at, limit = found
         self._put(at, EMPTY)
-        if piece.error is not None:
-            self._could_not_read(at, partition, piece.error)
+        fault = error or piece.error
+        if fault is not None:
+            self._could_not_read(at, partition, fault)
         elif piece.records:
             self._put(at, piece.records)
         elif piece.next_offset >= 0:

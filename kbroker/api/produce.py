@@ -338,6 +338,10 @@ class Unprepared:
             error.__context__ = None  # nor its own traceback: what was decompressed would stay with them, in a cycle
             self._error = error.with_traceback(None)
 
+    def fail(self, error: OSError) -> None:
+        """They could not be made anew, and that is not their fault."""
+        self._error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
     def append(self, call: Call, acks: int, transactional_id: str | None, appended: Appended) -> bool:
         """Into the log with what came out; whether that went well."""
         answer: list[Flat] = []
@@ -416,8 +420,10 @@ class Preparing:
             each.prepare(opened)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """The job has ended."""
-        assert error is None, error
+        """The job has ended. error: what nobody foresaw; nothing of these records is in a log."""
+        if error is not None:
+            for each in self._unprepared:
+                each.fail(error)
         self._call.broker.tell(Reply(self._call.ticket, self._go_on(now_ms)))
 
     def _go_on(self, now_ms: int) -> Answer | Waiting | Signal:

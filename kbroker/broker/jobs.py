@@ -23,7 +23,7 @@ class Owner(Protocol):
     """Who gave a job."""
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
-        """On the broker's thread. error: None if it went well."""
+        """On the broker's thread. error: None if it went well; UnforeseenError for what no job should raise."""
 
 
 class Errand(NamedTuple):

@@ -39,9 +39,16 @@ class NewerFormatError(CorruptFileError):
     """The file names a version that this program does not know: written by a newer broker, never touched by us."""
 
 
+class UnforeseenError(OSError):
+    """A job for the disk ended by what nobody foresaw, as when memory runs out. Its owner, who waits, hears this."""
+
+
 def lacks_descriptors(error: OSError) -> bool:
-    """Whether something could not be opened only because too much is open: nothing is wrong with the disk."""
-    return error.errno in (errno.EMFILE, errno.ENFILE)
+    """Whether something could not be opened only because too much is open: nothing is wrong with the disk.
+
+    Nor is there by what an UnforeseenError says.
+    """
+    return error.errno in (errno.EMFILE, errno.ENFILE) or isinstance(error, UnforeseenError)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from kbroker.log.directory import (
     LogDirectory,
     check_is_nowhere,
 )
-from kbroker.log.errors import fault_of, lacks_descriptors, reason_of, storage_error
+from kbroker.log.errors import UnforeseenError, fault_of, lacks_descriptors, reason_of, storage_error
 from kbroker.log.facts import LogDirectoryFailed, LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
@@ -383,7 +383,8 @@ class LogManager:
         if directory is None or not directory.online:
             return []
         if lacks_descriptors(error):
-            self._notice(f"for want of a descriptor: {fault_of(error, path)}")
+            if not isinstance(error, UnforeseenError):  # which whoever reports bugs has said
+                self._notice(f"for want of a descriptor: {fault_of(error, path)}")
             return []
         directory.online = False
         reason = f"{directory.path}: goes offline: {fault_of(error, path) if error.filename else reason_of(error)}"

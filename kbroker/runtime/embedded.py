@@ -99,9 +99,9 @@ class EmbeddedStore:
                 return  # the store was closed meanwhile
             self._writing = None
             self._file.finish(change)
+            done(error)
             if error is not None and not isinstance(error, OSError):
                 raise error  # to the loop, which reports it: a bug
-            done(error)
 
         self._run(partial(self._file.write, change), written)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import JobDone
 from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
+from kbroker.log.errors import UnforeseenError
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
 from protocol.namedtuple import NamedTuple
@@ -238,10 +239,15 @@ class Server:
 
         def done(error: BaseException | None) -> None:
             self._running -= 1
-            if error is not None and not isinstance(error, OSError):
+            if error is None or isinstance(error, OSError):
+                self.core.handle(JobDone(job, error), self.clock.now_ms())
+                self.settle()
+                return
+            try:  # whose job it is has to hear of its end, or would wait for it for ever
+                self.core.handle(JobDone(job, UnforeseenError(repr(error))), self.clock.now_ms())
+                self.settle()
+            finally:
                 raise error  # to the loop, which reports it: a bug
-            self.core.handle(JobDone(job, error), self.clock.now_ms())
-            self.settle()
 
         self._pool.run(job.run, done)
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Caller
 from kbroker.coordinator.store import SLICE_BYTES
+from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState
@@ -397,6 +399,15 @@ def test_a_disk_that_fails_while_groups_are_loaded_ends_its_directory_and_not_th
     world.advance(100)
     request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
     assert world.client().ask(request, 7).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_groups_are_loaded_though_a_slice_of_them_ended_by_what_nobody_foresaw(world: World, client: Client) -> None:
+    commit(client, 7)
+    world.restart()
+    left = [UnforeseenError("MemoryError()")]
+    world.disk.fault = lambda call, path: left.pop() if left and call == "read" and path.endswith(".log") else None
+    world.advance(DESCRIPTOR_RETRY_MS + 100)
+    assert (left, committed(world.client())) == ([], 7)
 
 
 def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, client: Client) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.log.down_convert import DownConvertJob
+from kbroker.log.errors import UnforeseenError
 from kbroker.log.producers import Origin
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -385,6 +387,19 @@ def test_a_disk_that_fails_under_the_conversion_is_told_as_an_old_client_knows_i
     part = fetched(client.ask(fetch(), 2))[0]
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched(client.ask(fetch(), 2))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_conversion_that_ends_by_what_nobody_foresaw_holds_up_nobody(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(self: DownConvertJob) -> None:
+        raise UnforeseenError("MemoryError()")
+
+    client.ask(produce(b"value"), 9)
+    with monkeypatch.context() as patched:
+        patched.setattr(DownConvertJob, "run", no_memory)
+        code = fetched(client.ask(fetch(), 2))[0].error_code
+    assert (code, values(read(client.ask(fetch(), 2)))) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [b"value"])
 
 
 # ---- topics that keep an old format

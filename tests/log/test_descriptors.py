@@ -10,8 +10,10 @@ import pytest
 
 from kbroker.log.background import ManagerConfig
 from kbroker.log.config import LogConfig
+from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
 from kbroker.log.manager import LogManager
+from kbroker.log.names import HIGH_WATERMARKS, RECOVERY_POINTS
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
 from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
@@ -77,6 +79,21 @@ def test_a_flush_without_a_descriptor_is_made_again_and_the_directory_stays(code
     log = manager.get("t", 0)
     assert log is not None
     assert log.recovery_point == 3
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, HIGH_WATERMARKS])
+def test_work_that_ended_by_what_nobody_foresaw_is_done_again_and_the_directory_stays(name: str) -> None:
+    disk = SimDisk()
+    manager = with_segments(disk, 3)
+    manager.flush("t", 0)
+    manager.due(0, NOW)
+    for job in manager.take_jobs(7):
+        assert manager.finished(job, UnforeseenError("MemoryError()"), 7) == []
+    manager.due(7 + RETRY_MS, NOW)
+    run_jobs(manager)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert (log.recovery_point, name in names(disk, "/a"), manager.has_online_directory) == (3, True, True)
 
 
 def test_a_topics_id_that_could_not_be_written_for_want_of_a_descriptor_is_written_later() -> None:

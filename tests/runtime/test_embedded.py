@@ -178,6 +178,17 @@ def test_a_write_that_fails_loses_what_waits_behind_it_too(
     monkeypatch.undo()
 
 
+def test_who_waits_for_a_write_hears_of_an_end_that_nobody_foresaw(
+    store: EmbeddedStore, thread: Thread, events: list[StoreEvent]
+) -> None:
+    store.submit([Create("/a")], 1)
+    store.submit([Get("/a")], 2)
+    _, done = thread.jobs.pop()
+    with pytest.raises(MemoryError):  # for whoever reports bugs
+        done(MemoryError())
+    assert (answered(events), isinstance(events[-1], SessionExpired)) == ([1, 2], True)
+
+
 def test_a_close_writes_what_no_thread_has_begun(tmp_path: Path, thread: Thread, events: list[StoreEvent]) -> None:
     store = EmbeddedStore(str(tmp_path / "m.db"), events.append, None, thread.run)
     store.submit([Create("/a", b"kept")], 1)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from kbroker.broker.jobs import Errand
 from tests.runtime.loopback import LIMITS, Loopback, is_closed, running
 
 
@@ -331,3 +332,19 @@ def test_connections_and_their_bytes_are_counted(here: Loopback) -> None:
     server = here.server
     assert (server.accepted, dict(server.connections()), server.bytes_in) == (1, {"PLAINTEXT": 1}, 9)
     assert server.bytes_out == 9
+
+
+# -- work for the disk
+
+
+def test_whose_job_it_is_hears_of_its_end_though_nobody_foresaw_it(here: Loopback) -> None:
+    ends: list[Any] = []
+    core = cast(Any, here.core)
+    core.handle = lambda event, now_ms: ends.append(event)
+    core.broker.take_jobs = lambda: [] if here.pool.jobs or ends else [Errand(cast(Any, None), cast(Any, "owner"))]
+    here.server.settle()
+    ((_, done),) = here.pool.jobs
+    with pytest.raises(MemoryError):  # for whoever reports bugs
+        done(MemoryError())
+    assert [(end.errand.owner, isinstance(end.error, OSError)) for end in ends] == [("owner", True)]
+    assert here.server.jobs_done

@@ -7,6 +7,8 @@ import struct
 
 import pytest
 
+from kbroker.api.produce import Preparing
+from kbroker.log.background import Flush
 from kbroker.testing import broker
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -17,6 +19,9 @@ from protocol.messages.configs import (
 from protocol.messages.control import StopReplicaRequest
 from protocol.messages.handshake import ApiVersionsRequest
 from tests.processes import Client
+from tests.requests import produce, produced
+
+PATIENCE_S = 5.0
 
 
 def test_a_broker_that_is_alone_hears_no_controller() -> None:
@@ -54,3 +59,34 @@ def test_a_dynamic_bound_on_connections_is_kept_after_a_restart() -> None:
         clients = [Client(b.port) for _ in range(3)]
         with pytest.raises(ConnectionError):
             clients[2].ask(ApiVersionsRequest(), 0)
+
+
+def no_memory_once(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+    """The first job of this kind ends as where memory has run out."""
+    run, left = kind.run, [MemoryError()]  # type: ignore[attr-defined]
+
+    def run_or_fail(self: object) -> None:
+        if left:
+            raise left.pop()
+        run(self)
+
+    monkeypatch.setattr(kind, "run", run_or_fail)
+
+
+def test_a_batch_for_which_memory_ran_out_is_answered_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory_once(monkeypatch, Preparing)
+    with broker(log_retention_hours=-1) as b:
+        b.create_topic("t", compression_type="gzip")
+        client = Client(b.port)
+        client.socket.settimeout(PATIENCE_S)
+        codes = [produced(client.ask(produce(bytes(1 << 19)), 9)).error_code for _ in range(2)]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+
+
+def test_a_flush_for_which_memory_ran_out_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory_once(monkeypatch, Flush)
+    with broker(log_retention_hours=-1, log_flush_interval_messages=1) as b:
+        b.create_topic("t")
+        client = Client(b.port)
+        client.socket.settimeout(PATIENCE_S)
+        assert produced(client.ask(produce(b"v", timeout_ms=60_000), 9)).error_code == 0
