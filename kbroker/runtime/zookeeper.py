@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import select
 import socket
 import ssl
@@ -104,6 +105,33 @@ WatchKey = tuple[str, bool]
 """A node's path, and whether its children are watched (or the node itself)."""
 
 
+class _Bell:
+    """Wakes kazoo's connection, once for each request that it is given: both ends of what it makes a pair of sockets.
+
+    A pair holds some 300 bytes, one for each request. Whoever rang for one more waited for the connection's thread,
+    which may wait for the lock that he holds: nobody went on, the broker's loop included.
+    """
+
+    def __init__(self) -> None:
+        self._number = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+
+    def fileno(self) -> int:
+        return self._number
+
+    def send(self, data: bytes) -> int:
+        os.eventfd_write(self._number, len(data))
+        return len(data)
+
+    def recv(self, _: int) -> bytes:
+        os.eventfd_read(self._number)
+        return b"\0"
+
+    def close(self) -> None:
+        number, self._number = self._number, -1
+        if number >= 0:  # it is closed as either end
+            os.close(number)
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's threads, with one for watches and answers: they stay in the order in which the connection brought them.
 
@@ -121,6 +149,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self._tls = tls
         self._failed = failed
         self._hosts = hosts
+
+    def create_socket_pair(self) -> tuple[_Bell, _Bell]:
+        bell = _Bell()
+        return bell, bell
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import ConnectionDropped
 
 from kbroker.ports import (
     Check,
@@ -92,6 +93,33 @@ def test_a_connection_that_is_lost_before_it_is_heard_of_does_not_end_the_wait(c
     store._came_up(store._session)
     assert store._impatience is not None
     assert not store._impatience.finished.is_set()
+
+
+def test_nobody_who_submits_waits_for_the_connection(tmp_path: Path) -> None:
+    events: queue.Queue[StoreEvent] = queue.Queue()
+    gone = threading.Event()
+    with RunningServer(tmp_path) as server:
+        store = ZooKeeperStore(server.address, events.put, max_in_flight=1_000)
+        assert isinstance(events.get(timeout=PATIENCE_S), SessionStarted)
+        connection = store._client._connection
+        send = connection._send_request
+
+        def lose(*_: object) -> None:
+            """Stands still, as it would for the rest of an answer; then the connection is lost."""
+            assert gone.wait(PATIENCE_S)
+            connection._send_request = send
+            raise ConnectionDropped("lost")
+
+        connection._send_request = lose
+        asking = threading.Thread(target=store.submit, args=((Get("/"),) * 1_000, "asked"), daemon=True)
+        asking.start()
+        asking.join(PATIENCE_S)
+        assert not asking.is_alive()
+        gone.set()
+        answer = events.get(timeout=PATIENCE_S)
+        assert isinstance(answer, StoreAnswer)
+        assert {each.fault for each in answer.outcomes} == {StoreFault.CONNECTION_LOST}
+        store.close()
 
 
 @pytest.mark.parametrize("host", ["zk1..example", "z" * 64])
