@@ -206,10 +206,16 @@ class TreeFile:
         from kbroker.runtime import sqlite
 
         counters = _counters(self.tree.zxid, self.session, _CLOSED)
-        if self._opened != _CLOSED:  # SQLite takes its log away, whatever was done: the file must not miss that
-            with suppress(sqlite.Error), self._file:
-                self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
+        misses_log = self._opened != _CLOSED  # SQLite takes its log away, whatever was done: that must be no fault
+        if misses_log:
+            with suppress(sqlite.Error):
+                with self._file:
+                    self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
+                misses_log = False
         self._file.close()
+        if misses_log:  # a full disk: then an empty log is there, as after a kill
+            with suppress(OSError), open(f"{self._path}-wal", "ab"):
+                pass
 
     def abandon(self) -> None:
         """Give the file back with the nodes of sessions that go on, as a process does that is killed."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,17 @@ def killed(path: Path, to: Path) -> Path:
     for suffix in ("", "-wal"):
         shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
     return to
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Nothing can be written to any file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def nodes(path: Path) -> dict[str, bytes]:
@@ -153,6 +166,16 @@ def test_a_file_abandoned_right_after_its_log_was_moved_is_opened(tmp_path: Path
     change(file, Create("/stays", b"x"))  # the first save moves it
     file.abandon()
     assert nodes(tmp_path / "metadata.db")["/stays"] == b"x"
+
+
+def test_a_file_given_back_while_the_disk_was_full_is_opened(tmp_path: Path) -> None:
+    file = TreeFile(str(tmp_path / "m.db"))
+    file.save(1)  # which moves the log
+    with full_disk():
+        with pytest.raises(OSError, match="m\\.db"):
+            change(file, Create("/a"))
+        file.close()
+    assert nodes(tmp_path / "m.db") == {"/": b""}
 
 
 def test_a_file_that_somebody_looked_at_after_a_kill_is_opened(tmp_path: Path) -> None:
