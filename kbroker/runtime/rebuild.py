@@ -80,14 +80,15 @@ def rebuild(
         home = next((path for path in paths if disk.stat(f"{path}/{STORE_FILE}") is not None), paths[0])
         path = f"{home}/{STORE_FILE}"
         salvaged = whole_nodes(path)
-        kept = _put_aside(disk, home)
         lines = [fact.text for fact in told if isinstance(fact, Notice)]
         topics = _topics(disk, random, logs, lines)
         nodes = dict(_nodes(node_id, cluster_id, logs, topics, salvaged))
         lost = [topic for topic in topics if config_path("topics", topic) not in nodes]
         if lost and not salvaged:
             lines.append("settings of topics are not in the log directories: all have the broker's own now")
-        _write(path, nodes)
+        _write(f"{path}.new", nodes)
+        kept = _put_aside(disk, home)  # not before: what is salvaged is nowhere else
+        os.rename(f"{path}.new", path)
         disk.sync_dir(home)
     finally:
         logs.close()
@@ -188,15 +189,14 @@ def _nodes(
 
 
 def _write(path: str, nodes: dict[str, bytes]) -> None:
-    """Fill a new file; it gets its name when it is whole."""
-    for left in (f"{path}.new", f"{path}.new-wal"):
+    """Fill a new file, in place of what an attempt before has left."""
+    for left in (path, f"{path}-wal"):
         with suppress(FileNotFoundError):
             os.remove(left)
-    with closing(TreeFile(f"{path}.new")) as file:
+    with closing(TreeFile(path)) as file:
         for node, data in sorted(nodes.items()):
             for above in ancestors(node):
                 file.tree.apply(Create(above), NOBODY)  # it may be there
             outcome = file.tree.apply(Create(node, data), NOBODY)
             assert outcome.fault is None, (node, outcome)
         file.save(0)
-    os.rename(f"{path}.new", path)

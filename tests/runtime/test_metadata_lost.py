@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.metadata.store import config_path, encode_config
+from kbroker.metadata.tree import NOBODY
+from kbroker.ports import Create
 from kbroker.runtime.check_metadata import check
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.rebuild import Rebuilt, rebuild
 from kbroker.runtime.store_file import StoreMissingError, find_store
+from kbroker.runtime.tree_file import TreeFile, whole_nodes
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -136,6 +140,21 @@ def test_a_partition_of_another_topic_of_that_name_is_left_out(folder: Path) -> 
     (folder / "empty-1" / "partition.metadata").write_text(other)
     made = rebuilt(folder)
     assert f"{folder}/empty-1: has another topic id than the rest of empty: left out" in made.lines
+
+
+def test_settings_survive_a_rebuild_that_fails(folder: Path) -> None:
+    rebuilt(folder)
+    file, settings = TreeFile(f"{folder}/metadata.db"), encode_config({"retention.ms": "1000"})
+    for node, data in (("/config", b""), ("/config/topics", b""), (config_path("topics", "empty"), settings)):
+        file.tree.apply(Create(node, data), NOBODY)
+    file.save(1)
+    file.close()
+    (folder / "metadata.db.new").mkdir()  # in the way, like a disk that is full
+    with pytest.raises(OSError, match=r"metadata\.db\.new"):
+        rebuilt(folder)
+    (folder / "metadata.db.new").rmdir()
+    rebuilt(folder)
+    assert whole_nodes(f"{folder}/metadata.db")[config_path("topics", "empty")] == settings
 
 
 def test_a_directory_in_use_is_left_alone(folder: Path) -> None:
