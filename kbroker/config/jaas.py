@@ -1,6 +1,6 @@
 """A login as Java writes it down: a module, how much it is needed, options; `sasl.jaas.config` has one of these.
 
-Source: the javadoc of javax.security.auth.login.Configuration.
+Source: the javadoc of javax.security.auth.login.Configuration; of java.io.StreamTokenizer, whose quotes these are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import re
 _LOGIN = re.compile(
     r"\s*[\w.]*DigestLoginModule\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.S
 )
-_OPTION = re.compile(r"""\s*(?P<name>\w+)\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"';]+))""")
+_OPTION = re.compile(
+    r"""\s*(?P<name>\w+)\s*=\s*"""
+    r"""(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s"';]+))""",
+    re.S,
+)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.S)
+_NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def read_login(text: str) -> tuple[str, str] | None:
@@ -21,11 +27,18 @@ def read_login(text: str) -> tuple[str, str] | None:
     options: dict[str, str] = {}
     rest = found["options"] if found else ""
     while option := _OPTION.match(rest):
-        options[option["name"]] = option["double"] or option["single"] or option["bare"] or ""
+        quoted = option["double"] or option["single"] or ""
+        options[option["name"]] = option["bare"] or _ESCAPE.sub(_escaped, quoted)
         rest = rest[option.end() :]
     if rest.strip() or not options.get("username") or "password" not in options:
         raise ValueError("no login of a DigestLoginModule, with username and password")
     return options["username"], options["password"]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """The character that a backslash and what follows it stand for."""
+    code = found[1]
+    return chr(int(code, 8)) if code[0] in "01234567" else _NAMED.get(code, code)
 
 
 def is_login(text: str) -> bool:

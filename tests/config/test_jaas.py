@@ -16,6 +16,9 @@ MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
         (f'{MODULE} required username="kafka" password="a b;c";', ("kafka", "a b;c")),
         (f"{MODULE} required\n  username=kafka\n  password='it is \"x\"' ;\n", ("kafka", 'it is "x"')),
         ('DigestLoginModule optional password="" debug=true username="k";', ("k", "")),
+        (rf'{MODULE} required username="k" password="a\\b\"c\';";', ("k", "a\\b\"c';")),
+        (rf"{MODULE} required username='it\'s' password='\t\x\\';", ("it's", "\tx\\")),
+        (rf'{MODULE} required username="\113\10" password="\477\0\1019";', ("K\b", "\x277\0A9")),
         ("", None),
         (LOGIN_EXAMPLE, ("...", "...")),
     ],
@@ -35,6 +38,7 @@ def test_a_login_is_read(text: str, login: tuple[str, str] | None) -> None:
         f'{MODULE} required username="" password="x";',
         f'{MODULE} required username="kafka" password="x" and more;',
         f'{MODULE} required username="kafka" password="x;',
+        rf'{MODULE} required username="kafka" password="x\";',
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="kafka" password="x";',
     ],
 )
