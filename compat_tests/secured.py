@@ -12,6 +12,8 @@ from compat_tests.apache import SMALL_JVM, ZooKeeper, free_port
 USER, PASSWORD = "kafka", "sesame"
 LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 LOGIN = f'{LOGIN_MODULE} required username="{USER}" password="{PASSWORD}";'
+ODD_USER, ODD_PASSWORD = "odd", r"\\s\"é\163ame\\"  # as a JAAS file has it
+ODD_LOGIN = f'{LOGIN_MODULE} required username="{ODD_USER}" password="{ODD_PASSWORD}";'
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
 
 
@@ -59,7 +61,8 @@ class SecuredZooKeeper(ZooKeeper):
         """wants_login: nobody may do anything without. wants_certificate: clients have to show one."""
         self.certificates = Certificates(folder / "certificates")
         self._secure_port = free_port()
-        jaas = write_jaas(folder, "Server", f'{LOGIN_MODULE} required user_{USER}="{PASSWORD}";')
+        users = f'user_{USER}="{PASSWORD}" user_{ODD_USER}="{ODD_PASSWORD}"'
+        jaas = write_jaas(folder, "Server", f"{LOGIN_MODULE} required {users};")
         settings = {
             "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
             "secureClientPort": str(self._secure_port),

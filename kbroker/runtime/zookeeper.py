@@ -58,7 +58,7 @@ from kbroker.ports import (
     StoreAnswer,
     StoreFault,
 )
-from kbroker.runtime.zookeeper_security import OPEN, Security, why_no_tls
+from kbroker.runtime.zookeeper_security import OPEN, Security, in_bytes, why_no_tls
 from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.store")
@@ -202,7 +202,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which counts as one after its login, and tries again when that has failed."""
 
     def __init__(self, store: ZooKeeperStore, client: KazooClient, user: str, password: str) -> None:
-        login = {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+        login = {"mechanism": "DIGEST-MD5", "username": user, "password": in_bytes(password)}
         super().__init__(client, client._conn_retry.copy(), logger=client.logger, sasl_options=login)
         self._store = store
         self._user = user

@@ -54,6 +54,14 @@ def security_of(config: BrokerConfig) -> Security:
     return Security(tls, login, config.zookeeper_set_acl)
 
 
+def in_bytes(password: str) -> bytes:
+    """A password as DIGEST-MD5 hashes it: in ISO 8859-1 if that has all of its letters (RFC 2831, 2.1.2.1)."""
+    try:
+        return password.encode("latin-1")
+    except UnicodeEncodeError:
+        return password.encode()
+
+
 def _tls(config: BrokerConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     named = config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)

@@ -15,7 +15,7 @@ from kazoo.security import ACL, Id, Permissions
 from compat_tests import secured
 from compat_tests.apache import NoApacheError
 from compat_tests.apache import missing as missing_apache
-from compat_tests.secured import LOGIN, PASSWORD, USER, SecuredZooKeeper
+from compat_tests.secured import LOGIN, ODD_LOGIN, ODD_USER, PASSWORD, USER, SecuredZooKeeper
 from kbroker.config import BrokerLayers, Given
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.resolve import resolve_broker
@@ -136,6 +136,15 @@ def test_who_has_no_rights_is_refused_and_keeps_the_session(server: SecuredZooKe
     clients.append(Client(f"{server.address}/owned", Security()))
     assert clients[1].ask(Create("/a/b"), Get("/a")) == [StoreFault.REFUSED, None]
     assert clients[1].ask(Multi((Create("/a/b"),))) == [StoreFault.REFUSED]
+
+
+def test_a_password_may_have_letters_beyond_ascii_quotes_and_backslashes(
+    server: SecuredZooKeeper, clients: list[Client]
+) -> None:
+    settings = {"kbroker.zookeeper.sasl.jaas.config": ODD_LOGIN, "zookeeper.set.acl": "true"}
+    clients.append(Client(f"{server.address}/odd", security_of(config(**settings))))
+    assert clients[0].ask(Create("/a")) == [None]
+    assert rights(server, "/odd/a") == {ACL(Permissions.ALL, Id("sasl", ODD_USER)), MAY_READ}
 
 
 def test_a_certificate_is_a_name_too(strict: SecuredZooKeeper, clients: list[Client]) -> None:
