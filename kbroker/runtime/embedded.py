@@ -69,7 +69,11 @@ class EmbeddedStore:
         self._is_up = True
         self._waiting: list[_Said] = []  # in order; what is being written is not among them
         self._writing: Change | None = None
-        self._file.save(self._session)
+        try:
+            self._file.save(self._session)
+        except BaseException:
+            self._file.close()  # left to SQLite it would miss its log
+            raise
         post(SessionStarted(self._session))
 
     def submit(self, operations: Sequence[Operation], token: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from kbroker.ports import (
 )
 from kbroker.runtime.embedded import Done, EmbeddedStore
 from kbroker.runtime.tree_file import Change
+from tests.runtime.disks import full_disk, killed
 
 
 def ask(path: Path, *operations: Operation) -> tuple[EmbeddedStore, tuple[Outcome, ...]]:
@@ -82,6 +84,18 @@ def test_a_full_disk_ends_the_session_until_there_is_room(tmp_path: Path) -> Non
     store.close()
     _, (ephemeral, big) = ask(tmp_path / "m.db", Get("/e"), Get("/big"))
     assert (ephemeral.fault, len(big.data)) == (StoreFault.NO_NODE, 1 << 20)
+
+
+def test_a_start_on_a_full_disk_takes_nothing_from_the_file_of_a_killed_one(tmp_path: Path) -> None:
+    store = EmbeddedStore(str(tmp_path / "m.db"), lambda event: None)
+    path = killed(tmp_path / "m.db", tmp_path / "left.db")
+    store.close()
+    with full_disk(), pytest.raises(OSError, match=r"left\.db"):
+        EmbeddedStore(str(path), lambda event: None)
+    gc.collect()  # SQLite's file, if somebody has left that to it
+    store, (found,) = ask(path, Get("/"))
+    store.close()
+    assert found.fault is None
 
 
 def test_a_thousand_nodes_of_one_submit_come_back(tmp_path: Path) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-import resource
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbroker.ports import Create, Delete, SetData
 from kbroker.runtime.tree_file import DamagedError, TreeFile
+from tests.runtime.disks import full_disk, killed
 
 NOBODY = 0
 
@@ -33,24 +32,6 @@ def filled(path: Path, topics: int = 40) -> TreeFile:
         change(file, Create(f"/brokers/topics/topic-{number}", b'{"partitions":{"0":[1]}}' * 5))
     change(file, SetData("/brokers/topics/topic-3", b"other"), Delete("/brokers/topics/topic-4"))
     return file
-
-
-def killed(path: Path, to: Path) -> Path:
-    """The files as they are now, elsewhere: what a kill leaves."""
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
-    return to
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Nothing can be written to any file."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def nodes(path: Path) -> dict[str, bytes]:
