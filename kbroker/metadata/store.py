@@ -237,7 +237,7 @@ def decode_broker(broker_id: int, data: bytes, stat: Stat) -> BrokerInfo:
     if content["version"] == 1:
         endpoints = (Endpoint("PLAINTEXT", 0, _text(content["host"]), _number(content["port"])),)
     rack = content.get("rack")
-    return BrokerInfo(broker_id, endpoints, None if rack is None else _text(rack), stat.czxid)
+    return BrokerInfo(_number(broker_id), endpoints, None if rack is None else _text(rack), stat.czxid)
 
 
 def encode_topic(topic: TopicInfo) -> bytes:
@@ -363,14 +363,14 @@ def encode_features() -> bytes:
 def decode_reassignments(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
     """Partitions and the replicas they are to have. Raises: ValueError, KeyError, TypeError if it makes no sense."""
     return {
-        (str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+        (_text(each["topic"]), _number(each["partition"])): _numbers(each["replicas"])
         for each in _load(data)["partitions"]
     }
 
 
 def decode_preferred_elections(data: bytes) -> list[tuple[str, int]]:
     """Partitions whose first replicas are to lead. Raises: as decode_reassignments."""
-    return [(str(each["topic"]), int(each["partition"])) for each in _load(data)["partitions"]]
+    return [(_text(each["topic"]), _number(each["partition"])) for each in _load(data)["partitions"]]
 
 
 def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
@@ -385,7 +385,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes) -> int:
     """The broker one of whose log directories has failed."""
-    return int(_load(data)["broker"])
+    return _number(_load(data)["broker"])
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:

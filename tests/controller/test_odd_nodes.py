@@ -30,6 +30,7 @@ OTHER_TYPES = {
         b'{"version":5,"endpoints":["PLAINTEXT://host7:9092909290"]}',
         b'{"version":1,"host":"host7","port":"9092"}',
     ],
+    "/brokers/ids/10000000000": [b'{"version":1,"host":"host7","port":9092}'],
     topic_path("odd"): [
         b'{"version":2,"partitions":{"0":["1"]},"adding_replicas":{},"removing_replicas":{}}',
         b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{"0":"2"},"removing_replicas":{}}',

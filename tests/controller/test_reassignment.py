@@ -368,7 +368,18 @@ def test_a_request_of_an_admin_takes_the_place_of_what_the_store_says(cluster: C
     assert assignment(cluster).target == (1, 3)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"partitions":[{"topic":"t"}]}', b'{"version":1}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"partitions":[{"topic":"t"}]}',
+        b'{"version":1}',
+        b'{"partitions":[{"topic":"t","partition":0,"replicas":[2,30000000000]}]}',
+        b'{"partitions":[{"topic":"t","partition":0,"replicas":"23"}]}',
+    ],
+)
 def test_what_makes_no_sense_in_the_store_moves_nothing(cluster: Cluster, content: bytes) -> None:
     for path in (REASSIGNMENTS, PREFERRED_ELECTIONS):
         write(cluster, Create(path, content))
