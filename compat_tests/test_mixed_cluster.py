@@ -27,7 +27,11 @@ from compat_tests.brokers import KbrokerProcess
 from compat_tests.checker import Acknowledged, checksum, checksums, complaints, everything
 from compat_tests.clients import LIBRDKAFKA, REFERENCE, ClientError, Driver, running
 from compat_tests.raw import METADATA, Connection
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import ProduceResponse
+from tests.requests import fetch, fetched, produce, produced
 
 RELEASE = "3.9.1"
 eventually = partial(waiting.eventually, within_s=60)  # three JVMs share the machine with the rest of the suite
@@ -307,6 +311,30 @@ def test_a_leader_of_either_kind_and_its_follower_have_the_same_bytes(mixed: Mix
         assert len(mixed.log(topic, index, 1)) > 1000
         eventually(lambda index=index: mixed.log(topic, index, 1) == mixed.log(topic, index, 2))  # type: ignore[misc]
     assert [in_sync for _, _, in_sync in mixed.partitions(topic)] == [{1, 2}, {1, 2}]
+
+
+@pytest.mark.quick
+def test_either_kind_tells_who_asks_the_wrong_broker_the_leader_and_its_address(mixed: Mixed, topic: str) -> None:
+    followed = f"{topic}-followed"
+    mixed.make(topic, [1], [2])
+    mixed.make(followed, [1, 2], [2, 1])
+    for at, index, leader in ((1, 1, 2), (2, 0, 1)):
+        told = []
+        with Connection(mixed.brokers[at].port) as connection:
+            for name in (topic, followed):
+                connection.send(produce(b"x", topic=name, index=index), 11)
+                answer = connection.receive(ProduceResponse, 11)
+                told.append((produced(answer), answer.node_endpoints))
+            connection.send(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
+            (known,) = connection.receive(MetadataResponse, 12).topics
+            connection.send(fetch(topic="", topic_id=known.topic_id, indices=(index,)), 17)
+            read = connection.receive(FetchResponse, 17)
+            told.append((fetched(read)[index], read.node_endpoints))
+        for part, (node,) in told:
+            assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, 0)
+            assert (node.node_id, f"{node.host}:{node.port}") == (leader, mixed.brokers[leader].address)
+            assert node.rack is None
 
 
 @pytest.mark.quick

@@ -1,14 +1,16 @@
 """What one Fetch reads: is there enough, and if so, regions of files, partition by partition.
 
 Made by `fetch.py` for each request, and by `fetch_old.py`; a parked fetch keeps its own. It decides nothing about
-waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log. Requests and answers are
-tuples (`protocol/flat.py`).
+waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log. From version 16 on, a
+partition that is led elsewhere, or in a newer epoch, names its leader (`leaders.py`). Requests and answers are tuples
+(`protocol/flat.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from kbroker.api.leaders import current_leader
 from kbroker.broker.fetch_sessions import Wanted
 from kbroker.config.limits import MANY_PARTITIONS
 from kbroker.log.cold import NotReadyError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 ZSTD_SINCE = 10  # KIP-110
 FOLLOWERS_SINCE = 11  # KIP-392
+NAMES_LEADERS_SINCE = 16  # KIP-951
 
 # A part of the answer: index, error_code, high_watermark, last_stable_offset, log_start_offset, diverging_epoch,
 # current_leader, snapshot_id, aborted_transactions, preferred_read_replica, records.
@@ -36,6 +39,7 @@ ERROR_CODE, RECORDS = 1, 10
 NO_DIVERGENCE = default_tuple(EpochEndOffset)
 NO_LEADER = default_tuple(LeaderIdAndEpoch)
 NO_SNAPSHOT = default_tuple(SnapshotId)
+ASKED_THE_WRONG = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 EMPTY: Any = b""
 
 
@@ -50,6 +54,7 @@ class Reader:
         "_left",
         "_max_bytes",
         "_min_bytes",
+        "_nodes",
         "_none_aborted",
         "_regions_left",
         "_replicas",
@@ -57,6 +62,7 @@ class Reader:
         "_wanted",
         "_whole_first",
     )
+    _nodes: list[Flat]  # addresses of leaders that are named
 
     def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
         """request: of FetchRequest."""
@@ -142,14 +148,14 @@ class Reader:
 
     def _begin(self) -> list[Part]:
         self._left, self._regions_left = self._max_bytes, self._call.broker.fetch_regions
-        self._whole_first, self._finds_some, self._cold = True, False, False
+        self._whole_first, self._finds_some, self._cold, self._nodes = True, False, False, []
         return []
 
     def _answer(self, answers: Sequence[Part]) -> Flat:
         session = self._session
         if session is None:
-            return 0, 0, 0, by_topic(answers), []
-        return 0, 0, session.id, by_topic(session.news(answers)), []
+            return 0, 0, 0, by_topic(answers), self._nodes
+        return 0, 0, session.id, by_topic(session.news(answers)), self._nodes
 
     def _answer_in_slices(self, answers: Sequence[Part]) -> InSlices:
         """As `_answer`, of many partitions."""
@@ -161,7 +167,7 @@ class Reader:
                 topics[-1][2].extend(more.pop(0)[2])
             topics += more
             yield
-        return 0, 0, 0 if session is None else session.id, topics, []
+        return 0, 0, 0 if session is None else session.id, topics, self._nodes
 
     def _read(self, wanted: Wanted, answers: list[Part]) -> None:
         """Add one partition's part of the response, and the bytes of records in it; they count off what is left."""
@@ -182,7 +188,7 @@ class Reader:
         except (KafkaError, OSError) as error:
             self._call.has_errors = self._finds_some = True
             code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
-            answers.append((wanted, failed_part(index, code), 0))
+            answers.append((wanted, failed_part(index, code, self._leader(wanted, code)), 0))
             return
         if region is not None:
             size, records = region.size, [region]
@@ -196,6 +202,12 @@ class Reader:
         high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         part = (index, 0, high, stable, start, diverging, NO_LEADER, NO_SNAPSHOT, aborted, -1, records)
         answers.append((wanted, part, size))
+
+    def _leader(self, wanted: Wanted, code: ErrorCode) -> Flat:
+        """What is said of the leader of a partition that failed with `code`."""
+        if code not in ASKED_THE_WRONG or self._call.version < NAMES_LEADERS_SINCE:
+            return NO_LEADER
+        return current_leader(self._call, wanted.topic, wanted.index, self._nodes)
 
     def _find(self, wanted: Wanted) -> Partition:
         """The replica to read from. Raises: KafkaError."""
@@ -219,9 +231,9 @@ class Reader:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-def failed_part(index: int, code: ErrorCode) -> Flat:
+def failed_part(index: int, code: ErrorCode, leader: Flat = NO_LEADER) -> Flat:
     """The part of the answer about a partition that cannot be read."""
-    return index, code, -1, -1, -1, NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, [], -1, EMPTY
+    return index, code, -1, -1, -1, NO_DIVERGENCE, leader, NO_SNAPSHOT, [], -1, EMPTY
 
 
 def divergence(partition: Partition, wanted: Wanted) -> Flat:

@@ -12,6 +12,7 @@ it is small; the connection's next requests wait for that, so that the order of 
 at that decompress to more than 4 MB together. A request of many partitions or bytes is handled in slices.
 
 A batch that is refused for some of its records names them (KIP-467): 10,000 a request, and the first of each batch.
+From version 10 on, a partition that is led elsewhere names its leader (`leaders.py`).
 
 A transactional batch that begins a transaction here is verified with the transaction's coordinator first (KIP-890),
 unless transaction.partition.verification.enable is off; from version 12 on it is added to the transaction by that.
@@ -31,6 +32,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from kbroker.api.call import FIRST, HANGUP, SILENCE
+from kbroker.api.leaders import current_leader
 from kbroker.api.routes import Route
 from kbroker.api.verification import ASK_AGAIN, ask, asks_elsewhere, verify
 from kbroker.broker.facts import Reply
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 TOPIC_IDS_SINCE = 13
 KNOWS_ABORTABLE_SINCE = 11
 ADDS_PARTITIONS_SINCE = 12  # to the transaction (KIP-890)
+NAMES_LEADERS_SINCE = 10  # KIP-951
 ZSTD_SINCE, ZSTD = 7, 4  # KIP-110
 BATCHES_SINCE = 3
 _SPECIAL = TRANSACTIONAL | ZSTD  # bits that `_check_special` looks into
@@ -82,8 +85,9 @@ RECORD_ERRORS = 5
 # A batch that was written, where it ends, and the place of its part of the answer: a list, and an index into it.
 Appended: TypeAlias = "list[tuple[Partition, int, list[Flat], int]]"
 # What one request has come to so far: what was written, and somebody else has to be waited for; batches that have to be
-# made anew first; and for each batch that failed, how many records had been named as refused by then.
-Gathered: TypeAlias = "tuple[Appended, list[Unprepared], list[int]]"
+# made anew first; for each batch that failed, how many records had been named as refused by then; and the addresses of
+# leaders that are named.
+Gathered: TypeAlias = "tuple[Appended, list[Unprepared], list[int], list[Flat]]"
 ADMIN_CLIENT = "__admin_client"  # the client id by which Kafka, too, lets a client write to internal topics
 
 
@@ -101,14 +105,14 @@ def produce(request: Flat, call: Call) -> Result:
     if call.is_large:
         return _in_slices(request, call)
     topics: list[Flat] = []
-    gathered: Gathered = ([], [], [])
+    gathered: Gathered = ([], [], [], [])
     for topic, topic_id, partition_data in topic_data:
         name = topic if call.version < TOPIC_IDS_SINCE else _name_of(topic_id, partition_data, call)
         answers: list[Flat] = []
         _append(call, request, name, partition_data, answers, gathered)
         topics.append((topic, topic_id, answers))
     if acks and not any(gathered):  # as nearly always with acks=1: all is written
-        return topics, 0, []
+        return topics, 0, gathered[3]
     return _conclude(request, call, topics, gathered)
 
 
@@ -116,7 +120,7 @@ def _in_slices(request: Flat, call: Call) -> InSlices:
     """`produce` of many partitions or bytes: one partition after the other."""
     *_, topic_data = request
     topics: list[Flat] = []
-    gathered: Gathered = ([], [], [])
+    gathered: Gathered = ([], [], [], [])
     for topic, topic_id, partition_data in topic_data:
         answers: list[Flat] = []
         topics.append((topic, topic_id, answers))
@@ -162,12 +166,13 @@ def _append(
                 _note(partition, written, acks, answers, gathered[0])
         except (KafkaError, OSError) as reason:
             error = reason if isinstance(reason, KafkaError) else replicas.storage_error(partition, reason)
-            _, unprepared, failures = gathered
+            _, unprepared, failures, nodes = gathered
             named = failures[-1] if failures else 0
             is_unprepared = isinstance(error, UnpreparedError) and (call.version < BATCHES_SINCE or not error.is_old)
             if is_unprepared:
                 unprepared.append(Unprepared(partition, records, answers, call))
-            answers.append(_failure(index, error, _log_start(call, name, index), NAMED_RECORDS - named))
+            leader, log_start = _leader(call, error.code, name, index, nodes), _log_start(call, name, index)
+            answers.append(_failure(index, error, log_start, NAMED_RECORDS - named, leader))
             if not is_unprepared:
                 call.has_errors = True
                 failures.append(named + len(answers[-1][RECORD_ERRORS]))
@@ -182,12 +187,12 @@ def _conclude(
 ) -> Answer | Waiting | Signal:
     """What follows once all is appended that could be at once."""
     _, acks, timeout_ms, _ = request
-    appended, unprepared, failures = gathered
+    appended, unprepared, failures, nodes = gathered
+    response: Flat = (topics, 0, nodes)
     if unprepared:
-        return Preparing(call, request, topics, appended, unprepared, failed=bool(failures)).start()
+        return Preparing(call, request, response, appended, unprepared, failed=bool(failures)).start()
     if acks == 0:
         return HANGUP if failures else SILENCE
-    response: Flat = (topics, 0, [])
     if not appended:
         return response
     waiting = DelayedProduce(response, appended, acks, timeout_ms, call)
@@ -342,8 +347,10 @@ class Unprepared:
         """They could not be made anew, and that is not their fault."""
         self._error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
-    def append(self, call: Call, acks: int, transactional_id: str | None, appended: Appended) -> bool:
-        """Into the log with what came out; whether that went well."""
+    def append(
+        self, call: Call, acks: int, transactional_id: str | None, appended: Appended, nodes: list[Flat]
+    ) -> bool:
+        """Into the log with what came out; whether that went well. appended, nodes: what is added to."""
         answer: list[Flat] = []
         waiting: Appended = []
         partition = self._partition
@@ -351,8 +358,9 @@ class Unprepared:
             self._append(call, acks, transactional_id, answer, waiting)
         except KafkaError as error:
             call.has_errors = True
-            log_start = _log_start(call, partition.topic, partition.index)
-            self._answers[self._at] = _failure(partition.index, error, log_start)
+            topic, index = partition.topic, partition.index
+            leader = _leader(call, error.code, topic, index, nodes)
+            self._answers[self._at] = _failure(index, error, _log_start(call, topic, index), leader=leader)
             self._error = None
             return False
         self._answers[self._at] = answer[0]
@@ -384,13 +392,13 @@ class Unprepared:
 class Preparing:
     """A Produce some of whose records are made anew first: a job for the pool, and what goes on after it."""
 
-    __slots__ = ("_appended", "_call", "_failed", "_request", "_topics", "_unprepared")
+    __slots__ = ("_appended", "_call", "_failed", "_request", "_response", "_unprepared")
 
     def __init__(
         self,
         call: Call,
         request: Flat,
-        topics: list[Flat],
+        response: Flat,
         appended: Appended,
         unprepared: list[Unprepared],
         *,
@@ -398,7 +406,7 @@ class Preparing:
     ) -> None:
         self._call = call
         self._request = request
-        self._topics = topics
+        self._response = response
         self._appended = appended
         self._unprepared = unprepared
         self._failed = failed
@@ -428,12 +436,12 @@ class Preparing:
 
     def _go_on(self, now_ms: int) -> Answer | Waiting | Signal:
         transactional_id, acks, timeout_ms, _ = self._request
-        appended = self._appended
+        appended, response = self._appended, self._response
+        _, _, nodes = response
         for each in self._unprepared:
-            self._failed |= not each.append(self._call, acks, transactional_id, appended)
+            self._failed |= not each.append(self._call, acks, transactional_id, appended, nodes)
         if acks == 0:
             return HANGUP if self._failed else SILENCE
-        response: Flat = (self._topics, 0, [])
         if not appended:
             return response
         waiting = DelayedProduce(response, appended, acks, timeout_ms, self._call)
@@ -476,28 +484,30 @@ class DelayedProduce:
 
     def expired(self, now_ms: int) -> Flat:
         """The response at the deadline: what still waits has timed out."""
-        for _, _, answers, at in self._appended:
-            self._fail(answers, at, ErrorCode.REQUEST_TIMED_OUT)
+        for partition, _, answers, at in self._appended:
+            self._fail(partition, answers, at, ErrorCode.REQUEST_TIMED_OUT)
         return self._response
 
     def _is_certain(self, partition: Partition, end_offset: int, answers: list[Flat], at: int) -> bool:
         """Whether a batch's outcome is known; if it is a bad one, its answer says so from now on."""
         log = partition.log
         if log is None:
-            self._fail(answers, at, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._fail(partition, answers, at, ErrorCode.KAFKA_STORAGE_ERROR)
         elif not partition.is_leader:
-            self._fail(answers, at, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._fail(partition, answers, at, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self._acks != ALL_REPLICAS:
             return log.recovery_point >= end_offset
         elif log.high_watermark < end_offset:
             return False
         elif partition.is_under_min_isr:
-            self._fail(answers, at, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self._fail(partition, answers, at, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
-    def _fail(self, answers: list[Flat], at: int, code: ErrorCode) -> None:
+    def _fail(self, partition: Partition, answers: list[Flat], at: int, code: ErrorCode) -> None:
         self._call.has_errors = True
-        answers[at] = (answers[at][0], code, -1, -1, -1, (), None, NO_LEADER)
+        _, _, nodes = self._response
+        leader = _leader(self._call, code, partition.topic, partition.index, nodes)
+        answers[at] = (partition.index, code, -1, -1, -1, (), None, leader)
 
 
 def _log_start(call: Call, topic: str | None, index: int) -> int:
@@ -506,7 +516,16 @@ def _log_start(call: Call, topic: str | None, index: int) -> int:
     return partition.log.log_start_offset if partition is not None and partition.log is not None else -1
 
 
-def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1) -> Flat:
+def _leader(call: Call, code: ErrorCode, topic: str | None, index: int, nodes: list[Flat]) -> Flat:
+    """What is said of the leader of a partition that failed with `code`. nodes: where its address goes."""
+    if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or call.version < NAMES_LEADERS_SINCE:
+        return NO_LEADER
+    return current_leader(call, topic, index, nodes)
+
+
+def _failure(
+    index: int, error: KafkaError, log_start_offset: int = -1, nameable: int = 1, leader: Flat = NO_LEADER
+) -> Flat:
     """nameable: how many of its records are named at most; the first always is."""
     code = error.code
     if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and isinstance(error, RecordError):
@@ -519,7 +538,7 @@ def _failure(index: int, error: KafkaError, log_start_offset: int = -1, nameable
         named = error.records[: max(nameable, 1)]
     elif isinstance(error, RecordError) and error.index is not None:
         named = ((error.index, error.reason),)
-    return index, code, -1, -1, log_start_offset, named, error.message, NO_LEADER
+    return index, code, -1, -1, log_start_offset, named, error.message, leader
 
 
 def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:

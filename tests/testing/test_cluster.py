@@ -21,7 +21,7 @@ from kbroker.testing._helpers import looks
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.processes import Client, within
-from tests.requests import produce, produced
+from tests.requests import fetch, fetched, produce, produced
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +132,21 @@ def test_a_produce_to_a_broker_that_does_not_lead_is_refused(c: Cluster) -> None
     index = next(index for index, leader in leaders(c).items() if leader != 1)
     answer = Client(c.brokers[0].port).ask(produce(b"x", topic="orders", index=index), 8)
     assert produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_asks_a_broker_that_does_not_lead_is_told_the_leader_and_its_address(c: Cluster) -> None:
+    client = Client(c.brokers[0].port)
+    topic = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 12).topics[0]
+    led = next(each for each in topic.partitions if each.leader_id != c.brokers[0].node_id)
+    index, leader = led.partition_index, next(each for each in c.brokers if each.node_id == led.leader_id)
+    asked = fetch(topic="", topic_id=topic.topic_id, indices=(index,))
+    written, read = client.ask(produce(b"x", topic="orders", index=index), 10), client.ask(asked, 16)
+    for part, answer in ((produced(written), written), (fetched(read)[index], read)):
+        told = part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch
+        assert told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.node_id, led.leader_epoch)
+        assert [(each.node_id, f"{each.host}:{each.port}") for each in answer.node_endpoints] == [
+            (leader.node_id, leader.bootstrap)
+        ]
 
 
 def test_another_broker_becomes_controller_when_it_dies(c: Cluster) -> None:
