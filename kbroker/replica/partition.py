@@ -393,9 +393,10 @@ class Partition:
         return min(starts)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Refuse a client whose idea of the leader epoch is not ours; -1 has none (KIP-320)."""
+        """Refuse a client whose idea of the leader epoch is not ours; -1 has none (KIP-320). Raises: KafkaError."""
         if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
             return
+        self._require_log()  # without one, epochs have gone on elsewhere since
         if current_leader_epoch < self.leader_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {current_leader_epoch} is over, it is {self.leader_epoch}"

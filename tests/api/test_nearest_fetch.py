@@ -162,6 +162,13 @@ def test_a_follower_looks_at_the_consumers_epoch(epoch: int, expected: int) -> N
     assert ask(following(), "a", current_leader_epoch=epoch).error_code == expected
 
 
+@pytest.mark.parametrize("epoch", [5, 6, 7])
+def test_a_replica_whose_disk_failed_says_so_in_any_epoch(epoch: int) -> None:
+    world = following()
+    world.partition("t").log = None  # the epoch that follows from it never gets here
+    assert ask(world, "a", current_leader_epoch=epoch).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_where_a_partition_or_an_epoch_ends_only_leaders_say() -> None:
     world = following()
     offsets = world.client().ask(list_offsets(-1), 6).topics[0].partitions[0]
