@@ -175,6 +175,24 @@ def last_offset(chunk: memoryview) -> int | None:
     return last
 
 
+def note_transactions(chunk: memoryview, begun: dict[int, int]) -> int:
+    """Note which transactions begin and end in whole batches and messages. begun: by producer, where open ones begin.
+
+    Returns: the offset behind the last record, 0 if there is none. Raises: RecordError for bytes that are no batch.
+    """
+    end, position = 0, 0
+    while (found := _batch_at(chunk, position)) and found[1] > position:
+        header, after = found
+        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else header[0] + header[6]
+        end, position = max(end, last + 1), after
+        if header is not None and header[5] & TRANSACTIONAL:
+            if header[5] & CONTROL:
+                begun.pop(header[9], None)
+            else:
+                begun.setdefault(header[9], header[0])
+    return end
+
+
 def _placed(error: RecordError, position: int) -> RecordError:
     """The error with a position of the chunk, where its own is in other bytes."""
     return RecordError(error.code, position, error.reason, error.index)

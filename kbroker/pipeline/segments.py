@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,10 @@ import pyarrow as pa
 
 from kbroker.log.aborted import parse_aborted
 from kbroker.log.checkpoints import parse_offsets
+from kbroker.log.errors import CorruptFileError
 from kbroker.log.names import parse_folder_name, parse_segment_file_name
-from kbroker.pipeline.columns import Span, decoded, end_of_batches, size_of_batch
+from kbroker.log.producers import parse_snapshot
+from kbroker.pipeline.columns import Span, decoded, end_of_batches, note_transactions, size_of_batch
 from kbroker.pipeline.errors import PipelineError
 from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
@@ -53,7 +56,8 @@ class Segment(NamedTuple):
 def plan(folder: str, wanted: Wanted, *, committed: bool) -> list[Segment]:
     """The segments that hold what is wanted, of a log directory or of one partition's folder.
 
-    committed: leave out the records of aborted transactions. Raises PipelineError if the folder is none.
+    committed: leave out the records of aborted transactions, and all from the first that is open on. Raises
+    PipelineError if the folder is none.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -97,6 +101,8 @@ def _of_partition(place: Path, topic: str, partition: int, wanted: Wanted, commi
         for path in place.glob("*.log")
         if (found := parse_segment_file_name(path.name)) is not None and found.state == "live"
     )
+    if committed:  # before the aborted ones are read: what is ended by now is in their files
+        wanted = wanted._replace(end=min(wanted.end, _last_stable(place, bases)))
     gone = _aborted(place, bases) if committed else ()
     segments = []
     for base, after in zip(bases, [*bases[1:], LAST_OFFSET], strict=True):
@@ -128,6 +134,36 @@ def _aborted(place: Path, bases: Sequence[int]) -> list[tuple[int, int, int]]:
                 (each.producer_id, each.first_offset, each.last_offset) for each in parse_aborted(path.read_bytes())
             ]
     return found
+
+
+def _last_stable(place: Path, bases: Sequence[int]) -> int:
+    """The offset of the first transaction that is open, or the log's end: Kafka's last stable offset.
+
+    The batches behind the newest producer snapshot that reads well are looked at, all of them if there is none.
+    """
+    start, begun = _snapshot(place)
+    end = start
+    for base, after in zip(bases, [*bases[1:], LAST_OFFSET], strict=True):
+        if after <= start:
+            continue
+        with open(place / f"{base:020}.log", "rb", buffering=0) as file:
+            pieces = Pieces(file.fileno(), _position_of(place, base, start) if start > base else 0)
+            try:
+                for piece in pieces.whole_batches():
+                    end = max(end, note_transactions(piece, begun))
+            except RecordError:
+                return LAST_OFFSET  # who reads this segment tells what is wrong with it
+    return min(begun.values(), default=end)
+
+
+def _snapshot(place: Path) -> tuple[int, dict[int, int]]:
+    """The offset of the newest producer snapshot, and where the transactions begin that are open there: by producer."""
+    names = (parse_segment_file_name(path.name) for path in place.glob("*.snapshot"))
+    for offset in sorted((each.base_offset for each in names if each and each.state == "live"), reverse=True):
+        with suppress(FileNotFoundError, CorruptFileError):
+            found = parse_snapshot((place / f"{offset:020}.snapshot").read_bytes())
+            return offset, {producer: each.txn_first_offset for producer, each in found if each.txn_first_offset >= 0}
+    return 0, {}
 
 
 def _entries(path: Path, kind: np.dtype) -> np.ndarray:

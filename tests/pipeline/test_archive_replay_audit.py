@@ -10,6 +10,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from kafka import KafkaProducer
 
 from kbroker import testing
 from kbroker.pipeline import archive, audit, replay
@@ -20,7 +21,7 @@ from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
-from tests.pipeline.given import T0, fill, frame, records
+from tests.pipeline.given import KEEP, T0, fill, frame, records
 
 
 def archived(spark: Any, source: Source, topic: str, folder: Path, **given: Any) -> Any:
@@ -264,6 +265,22 @@ def test_a_null_is_not_an_empty_value(spark: Any) -> None:
 
 
 # ---- bad input
+
+
+def test_a_log_directory_with_a_transaction_that_is_open_is_equal_to_its_cluster(
+    spark: Any, source: Source, cluster: Cluster, broker: Any, topic: str
+) -> None:
+    cluster.create(topic, 1, {**KEEP, "segment.bytes": "5000"})
+    fill(cluster, topic, [records(300)])
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"open").get(60)
+    fill(cluster, topic, [records(300, 2)])  # some segments behind the one where it began
+    found = audit.audit(spark, source, str(broker.data), {topic: topic})
+    producer.abort_transaction()
+    producer.close()
+    assert (found["equal"], found["records_left"], found["records_right"]) == (True, 300, 300)
 
 
 def test_a_topic_that_neither_log_directory_has_is_not_equal_on_both(spark: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kbroker.pipeline.segments import PAGE, Segment
 from kbroker.pipeline.source import KbrokerSource
 from protocol.records.batch import HEADER_SIZE, write_crc
 from protocol.records.content import build_batch
+from protocol.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from tests.pipeline.given import records
 from tests.pipeline.test_columns import mixed
 
@@ -189,3 +191,29 @@ def test_nothing_is_read_behind_the_end_of_what_is_wanted(tmp_path: Path) -> Non
         pieces = segments.Pieces(file.fileno(), 0)
         list(columns.decoded(pieces.whole_batches(), Span("t", 0, 4, 7)))
     assert pieces.position < 2 * PAGE
+
+
+def test_committed_records_end_where_the_first_transaction_is_open(tmp_path: Path) -> None:
+    def of_producer(producer_id: int, offset: int) -> bytes:
+        run = [each._replace(offset=offset + index) for index, each in enumerate(records(5))]
+        return bytes(build_batch(run, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True))
+
+    (place := tmp_path / "t-0").mkdir()
+    end = EndTransactionMarker(ControlType.COMMIT, 0)
+    committed = of_producer(6, 0) + build_marker_batch(end, producer_id=6, producer_epoch=0, timestamp=0, offset=5)
+    (place / f"{0:020}.log").write_bytes(committed + sized(2, 10, 6) + of_producer(7, 8) + sized(2, 10, 13))
+    found: dict[bool, list[int]] = {}
+    for committed_only in (False, True):
+        planned = segments.plan(str(tmp_path), segments.Wanted(), committed=committed_only)
+        rows = [row for each in planned for batch in segments.rows(each, headers=False) for row in batch.to_pylist()]
+        found[committed_only] = [row["offset"] for row in rows]
+    assert found == {False: [*range(5), *range(6, 15)], True: [*range(5), 6, 7]}
+
+
+def test_damage_behind_a_transaction_that_is_open_is_told(tmp_path: Path) -> None:
+    begun = build_batch(records(5), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    (place := tmp_path / "t-0").mkdir()
+    (place / f"{0:020}.log").write_bytes(begun + struct.pack(">qiib15x", 5, 20, 0, 2) + sized(1, 10, 6))
+    (planned,) = segments.plan(str(tmp_path), segments.Wanted(), committed=True)
+    with pytest.raises(PipelineError, match=f"position {len(begun)}: CORRUPT_MESSAGE"):
+        list(segments.rows(planned, headers=False))
