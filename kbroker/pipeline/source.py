@@ -340,17 +340,25 @@ class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._latest() if self._end is None else self._end
         most = self._given.number("maxOffsetsPerTrigger")
         begun = _flat(start or {})
+        for (topic, index), end in ends.items():
+            if end < begun.get((topic, index), 0):
+                if self._given.flag("failOnDataLoss", True):
+                    raise PipelineError(
+                        f"{topic}-{index} ends at {end}, before {begun[topic, index]} up to which it was read: it was "
+                        "made anew or cut; failOnDataLoss=false goes on from its beginning"
+                    )
+                del begun[topic, index]
         if most is not None:
-            new = {place: max(0, end - begun.get(place, 0)) for place, end in ends.items()}
+            new = {place: end - begun.get(place, 0) for place, end in ends.items()}
             total = sum(new.values())
             if total > most:
                 ends = {place: begun.get(place, 0) + -(-new[place] * most // total) for place in ends}
-        return _nested({**begun, **{place: max(end, begun.get(place, 0)) for place, end in ends.items()}})
+        return _nested({**begun, **ends})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Spans of a batch; a partition that is new is read from its beginning."""
+        """Spans of a batch; a partition that is new, or was made anew, is read from its beginning."""
         begun, ends = _flat(start), _flat(end)
-        missing = [place for place in ends if place not in begun]
+        missing = [place for place, offset in ends.items() if begun.get(place, offset + 1) > offset]
         if missing:
             with Cluster(self._given.settings) as cluster:
                 begun |= cluster.offsets(missing, EARLIEST)

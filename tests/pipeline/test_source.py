@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from kbroker.pipeline import audit, columns, register, segments
-from kbroker.pipeline.errors import explain
+from kbroker.pipeline.columns import Span
+from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.source import Options, WirePart, WireStream
 from kbroker.pipeline.wire import Cluster
 from protocol.records.content import build_batch
 from tests.pipeline.given import KEEP, T0, fill, records
@@ -194,6 +196,19 @@ def test_a_stream_reads_in_steps_and_goes_on_from_its_checkpoint(
     fill(cluster, topic, [records(10), []])
     run()
     assert counts == [400, 200, 10]
+
+
+def test_a_stream_tells_of_a_topic_that_was_made_anew(source: Source, cluster: Cluster, topic: str) -> None:
+    given = {"kafka.bootstrap.servers": source.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    strict, lenient = (WireStream(Options({**given, "failOnDataLoss": flag})) for flag in ("true", "false"))
+    fill(cluster, topic, [records(30)])
+    read = strict.latestOffset(strict.initialOffset())
+    cluster.remove([topic])
+    fill(cluster, topic, [records(10, 2)])
+    with pytest.raises(PipelineError, match=f"{topic}-0 ends at 10, before 30 up to which it was read"):
+        strict.latestOffset(read)
+    parts = lenient.partitions(read, lenient.latestOffset(read))
+    assert [part.span for part in parts if isinstance(part, WirePart)] == [Span(topic, 0, 0, 10)]
 
 
 def test_a_stream_writes_what_it_reads(
