@@ -355,23 +355,30 @@ class Cluster:
     def groups(self) -> list[str]:
         """The ids of all groups of all brokers."""
         self.look([])
-        found = set()
-        for node in self._brokers:
-            answer = self._to(node).ask(ListGroupsRequest())
-            found |= {each.group_id for each in answer.groups if each.protocol_type in ("", "consumer")}
-        return sorted(found)
+        found = [each for node in self._brokers for each in self._repeat(partial(self._groups_of, node), [])]
+        return sorted({each.group_id for each in found if each.protocol_type in ("", "consumer")})
+
+    def _groups_of(self, node: int) -> Any:
+        """All groups of one broker. Raises AnswerError, while it is loading some of them too."""
+        answer = self._to(node).ask(ListGroupsRequest())
+        if answer.error_code:
+            raise AnswerError(answer.error_code, f"groups of broker {node}")
+        return answer.groups
 
     def committed(self, group: str) -> dict[Place, int]:
         """All that a group has committed."""
-        answer = self._coordinator(group).ask(OffsetFetchRequest(group_id=group, topics=None))
-        if answer.error_code:
-            raise AnswerError(answer.error_code, f"group {group}")
         return {
             (topic.name, each.partition_index): each.committed_offset
-            for topic in answer.topics
+            for topic in self._repeat(partial(self._offsets_of, group), [])
             for each in topic.partitions
             if each.committed_offset >= 0
         }
+
+    def _offsets_of(self, group: str) -> Any:
+        answer = self._coordinator(group).ask(OffsetFetchRequest(group_id=group, topics=None))
+        if answer.error_code:
+            raise AnswerError(answer.error_code, f"group {group}")
+        return answer.topics
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Commit for a group that has no members. Raises AnswerError."""

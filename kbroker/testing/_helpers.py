@@ -167,13 +167,10 @@ class Helpers:
     # -- groups
 
     def groups(self) -> dict[str, Group]:
-        """All consumer groups by name."""
+        """All consumer groups by name. Raises: UsageError if a coordinator does not know its groups in time."""
         with Connections(self._asked) as all_of_them:
-            found: dict[str, Group] = {}
-            for address in _brokers(all_of_them):
-                connection = all_of_them.to(address)
-                found |= {name: _group(connection, name) for name in _listed(connection) or ()}
-            return found
+            names = [name for each in _brokers(all_of_them) for name in _all_listed(all_of_them.to(each))]
+            return {name: _group(all_of_them, name) for name in names}
 
     def lag(self, group: str, topic: str | None = None) -> int:
         """How many records a group has not committed, over the partitions that it has committed offsets of.
@@ -182,7 +179,7 @@ class Helpers:
         no such topic.
         """
         with Connections(self._asked) as all_of_them:
-            found = _group(all_of_them.to(_coordinator(all_of_them, group)), group)
+            found = _group(all_of_them, group)
             if found.state == "Dead":
                 raise UsageError(f"there is no group {group!r}: there are {', '.join(sorted(self.groups())) or 'none'}")
             leaders = _leaders(all_of_them)
@@ -466,9 +463,26 @@ def _listed(connection: Connection) -> list[str] | None:
     return None if listed.error_code else [each.group_id for each in listed.groups]
 
 
-def _group(connection: Connection, name: str) -> Group:
-    described = connection.ask(DescribeGroupsRequest(groups=[name]), 3).groups[0]
-    offsets = connection.ask(OffsetFetchRequest(group_id=name, topics=None), 5)
+def _all_listed(connection: Connection) -> list[str]:
+    """The groups that a broker coordinates, once it has loaded them."""
+    for _ in looks(WAIT_S):
+        if (names := _listed(connection)) is not None:
+            return names
+    raise UsageError(f"a broker is still loading its groups after {WAIT_S:g} s")
+
+
+def _group(all_of_them: Connections, name: str) -> Group:
+    """The group, once its coordinator has loaded it: until then it would pass for one without any offsets."""
+    described: Any = None
+    offsets: Any = None
+    for _ in looks(WAIT_S):
+        connection = all_of_them.to(_coordinator(all_of_them, name))
+        described = connection.ask(DescribeGroupsRequest(groups=[name]), 3).groups[0]
+        offsets = connection.ask(OffsetFetchRequest(group_id=name, topics=None), 5)
+        if not (described.error_code or offsets.error_code):
+            break
+    if code := described.error_code or offsets.error_code:
+        raise UsageError(f"group {name!r} cannot be looked at: {_why(code)}")
     committed = {
         (topic.name, part.partition_index): part.committed_offset
         for topic in offsets.topics

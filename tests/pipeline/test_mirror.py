@@ -139,6 +139,15 @@ def test_a_group_is_committed_for_again_while_its_coordinator_loads(
     assert found["groups"] == {f"g-{topic}": "1 partitions"}
 
 
+def test_groups_are_asked_for_again_while_their_coordinator_loads() -> None:
+    with testing.broker() as loading, Cluster(Source(loading.bootstrap).settings) as there:
+        there.create("t", 1)
+        there.commit("g", {("t", 0): 0})
+        for api in ("ListGroups", "OffsetFetch"):
+            loading.faults.on(api).fail("COORDINATOR_LOAD_IN_PROGRESS").once()
+        assert (there.groups(), there.committed("g")) == (["g"], {("t", 0): 0})
+
+
 @pytest.mark.parametrize(
     ("committed", "expected"),
     [(0, 100), (10, 100), (12, 102), (15, 105), (18, 105), (20, 105), (24, 109), (25, 110), (99, 110)],

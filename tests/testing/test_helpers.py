@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
-from kbroker.testing import Broker, UsageError, broker
+from kbroker.testing import Broker, UsageError, _helpers, broker
 from kbroker.testing._client import Connections
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -127,6 +127,26 @@ def test_a_topic_that_there_is_not_has_no_lag(b: Broker) -> None:
     consume(b, "orders", "billing", 1)
     with pytest.raises(UsageError, match="there is no topic 'order': there are orders"):
         b.assert_lag("billing", 0, "order")
+
+
+@pytest.mark.parametrize("ask", [lambda b: b.lag("billing"), lambda b: b.groups()["billing"].committed[("orders", 0)]])
+def test_a_group_whose_coordinator_is_loading_is_waited_for(
+    b: Broker, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Broker], int]
+) -> None:
+    def load(is_loading: bool) -> None:
+        (shard,) = b.call(lambda node: node.core.broker.group_runtime.shards.values())
+        b.call(lambda _: setattr(shard, "loading", is_loading))
+
+    def looks(_: float) -> Iterator[None]:
+        yield
+        load(False)
+        yield
+
+    b.produce("orders", b"1", b"2")
+    consume(b, "orders", "billing", 1)
+    load(True)
+    monkeypatch.setattr(_helpers, "looks", looks)
+    assert ask(b) == 1
 
 
 def test_a_lag_that_is_another_is_told(b: Broker) -> None:
