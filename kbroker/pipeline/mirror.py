@@ -27,6 +27,8 @@ from kbroker.pipeline.write import WRITTEN, Task, written
 from protocol.errors import ErrorCode
 
 Summary = dict[str, Any]
+Committed = dict[str, list[tuple[str, int, int]]]
+"""By group: topic (as the target calls it), partition, offset."""
 CHUNK = 2_000_000
 """Records of a partition in a chunk, at most: what is read again, not written again, after a stop."""
 STATE, MAP = "mirror.json", "map"
@@ -58,6 +60,7 @@ def mirror(
     names = dict(topics)
     copied = 0
     translated: dict[str, Any] = {}
+    committed: Committed | None = None  # what was translated last
     with Cluster(source.settings) as here, Cluster(target.settings) as there:
         kafka.existing(here, list(names), source.bootstrap)
         _check_groups(here, groups, source.bootstrap)
@@ -69,8 +72,8 @@ def mirror(
                 moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
                 copied += moved
                 on_progress(f"{copied:,} records")
-                if groups and (moved or not translated):
-                    translated = _move_groups(spark, store, here, there, names, groups)
+                if groups and ((now := _committed(here, names, groups)) != committed or moved):
+                    committed, translated = now, _move_groups(spark, store, there, now)
                 if not moved and (until_now or threading.Event().wait(PAUSE_S)):
                     break
         except KeyboardInterrupt:
@@ -229,30 +232,23 @@ def _make_topics(here: Cluster, there: Cluster, names: Mapping[str, str]) -> Non
 # ---- groups
 
 
-def _move_groups(
-    spark: SparkSession,
-    store: Storage,
-    here: Cluster,
-    there: Cluster,
-    names: Mapping[str, str],
-    groups: Sequence[str],
-) -> dict[str, Any]:
+def _committed(here: Cluster, names: Mapping[str, str], groups: Sequence[str]) -> Committed:
+    """What groups have committed at the source of what is mirrored."""
+    found = {each: here.committed(each) for each in (here.groups() if tuple(groups) == ("*",) else groups)}
+    return {
+        group: [(names[topic], index, offset) for (topic, index), offset in places.items() if topic in names]
+        for group, places in found.items()
+    }
+
+
+def _move_groups(spark: SparkSession, store: Storage, there: Cluster, wanted: Committed) -> dict[str, Any]:
     """Commit at the target what the groups have committed at the source; by group, what came of it."""
-    wanted = here.groups() if tuple(groups) == ("*",) else list(groups)
-    rows = [
-        (group, names[topic], index, offset)
-        for group in wanted
-        for (topic, index), offset in here.committed(group).items()
-        if topic in names
-    ]
+    rows = [(group, *row) for group, committed in wanted.items() for row in committed]
     committed = spark.createDataFrame(rows, "group string, topic string, partition int, committed bigint")
     found: dict[str, dict[Place, int]] = {}
     for row in translated_offsets(committed, offsets_map(spark, store.root)).collect():
         found.setdefault(row.group, {})[row.topic, row.partition] = row.target
-    said = {}
-    for group in wanted:
-        said[group] = _commit(there, group, found.get(group, {}))
-    return said
+    return {group: _commit(there, group, found.get(group, {})) for group in wanted}
 
 
 def _commit(there: Cluster, group: str, offsets: Mapping[Place, int]) -> str:

@@ -148,6 +148,26 @@ def test_groups_are_asked_for_again_while_their_coordinator_loads() -> None:
         assert (there.groups(), there.committed("g")) == (["g"], {("t", 0): 0})
 
 
+def test_a_mirror_without_an_end_carries_what_a_group_commits_when_no_records_come(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(mirror, "PAUSE_S", 0)
+    fill(cluster, topic, [records(30)])
+    group = f"g-{topic}"
+    seen: list[int | None] = []
+
+    def on_progress(_: str) -> None:
+        with Cluster(target.settings) as there:
+            seen.append(there.committed(group).get((topic, 0)))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        cluster.commit(group, {(topic, 0): 10 * len(seen)})
+
+    rest: dict[str, Any] = {"until_now": False, "on_progress": on_progress, "groups": ["*"]}
+    mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), **rest)
+    assert seen == [None, 10, 20]
+
+
 @pytest.mark.parametrize(
     ("committed", "expected"),
     [(0, 100), (10, 100), (12, 102), (15, 105), (18, 105), (20, 105), (24, 109), (25, 110), (99, 110)],
