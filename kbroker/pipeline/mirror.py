@@ -213,6 +213,9 @@ def _decide(known: dict[str, Any], here: Cluster, there: Cluster, names: Mapping
         return None
     ends = there.ends(sorted({names[topic] for topic, *_ in spans}))
     wanted = {(names[topic], index) for topic, index, *_ in spans}
+    if lacking := wanted - ends.keys():
+        topic, index = min(lacking)
+        raise PipelineError(f"{topic} has no partition {index} at the target, as it has at the source now: add some")
     bases = [[*place, end.end] for place, end in sorted(ends.items()) if place in wanted]
     return {"spans": spans, "bases": bases, "producer": list(there.producer())}
 

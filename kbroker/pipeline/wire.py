@@ -325,7 +325,9 @@ class Cluster:
         return int(found.offset)
 
     def ends(self, topics: Iterable[str], *, committed: bool = False) -> dict[Place, PartitionEnd]:
-        """Where each partition of the topics begins and ends now."""
+        """Where each partition of the topics begins and ends now, those that were added since too."""
+        topics = list(topics)
+        self._repeat(partial(self.look, topics), topics)
         places = [(topic, index) for topic in topics for index in range(self.partitions(topic))]
         first, last = self.offsets(places, EARLIEST), self.offsets(places, LATEST, committed=committed)
         return {place: PartitionEnd(first[place], last[place]) for place in places}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.admin import KafkaAdminClient
 
 from kbroker import testing
 from kbroker.pipeline import audit, mirror
@@ -166,6 +167,31 @@ def test_a_mirror_without_an_end_carries_what_a_group_commits_when_no_records_co
     rest: dict[str, Any] = {"until_now": False, "on_progress": on_progress, "groups": ["*"]}
     mirror.mirror(spark, source, target, {topic: topic}, str(tmp_path / "state"), **rest)
     assert seen == [None, 10, 20]
+
+
+def test_a_mirror_without_an_end_tells_of_a_partition_that_only_the_source_has(
+    spark: Any, source: Source, cluster: Cluster, target: Source, topic: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(mirror, "PAUSE_S", 0)
+    fill(cluster, topic, [records(30)])
+    passes = iter(range(3))
+
+    def on_progress(_: str) -> None:
+        if next(passes) == 2:
+            raise KeyboardInterrupt
+        grow(source, topic)
+        fill(cluster, topic, [[], records(20, 2)])
+
+    def grow(where: Source, topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=where.bootstrap)
+        admin.create_partitions({topic: 2}, raise_errors=False)
+        admin.close()
+
+    given = (spark, source, target, {topic: topic}, str(tmp_path / "state"))
+    with pytest.raises(PipelineError, match=f"{topic} has no partition 1 at the target"):
+        mirror.mirror(*given, until_now=False, on_progress=on_progress)
+    grow(target, topic)
+    assert mirror.mirror(*given)["records"] == 20
 
 
 @pytest.mark.parametrize(
