@@ -5,7 +5,7 @@ An archive is a folder:
     topic=T/date=YYYY-MM-DD/*.parquet   records: key, value, headers, partition, offset, timestamp, timestampType
     _quarantine/topic=T/date=.../       records whose value does not decode, whole
     _manifest/batch-N.json              which files a batch of the stream has added: a file that is in none is none
-    _manifest/compact-N.json            which files hold all of batches 0 to N
+    _manifest/compact-N.json            which files hold all of batches 0 to N, and which they replace
     _checkpoint/                        Spark's: where the stream is
     _staging/                           files of a batch that is being written
 
@@ -207,14 +207,18 @@ def _write_batch(store: Storage, frame: DataFrame, number: int) -> None:
     frame.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
     moves = [[path, _place(path, f"b{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
     counts = _counted(frame.sparkSession, store, [path for path, _ in moves])
-    store.write_json(_batch_name(number), {"number": number, "files": moves, "records": counts})
-    _put(store, moves, stage)
+    manifest = {"number": number, "files": moves, "records": counts}
+    store.write_json(_batch_name(number), manifest)
+    _put(store, manifest, stage)
 
 
-def _put(store: Storage, moves: Sequence[Sequence[str]], stage: str) -> None:
-    for staged, final in moves:
+def _put(store: Storage, manifest: Mapping[str, Any], stage: str) -> None:
+    """Have in place what a manifest names, and not what it replaces. The stage goes last: until then this is due."""
+    for staged, final in manifest["files"]:
         if store.exists(staged):
             store.move(staged, final)
+    for path in manifest.get("replaces", ()):
+        store.delete(path)
     store.delete(stage)
 
 
@@ -258,7 +262,7 @@ def _finish(store: Storage) -> None:
     for name in store.names(STAGING):
         manifest = f"{MANIFEST}/{_manifest_of(name)}"
         if store.exists(manifest):
-            _put(store, store.read_json(manifest)["files"], f"{STAGING}/{name}")
+            _put(store, store.read_json(manifest), f"{STAGING}/{name}")
 
 
 def _manifest_of(stage: str) -> str:
@@ -341,10 +345,9 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     ordered = ordered.sortWithinPartitions("kind", "topic", "date", "partition", "offset")
     ordered.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
     moves = [[path, _place(path, f"c{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
-    store.write_json(f"{MANIFEST}/compact-{number:010}.json", {"through": number, "files": moves})
-    _put(store, moves, stage)
-    for path in old:
-        store.delete(path)
+    manifest = {"through": number, "files": moves, "replaces": old}
+    store.write_json(f"{MANIFEST}/compact-{number:010}.json", manifest)
+    _put(store, manifest, stage)
     return {"job": "compact-files", "files_before": len(old), "files_after": len(moves), "bytes_before": size}
 
 

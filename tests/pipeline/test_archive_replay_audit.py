@@ -55,6 +55,20 @@ def test_an_archive_goes_on_where_it_stopped_and_compaction_changes_nothing(
     assert equal(spark, str(tmp_path / "archive"), source, topic, topic)
 
 
+def test_a_compaction_that_was_cut_off_before_it_removed_anything_is_finished(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path / "archive")
+    fill(cluster, topic, [records(200)])
+    archived(spark, source, topic, tmp_path / "archive")
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "delete", lambda *_: None)
+        archive.compact_files(spark, folder)
+    assert archive.read(spark, folder).count() == 200
+    store = Storage(spark, folder)
+    assert [path for path, _ in store.files() if path.endswith(".parquet")] == sorted(archive.files(store))
+
+
 def test_a_batch_cut_off_before_its_files_were_in_place_is_finished_once(
     spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
