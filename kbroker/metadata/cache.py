@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.tables import shrink
 from protocol.message import ZERO_UUID
@@ -139,14 +140,13 @@ def _broker(broker: UpdateMetadataBroker) -> BrokerInfo:
     if broker.endpoints:
         endpoints = tuple(
             Endpoint(
-                each.listener or _protocol_name(each.security_protocol), each.security_protocol, each.host, each.port
+                each.listener or SECURITY_PROTOCOLS[each.security_protocol],
+                each.security_protocol,
+                each.host,
+                each.port,
             )
             for each in broker.endpoints
         )
     else:
         endpoints = (Endpoint("PLAINTEXT", 0, broker.v0_host, broker.v0_port),)
     return BrokerInfo(broker.id, endpoints, broker.rack or None)
-
-
-def _protocol_name(number: int) -> str:
-    return ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")[number]

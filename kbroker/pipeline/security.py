@@ -13,13 +13,13 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.messages.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from protocol.namedtuple import NamedTuple
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISM = "PLAIN"
 _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -38,8 +38,8 @@ class Security(NamedTuple):
     def of(cls, options: Mapping[str, str]) -> Self:
         """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
         protocol = options.get("security.protocol", "PLAINTEXT").upper()
-        if protocol not in _PROTOCOLS:
-            raise PipelineError(f"security.protocol={protocol}: it is one of {', '.join(_PROTOCOLS)}")
+        if protocol not in SECURITY_PROTOCOLS:
+            raise PipelineError(f"security.protocol={protocol}: it is one of {', '.join(SECURITY_PROTOCOLS)}")
         tls = protocol.endswith("SSL")
         store = options.get("ssl.truststore.location") if tls else None
         if store and options.get("ssl.truststore.type", "PEM").upper() != "PEM":
