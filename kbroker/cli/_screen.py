@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -169,8 +169,9 @@ class LiveLine:
         if passed_s >= LAG_SECONDS or (self._is_first and count):
             self._is_first = False
             self._rate = self._recent / max(passed_s, 0.001)
-            ends = self._consumer.end_offsets(self._consumer.assignment())
-            self._lag = sum(max(0, end - self._consumer.position(place)) for place, end in ends.items())
+            with suppress(KeyError):  # the client's, of a partition that has no leader just now
+                ends = self._consumer.end_offsets(self._consumer.assignment())
+                self._lag = sum(max(0, end - self._consumer.position(place)) for place, end in ends.items())
         if passed_s >= LAG_SECONDS:
             self._since_s, self._recent = self._now_s(), 0
         return self._line()

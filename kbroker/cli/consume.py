@@ -121,13 +121,22 @@ def _assign(consumer: KafkaConsumer, topics: Iterable[str], where: str, only: tu
 
 def _starts(consumer: KafkaConsumer, places: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
     """Offsets for N, -N (so many before the end) and s@TIME (the first at that time or later)."""
-    ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
+    ends, begins = _asked(consumer.end_offsets, places), _asked(consumer.beginning_offsets, places)
     if where.startswith("s@"):
         found = consumer.offsets_for_times(dict.fromkeys(places, int(where[2:])))
         return {place: ends[place] if at is None else at.offset for place, at in found.items()}
     if not where.startswith("-"):  # one that is gone would be refused, and the client go to the end
         return {place: max(begins[place], int(where)) for place in places}
     return {place: max(begins[place], ends[place] + int(where)) for place in places}
+
+
+def _asked(ask: Callable[[Any], Any], places: Iterable[TopicPartition]) -> Any:
+    """Offsets of partitions. Raises: ClickException for one without a leader, which the client forgets."""
+    try:
+        return ask(places)
+    except KeyError as error:
+        (place,) = error.args
+        raise click.ClickException(f"{place.topic}-{place.partition} has no leader: is its broker away?") from None
 
 
 def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console]:
@@ -176,6 +185,6 @@ def _follow(consumer: KafkaConsumer, write: Write, console: Console, options: di
                 left = None if left is None else left - len(records)
             tell(len(records))
             if options["stop_at_end"] and (assigned := consumer.assignment()):
-                ends = ends or consumer.end_offsets(assigned)
+                ends = ends or _asked(consumer.end_offsets, assigned)
                 if all(consumer.position(place) >= ends.get(place, 0) for place in assigned):
                     return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from kafka.admin import KafkaAdminClient
 
 from kbroker.cli import run
 from kbroker.cli._cluster import Cluster
-from kbroker.testing import broker
+from kbroker.testing import broker, cluster
 
 Captured = pytest.CaptureFixture[str]
 Ask = Callable[..., tuple[int, str, str]]
@@ -178,6 +179,16 @@ def test_an_offset_before_the_first_record_is_the_first_record(ask: Ask, bootstr
     admin.delete_records({TopicPartition("cut", 0): 2})
     admin.close()
     assert ask("consume", "cut", "-o", "0", "-e")[:2] == (0, "2\n3\n")
+
+
+def test_a_partition_without_a_leader_is_named(capsys: Captured) -> None:
+    with cluster(2) as c:
+        c.create_topic("spread", partitions=2)
+        c.brokers[1].kill()
+        for where in ("beginning", "-1"):
+            code = run(["consume", "-b", c.brokers[0].bootstrap, "-t", "spread", "-o", where, "-e"])
+            said = re.fullmatch(r"kbroker: spread-[01] has no leader: is its broker away\?\n", capsys.readouterr().err)
+            assert (code, bool(said)) == (2, True)
 
 
 def test_nothing_is_produced_where_there_is_no_input_at_all(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,15 @@ def test_the_live_line_says_rate_and_lag_and_asks_for_the_end_once_a_second() ->
     assert line.end() == "250 records in 2.5 s, 800 not read"
 
 
+def test_the_live_line_goes_on_while_a_partition_has_no_leader() -> None:
+    class Leaderless(Reader):
+        def end_offsets(self, places: set[int]) -> dict[int, int]:
+            raise KeyError(*places)
+
+    line = LiveLine(Leaderless(1000), ascii_only=True, now_s=iter((0.0, 2.0, 2.0)).__next__)  # type: ignore[arg-type]
+    assert line.after(2).plain == "-" * 20 + "  2 records   1/s   lag 0   Ctrl-C ends"
+
+
 def test_the_live_line_of_an_idle_topic_asks_once_a_second_too() -> None:
     reader, now = Reader(0), [0.0]
     line = LiveLine(reader, ascii_only=True, now_s=lambda: now[0])  # type: ignore[arg-type]
