@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
+_NOBODY = "Unable to bootstrap"  # in a client's error
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
 
@@ -102,14 +103,32 @@ def speaks_to_cluster(command: Command) -> Command:
                 raise click.UsageError(f"--bootstrap-server {each}: write it as HOST:PORT")
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
         cluster = Cluster(bootstrap_server, client_settings)
+        refusals = _refusals()
         try:
             return command(cluster, **arguments)
         except (client.KafkaError, ValueError, AssertionError) as error:  # the latter two: settings that cannot be
-            raise click.ClickException(said_by_client(error, cluster.bootstrap)) from None
+            why = refusals[-1] if refusals and _NOBODY in str(error) else error
+            raise click.ClickException(said_by_client(why, cluster.bootstrap)) from None
         except struct.error as error:  # the client packs what it is given, and looks at it no further
             raise click.ClickException(f"a number has no room in Kafka's protocol: {error}") from None
 
     return called  # type: ignore[return-value]  # click's decorators keep what they decorate
+
+
+def _refusals() -> list[Exception]:
+    """What brokers will have answered to logins: the client only logs it, and ends as if it had found no broker."""
+    from kafka.errors import BrokerResponseError
+
+    heard: list[Exception] = []
+
+    def hear(record: logging.LogRecord) -> bool:
+        heard.extend(each for each in record.args or () if isinstance(each, BrokerResponseError))
+        return False  # nobody else is told
+
+    log = logging.getLogger("kafka.net.manager")
+    log.setLevel(logging.WARNING)
+    log.filters[:] = [hear]
+    return heard
 
 
 def once_coordinated(ask: Callable[[], Result]) -> Result:
@@ -133,7 +152,7 @@ def said_by_client(error: Exception, bootstrap: str) -> str:
     """A client's error in one line, without the requests it likes to print."""
     from kafka import errors
 
-    if "Unable to bootstrap" in str(error):
+    if _NOBODY in str(error):
         return f"no broker answers at {bootstrap}"
     if isinstance(error, errors.IncompatibleBrokerVersion | errors.UnsupportedVersionError):
         return f"the broker at {bootstrap} does not serve what this needs: {_plain(error)}"

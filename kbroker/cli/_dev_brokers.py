@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -105,6 +106,15 @@ class BrokerProcess:
         """Send a signal, if it runs."""
         if self._process is not None and self.code is None:
             self._process.send_signal(number)
+
+    @property
+    def is_back(self) -> bool:
+        """Whether its port is served although its process has ended: somebody has started it again."""
+        if self.code is None:
+            return False
+        with suppress(OSError), socket.create_connection((HOST, self.port)):
+            return True
+        return False
 
     def last_words(self) -> str:
         """The last line of its log, or how it ended."""

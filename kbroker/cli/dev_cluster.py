@@ -83,15 +83,20 @@ class DevCluster:
             for each in self._ended():
                 if each.node_id not in self._told:
                     self._told.add(each.node_id)
-                    self._say(
-                        f"broker {each.node_id} has ended ({each.last_words()}); "
-                        f"it starts again by: kbroker start {each.properties}"
-                    )
+                    said = f"broker {each.node_id} has ended ({each.last_words()})"
+                    goes_on = self._alive() or any(other.is_back for other in self.brokers)
+                    self._say(f"{said}; it starts again by: kbroker start {each.properties}" if goes_on else said)
         if not self._signals and not self.fault:
             self.fault = "no broker is left"
 
     def stop(self) -> None:
-        """End the brokers, then the metadata server; a second signal, or some time, kills who is left."""
+        """End the brokers, then the metadata server; a second signal, or some time, kills who is left.
+
+        One that was started again is whose who did that: it is only told of.
+        """
+        for each in self.brokers:
+            if each.is_back:
+                self._say(f"broker {each.node_id} was started again by hand, and loses its metadata now: end it, too")
         for each in self.brokers:
             each.end()
         before = len(self._signals)

@@ -172,8 +172,12 @@ class ScriptedCore(Core):
         if fault.action == "delay":
             self._later(fault.ms, go_on)
             return
-        self._held.setdefault(fault, []).append(go_on)
-        fault.on_release = partial(self._release_soon, fault)
+        held = self._held.setdefault(fault, [])
+        if not held:
+            fault.on_release.append(partial(self._release_soon, fault))
+        held.append(go_on)
+        if fault.is_released:  # since it was met, by a thread that may have found nobody to tell
+            self._later(0, partial(self._release, fault))
 
     def _release_soon(self, fault: Fault) -> None:
         if self.call_soon is not None:

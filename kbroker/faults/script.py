@@ -82,7 +82,8 @@ class Fault:
         self.ms = 0
         self.size = 0
         self.hits = 0
-        self.on_release: Callable[[], None] | None = None  # set by whoever holds requests for it
+        self.is_released = False
+        self.on_release: list[Callable[[], None]] = []  # added by each broker that holds requests for it
         self._skips: list[None] = []
         self._left: list[None] | None = None  # None: without end
         self._check()
@@ -136,8 +137,9 @@ class Fault:
         if self.action != "hold":
             raise UsageError(f"{self!r} holds nothing: write .hold() before .release()")
         self._left = []
-        if self.on_release is not None:
-            self.on_release()
+        self.is_released = True
+        for let_go in self.on_release:
+            let_go()
 
     def disconnect(self, *, after: bool = False) -> Self:
         """Hang up instead of answering."""

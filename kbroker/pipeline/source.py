@@ -40,7 +40,7 @@ from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.wire import EARLIEST, LATEST, AnswerError, Cluster, PartitionEnd, Place, Settings, chunks
 from protocol.errors import ErrorCode
-from protocol.records.compression import codec_named
+from protocol.records.compression import codec_named, codec_names, is_codec
 
 BATCH_BYTES = 500_000
 _KNOWN = {
@@ -66,6 +66,14 @@ _KNOWN = {
         "checkpointLocation",  # Spark's own, handed on to whoever writes a stream
     ]
 }
+
+_WORDS = {
+    "failOnDataLoss": ("true", "false"),
+    "includeHeaders": ("true", "false"),
+    "startingOffsetsByTimestampStrategy": ("error", "latest"),
+    "kafka.isolation.level": ("read_uncommitted", "read_committed"),
+}
+"""Options of which a typing error would pass for the other word."""
 
 
 def register(spark: SparkSession) -> None:
@@ -119,6 +127,11 @@ class Options:
         unknown = [name for name in self._given if name not in _KNOWN and not name.startswith("kafka.")]
         if unknown:
             raise PipelineError(f"format kbroker has no option {unknown[0]!r}; it has {', '.join(_KNOWN.values())}")
+        for name, allowed in _WORDS.items():
+            if (text := self.get(name)) is not None:
+                self._given[name.lower()] = text.lower()
+                if text.lower() not in allowed:
+                    raise PipelineError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """An option's text."""
@@ -173,20 +186,26 @@ class Options:
         if len(chosen) != 1:
             raise PipelineError("one of the options assign, subscribe, subscribePattern is needed")
         if chosen == ["assign"]:
-            return [(topic, index) for topic, found in self.parsed("assign", "").items() for index in found]
+            try:
+                return [(topic, int(index)) for topic, found in self.parsed("assign", "").items() for index in found]
+            except (AttributeError, TypeError, ValueError):
+                raise PipelineError(f'option assign: {self.get("assign")!r}: write {{"topic": [0, 1]}}') from None
         if chosen == ["subscribe"]:
             topics = [each.strip() for each in (self.get("subscribe") or "").split(",")]
         else:
-            pattern = re.compile(self.get("subscribePattern") or "")
+            try:
+                pattern = re.compile(self.get("subscribePattern") or "")
+            except re.error as error:
+                raise PipelineError(f"option subscribePattern: no regular expression: {error}") from None
             topics = [each for each in cluster.topics() if pattern.fullmatch(each)]
         return [(topic, index) for topic in topics for index in range(cluster.partitions(topic))]
 
     def boundary(self, cluster: Cluster, places: Sequence[Place], which: str, default: str) -> dict[Place, int]:
         """Offsets where reading starts or ends. which: `starting` or `ending`."""
-        moment = self.get(f"{which}Timestamp")
+        moment = self.number(f"{which}Timestamp")
         by_time = self.parsed(f"{which}OffsetsByTimestamp", "{}")
         if moment is not None:
-            by_time = _nested(dict.fromkeys(places, int(moment)))
+            by_time = _nested(dict.fromkeys(places, moment))
         if by_time:
             return self._by_time(cluster, places, by_time, which)
         offsets = self.parsed(f"{which}Offsets", default)
@@ -198,16 +217,13 @@ class Options:
         return {place: self._one(cluster, place, offsets, which) for place in places}
 
     def _one(self, cluster: Cluster, place: Place, offsets: Any, which: str) -> int:
-        try:
-            offset = int(offsets[place[0]][str(place[1])])
-        except KeyError:
-            raise PipelineError(f"option {which}Offsets says nothing of {place[0]}-{place[1]}") from None
+        offset = _number_of(place, offsets, f"{which}Offsets")
         return cluster.offsets([place], offset, committed=self.committed)[place] if offset < 0 else offset
 
     def _by_time(self, cluster: Cluster, places: Sequence[Place], times: Any, which: str) -> dict[Place, int]:
         found = {}
         for place in places:
-            moment = int(times[place[0]][str(place[1])])
+            moment = _number_of(place, times, f"{which}OffsetsByTimestamp")
             offset = cluster.offsets([place], moment)[place]
             if offset < 0:
                 if which == "starting" and self.get("startingOffsetsByTimestampStrategy", "error") == "error":
@@ -218,6 +234,17 @@ class Options:
                 offset = cluster.offsets([place], LATEST, committed=self.committed)[place]
             found[place] = offset
         return found
+
+
+def _number_of(place: Place, numbers: Any, option: str) -> int:
+    """What an option says of one partition. Raises PipelineError."""
+    topic, index = place
+    try:
+        return int(numbers[topic][str(index)])
+    except KeyError:
+        raise PipelineError(f"option {option} says nothing of {topic}-{index}") from None
+    except (TypeError, ValueError):
+        raise PipelineError(f'option {option}: write {{"{topic}": {{"{index}": NUMBER}}}}') from None
 
 
 def _nested(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
@@ -460,7 +487,10 @@ class _Writing:
 
     def __init__(self, given: Options, names: Sequence[str]) -> None:
         self._settings, self._topic = given.settings, given.get("topic")
-        self._codec = codec_named(given.get("kafka.compression.type", "none") or "none").codec_id
+        codec = given.get("kafka.compression.type") or "none"
+        if not is_codec(codec):
+            raise PipelineError(f"option kafka.compression.type: {codec!r} is none of {', '.join(codec_names())}")
+        self._codec = codec_named(codec).codec_id
         if "value" not in names:
             raise PipelineError("a column `value` is needed")
         if self._topic is None and "topic" not in names:

@@ -6,8 +6,11 @@ import io
 import json
 import os
 import re
+import socketserver
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,14 @@ from kafka.admin import KafkaAdminClient
 from kbroker.cli import run
 from kbroker.cli._cluster import Cluster
 from kbroker.testing import broker, cluster
+from protocol.headers import parse_request_header
+from protocol.message import Message
+from protocol.messages.handshake import (
+    ApiVersion,
+    ApiVersionsResponse,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
 
 Captured = pytest.CaptureFixture[str]
 Ask = Callable[..., tuple[int, str, str]]
@@ -423,6 +434,17 @@ def test_a_log_directory_without_partitions_is_shown(capsys: Captured, tmp_path:
     assert row.split()[:4] == ["1", str(tmp_path / "data" / "data"), "0", "0"]
 
 
+def test_a_log_directory_that_has_failed_is_in_the_json_too(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = {"partition_index": 0, "partition_size": 9, "offset_lag": 0, "is_future_key": False}
+    sound = {"log_dir": "/a", "error_code": 0, "topics": [{"name": "t", "partitions": [part]}]}
+    failed = {"log_dir": "/b", "error_code": 56, "topics": []}
+    told = [{"broker": 1, "log_dirs": [sound, failed]}]
+    monkeypatch.setattr(KafkaAdminClient, "describe_log_dirs", lambda _: told)
+    first, second = rows(ask("cluster", "--log-dirs", "--json")[1])
+    assert (first["log_dir"], first["topic"]) == ("/a", "t")
+    assert (second["log_dir"], second["state"]) == ("/b", "KAFKA_STORAGE_ERROR")
+
+
 # ---- the way to a cluster
 
 
@@ -430,6 +452,33 @@ def test_the_address_that_is_given_goes_before_that_of_a_file(ask: Ask, bootstra
     (file := tmp_path / "client.properties").write_text("bootstrap.servers=127.0.0.1:1\nbootstrap.timeout.ms=200\n")
     assert ask("topics", "--list", "-b", bootstrap, "--command-config", str(file))[0] == 0
     assert ask("topics", "--list", "--command-config", str(file))[2] == "kbroker: no broker answers at 127.0.0.1:1\n"
+
+
+class Doorman(socketserver.StreamRequestHandler):
+    """As much of a broker as it takes to refuse a login."""
+
+    def handle(self) -> None:
+        served = [ApiVersion(api_key=api, min_version=0, max_version=1) for api in (3, 17, 18, 36)]
+        answers: dict[int, Message] = {
+            17: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]),
+            18: ApiVersionsResponse(error_code=0, api_keys=served, throttle_time_ms=0),
+            36: SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"", session_lifetime_ms=0),
+        }
+        while size := self.rfile.read(4):
+            frame = self.rfile.read(int.from_bytes(size, "big"))
+            api, version, correlation, *_ = parse_request_header(memoryview(frame))
+            body = answers[api].encode(version)
+            self.wfile.write(struct.pack(">ii", 4 + len(body), correlation) + body)
+
+
+def test_a_wrong_password_is_not_taken_for_a_broker_that_is_not_there(ask: Ask) -> None:
+    words = "topics --list -X security.protocol=SASL_PLAINTEXT -X sasl.mechanism=PLAIN -X bootstrap.timeout.ms=500"
+    words += " -X sasl.plain.username=alice -X sasl.plain.password=wrong"
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Doorman) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        code, _, err = ask(*words.split(), "-b", f"127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+    assert (code, err) == (2, "kbroker: SASL_AUTHENTICATION_FAILED: SASL Authentication failed.\n")
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,24 @@ def test_a_stream_writes_what_it_reads(
         ({"subscribe": "nobody"}, "topic nobody"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
         ({"subscribe": "a", "assign": "{}"}, "one of the options assign, subscribe, subscribePattern"),
+        ({"subscribe": "a", "failOnDataLoss": "yes"}, "option failOnDataLoss: 'yes' is none of true, false"),
+        (
+            {"subscribe": "a", "kafka.isolation.level": "read_commited"},
+            "'read_commited' is none of read_uncommitted, re",
+        ),
+        ({"assign": "a"}, "option assign: 'a': write {\"topic\": [0, 1]}"),
+        ({"assign": '{"a": 0}'}, 'option assign: \'{"a": 0}\': write {"topic": [0, 1]}'),
+        ({"subscribePattern": "*"}, "option subscribePattern: no regular expression: nothing to repeat"),
+        ({"assign": '{"a": [0]}', "startingTimestamp": "noon"}, "option startingTimestamp: 'noon' is no number"),
+        ({"assign": '{"a": [0]}', "startingOffsets": '{"a": 5}'}, 'option startingOffsets: write {"a": {"0": NUMBER}}'),
+        (
+            {"assign": '{"a": [0]}', "startingOffsetsByTimestamp": '{"a": {"0": "x"}}'},
+            'option startingOffsetsByTimestamp: write {"a": {"0": NUMBER}}',
+        ),
+        (
+            {"assign": '{"a": [0]}', "startingOffsetsByTimestamp": '{"b": {"0": 5}}'},
+            "option startingOffsetsByTimestamp says nothing of a-0",
+        ),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
     ],
 )

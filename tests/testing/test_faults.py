@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.faults import Seen
+from kbroker.faults import ScriptedCore, Seen
 from kbroker.testing import Broker, UsageError, broker
 from protocol.apis import BY_NAME
 from protocol.errors import ErrorCode
@@ -237,6 +237,34 @@ def test_a_held_answer_has_had_its_effect(b: Broker, client: Client) -> None:
     silent = is_silent(client), values(b)
     hold.release()
     assert (silent, bool(client.frame())) == ((True, [b"x"]), True)
+
+
+def test_what_is_released_in_the_moment_in_which_it_is_held_goes_on(
+    b: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold, meet = b.faults.on("Produce").hold(), ScriptedCore._meet
+
+    def released_before(*given: Any) -> None:
+        hold.release()
+        meet(*given)
+
+    monkeypatch.setattr(ScriptedCore, "_meet", released_before)
+    assert produced(client.ask(to("orders"), 8)).error_code == 0
+
+
+def test_a_hold_that_brokers_share_is_released_at_each() -> None:
+    with broker() as first, broker() as second:
+        hold = first.faults.on("Metadata").hold()
+        second.faults.add(hold)
+        clients = [Client(each.port) for each in (first, second)]
+        for each in clients:
+            each.socket.settimeout(5)
+            each.send(MetadataRequest(topics=[]), 8)
+        assert all(map(is_silent, clients))
+        hold.release()
+        assert all(each.frame() for each in clients)
+        for each in clients:
+            each.close()
 
 
 def test_what_is_held_goes_when_faults_are_cleared(b: Broker, client: Client) -> None:
