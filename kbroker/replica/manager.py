@@ -146,7 +146,7 @@ class ReplicaManager:
             if partition.is_leader:
                 partition.advance_high_watermark()
             else:  # its leader says nothing again that it has said
-                partition.log.set_high_watermark(max(partition.told_high_watermark, partition.log.high_watermark))
+                self.follow_bounds(partition, partition.told_high_watermark, partition.told_log_start)
             self.touched.append(partition)
 
     # -- followers
@@ -203,7 +203,7 @@ class ReplicaManager:
         own = partition.log
         if own is None:
             return
-        partition.told_high_watermark = high_watermark
+        partition.told_high_watermark, partition.told_log_start = high_watermark, log_start_offset
         before = own.high_watermark
         if high_watermark > before and own.set_high_watermark(high_watermark) != before:
             self.touched.append(partition)

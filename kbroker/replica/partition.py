@@ -67,8 +67,8 @@ class Partition:
     log: None while its directory is offline. leader_id: -1 if there is none. isr, replicas, leader_epoch,
     partition_epoch: as the controller last said. followers: by broker id, while this is the leader.
     is_throttled_leader, is_throttled_follower: whether the topic names this replica, should it be either.
-    told_high_watermark: the leader's, as it last told a follower. proposal: the in-sync set that the controller was
-    asked for.
+    told_high_watermark, told_log_start: the leader's, as it last told a follower. proposal: the in-sync set that the
+    controller was asked for.
     """
 
     __slots__ = (
@@ -94,6 +94,7 @@ class Partition:
         "removing",
         "replicas",
         "told_high_watermark",
+        "told_log_start",
         "topic",
         "topic_id",
     )
@@ -117,7 +118,7 @@ class Partition:
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
-        self.told_high_watermark = 0
+        self.told_high_watermark = self.told_log_start = 0
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
@@ -168,7 +169,7 @@ class Partition:
     def _adopt(self, state: LeaderState, log: Log) -> None:
         assert state.leader_epoch >= self.leader_epoch, (self, state)
         if state.leader_epoch > self.leader_epoch:
-            self.told_high_watermark = 0
+            self.told_high_watermark = self.told_log_start = 0
         if not log.config.has_epochs:
             log.epochs.clear()  # of an earlier format: what is fetched would seem to be of the last of them
         self.log = log

@@ -394,6 +394,26 @@ def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable()
     assert (before, follower.asked()) == ({}, {0: (1, 0)})
 
 
+def test_with_flush_messages_the_log_start_follows_the_leaders_once_the_records_are_durable() -> None:
+    """It is told once: else whoever deletes records waits in vain, and they are back when this replica leads."""
+    follower = Follower()
+    world = follower.world
+    world.broker.on(LogFlushed, lambda fact, now_ms: follower.fetcher.flushed(follower.partition()))
+    world.plane.configs.set_topic("p", {"flush.messages": "1"})
+    world.replicas.reconfigure("p")
+    world.disk_is_busy = True
+    follower.ask()
+    follower.answer(data(batch(3, epoch=0), high_watermark=3, start=2))
+    world.settle()
+    before = follower.bounds
+    world.disk_is_busy = False
+    world.settle()
+    request = follower.ask()
+    assert request is not None
+    assert (before, follower.bounds) == ((0, 0, 3), (2, 3, 3))
+    assert [(each.fetch_offset, each.log_start_offset) for each in _parts(request)] == [(3, 2)]
+
+
 # ---- cutting
 
 
