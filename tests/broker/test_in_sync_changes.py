@@ -206,8 +206,15 @@ def test_a_request_that_is_lost_is_asked_again_and_others_faults_say_nothing(
 @pytest.mark.parametrize(
     ("code", "asked", "keeps"),
     [
-        (ErrorCode.NEW_LEADER_ELECTED, 1, True),
         (ErrorCode.INELIGIBLE_REPLICA, 1, False),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, 1, False),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, True),  # these may have been granted before: the larger set counts
+        (ErrorCode.UNKNOWN_TOPIC_ID, 1, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, 1, True),
+        (ErrorCode.INVALID_UPDATE_VERSION, 1, True),
+        (ErrorCode.INVALID_REQUEST, 1, True),
+        (ErrorCode.NEW_LEADER_ELECTED, 1, True),
+        (ErrorCode.NOT_CONTROLLER, 2, True),
         (ErrorCode.UNKNOWN_SERVER_ERROR, 2, True),
     ],
 )

@@ -227,12 +227,23 @@ def test_after_a_fault_the_leader_is_told_everything_again() -> None:
     assert follower.asked() == {0: (0, -1), 1: (0, -1)}
 
 
-@pytest.mark.parametrize("code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH])
-def test_a_session_that_the_leader_has_lost_is_begun_again_at_once(code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("code", "due_ms"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, None),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, None),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, BACKOFF_MS),
+    ],
+)
+def test_a_session_that_the_leader_has_lost_is_begun_again_at_once_and_one_that_is_refused_later(
+    code: ErrorCode, due_ms: int | None
+) -> None:
     follower = Follower()
     follower.ask()
     follower.answer(code=code)
-    assert follower.asked() == {0: (0, -1)}
+    rests_until_ms = follower.fetcher.next_due_ms()
+    follower.now_ms = rests_until_ms or 0
+    assert (rests_until_ms, follower.asked()) == (due_ms, {0: (0, -1)})
 
 
 # ---- answers
@@ -548,6 +559,17 @@ def test_a_leader_whose_log_begins_within_a_batch_is_followed_from_its_beginning
     request = follower.ask()
     assert request is not None
     assert request.session_epoch == 0  # the high watermark that came with the batch is to come again
+
+
+def test_a_leader_that_sends_what_is_here_already_takes_nothing_away() -> None:
+    """Only an empty log may begin anew within a batch."""
+    follower = with_records(0, 0, 0)
+    follower.ask()
+    follower.answer(data(batch(5, base_offset=1, epoch=0)))
+    soon = follower.asked()
+    follower.disk_works()
+    follower.now_ms = BACKOFF_MS
+    assert (soon, follower.bounds, follower.asked()) == ({}, (0, 0, 3), {0: (3, 0)})
 
 
 # ---- which fetcher

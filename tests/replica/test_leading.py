@@ -97,6 +97,15 @@ def test_acks_of_all_needs_enough_in_sync(world: World) -> None:
     assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+def test_what_the_broker_itself_writes_needs_enough_in_sync(world: World) -> None:
+    """Markers, and the records of coordinators: those who wait are told at once that it cannot be done."""
+    partition = lead(world, isr=(ME,))
+    partition.min_insync_replicas = 2
+    with pytest.raises(KafkaError) as error:
+        world.replicas.append_own(partition, bytearray(batch(b"v")), world.clock.wall_ms())
+    assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 def test_a_new_leader_commits_nothing_before_it_has_heard_of_all_in_sync(world: World) -> None:
     lead(world)
     append(world, 3)
@@ -184,6 +193,16 @@ def test_fewer_that_have_to_be_in_sync_commit_what_is_there(world: World) -> Non
     assert (before, high_watermark(world), world.replicas.touched) == (0, 3, [partition])
 
 
+def test_one_that_is_no_replica_leaves_the_in_sync_set_and_holds_nothing_up_any_more(world: World) -> None:
+    partition = lead(world, isr=(ME, ONE, 9))
+    append(world)
+    fetch(world, ONE, 1)
+    world.replicas.look_for_laggards(world.clock.now_ms())
+    before = high_watermark(world)
+    grant(world)
+    assert (before, partition.isr, high_watermark(world)) == (0, (ME, ONE), 1)
+
+
 # ---- joining
 
 
@@ -226,11 +245,12 @@ def test_while_one_is_joining_it_counts_and_nothing_else_is_proposed(world: Worl
     assert (partition.proposal, high_watermark(world)) == (first, 0)
 
 
-def test_once_granted_the_set_is_another_one(world: World) -> None:
+@pytest.mark.parametrize("partition_epoch", [0, 5])  # 0: it was so already, and nothing had to be written
+def test_once_granted_the_set_is_another_one(world: World, partition_epoch: int) -> None:
     partition = lead(world, isr=(ME,))
     fetch(world, ONE, 0)
-    grant(world)
-    assert (partition.isr, partition.partition_epoch, partition.proposal) == ((ME, ONE), 5, None)
+    grant(world, partition_epoch=partition_epoch)
+    assert (partition.isr, partition.partition_epoch, partition.proposal) == ((ME, ONE), partition_epoch, None)
 
 
 def test_an_answer_to_a_proposal_of_an_older_epoch_says_nothing(world: World) -> None:

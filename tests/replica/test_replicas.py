@@ -88,6 +88,22 @@ def test_a_follower_that_flushes_first_is_no_further_behind_its_leader_than_its_
     assert (before, partition.log.high_watermark) == (0, 2)
 
 
+def test_what_a_follower_takes_for_committed_stays_as_it_is_when_it_flushes_under_a_new_leader() -> None:
+    """Neither is it less, nor does the former leader's word go for the new one's records."""
+    world = World(log_flush_interval_messages="1")
+    partition = become(world, state(0, leader=OTHER), is_new=True)
+    world.replicas.append_as_follower(partition, of_epoch_0(batch(b"a", b"b")), world.clock.wall_ms())
+    world.settle()
+    world.replicas.follow_bounds(partition, high_watermark=9, log_start_offset=0)
+    become(world, state(1, leader=OTHER))  # which has not said yet what is committed
+    following = bytearray(of_epoch_0(batch(b"c")))
+    following[7] = 2  # its base offset
+    world.replicas.append_as_follower(partition, memoryview(following), world.clock.wall_ms())
+    world.settle()
+    assert partition.log is not None
+    assert (partition.log.high_watermark, partition.log.awaits_flush, partition.log.log_end_offset) == (2, False, 3)
+
+
 def test_a_new_epoch_begins_at_the_end_of_the_log(world: World) -> None:
     partition = become(world, state(0), is_new=True)
     append(world, partition, b"a", b"b")
