@@ -32,6 +32,7 @@ def test_offline_all_dead() -> None:
 def test_reassigned_the_first_new_replica_in_sync_leads() -> None:
     assert reassigned([4, 5], [1, 5, 4], {1, 4, 5}) == Elected(4, (1, 5, 4))
     assert reassigned([4, 5], [1, 5], {1, 4, 5}) == Elected(5, (1, 5))
+    assert reassigned([4, 5], [1, 5, 4], {1, 5}) == Elected(5, (1, 5, 4))
     assert reassigned([4, 5], [1], {1, 4, 5}) is None
 
 
@@ -43,6 +44,7 @@ def test_preferred_only_the_first_replica_will_do() -> None:
 
 def test_shutdown_the_leaving_neither_lead_nor_stay_in_sync() -> None:
     assert controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == Elected(2, (2, 3))
+    assert controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 3}, {1}) == Elected(3, (2, 3))
     assert controlled_shutdown([1, 2], [1], {1, 2}, {1}) is None
 
 

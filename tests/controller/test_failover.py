@@ -157,6 +157,8 @@ def test_a_controller_whose_session_ends_has_to_be_elected_again() -> None:
     assert cluster.controller.id in (1, 2)
     for node in cluster.nodes.values():
         assert (node.plane.ready, sorted(node.plane.cache.brokers)) == (True, [1, 2])
+        told = [1, 2] if node is cluster.controller else []  # what an epoch had to say ends with it
+        assert node.plane.controller.outbox.brokers() == told
 
 
 def test_a_lone_broker_whose_session_ends_starts_anew() -> None:
@@ -284,6 +286,7 @@ def test_who_restarted_while_nobody_was_controller_is_not_taken_for_in_sync(
     restart_unseen(cluster, *restarted)
     state = cluster.state("t")
     assert (cluster.controller.id, state.leader, state.isr, state.leader_epoch) == (2, leader, isr, 1)
+    assert state.controller_epoch == 2
     assert all(cluster.leaders(each, "t") == [leader] for each in (1, 2, 3))
 
 
@@ -509,6 +512,7 @@ def test_a_broker_that_is_about_to_stop_hands_its_leaders_over() -> None:
     cluster.settle()
     assert outcomes == [(ErrorCode.NONE, [])]
     assert (cluster.state("t").leader, cluster.state("t").isr, cluster.leaders(1, "t")) == (1, (1,), [1])
+    assert cluster.nodes[2].replicas.partitions["t", 0].leader_id == 1  # it takes no more that the new leader lacks
     assert cluster.leaders(1, "alone") == [2]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.controller.events import ShutDown
 from kbroker.metadata.store import ISR_CHANGES, LeaderIsr, encode_state, state_path
 from kbroker.ports import Create, SetData
 from protocol.errors import ErrorCode
@@ -122,6 +123,16 @@ def test_a_dead_replica_cannot_be_in_sync(version: int, expected: ErrorCode) -> 
     assert code(propose(cluster, [1, 2, 3], version=version, **epochs)) is expected  # type: ignore[arg-type]
 
 
+def test_a_replica_that_is_about_to_stop_does_not_come_back_into_the_set() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (1, 2, 3))
+    cluster.controller.plane.controller.put(ShutDown(3, -1, lambda code, left: None))
+    cluster.settle()
+    now = cluster.state("t", 0)
+    refused = code(propose(cluster, [1, 2, 3], epoch=now.leader_epoch, partition_epoch=now.version))
+    assert (now.isr, refused, cluster.state("t", 0)) == ((1, 2), ErrorCode.INELIGIBLE_REPLICA, now)
+
+
 def test_a_broker_that_is_no_replica_cannot_be_in_sync() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.assign("t", (1, 2))
@@ -162,6 +173,19 @@ def test_a_set_that_changed_in_the_store_meanwhile_is_not_overwritten(cluster: C
     propose(cluster, [cluster.state("t", 0).leader])
     epoch.context.leaders["t", 0] = epoch.context.leaders["t", 0]._replace(version=0, isr=(1, 2, 3))
     assert code(propose(cluster, [2])) is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_leader_that_took_out_who_then_died_is_not_taken_for_one_that_knows_more() -> None:
+    """As a leader of an old protocol does that writes the set itself; its notice is still to come."""
+    cluster = Cluster(1, 2, 3)
+    cluster.assign("t", (1, 2, 3))
+    known = cluster.state("t", 0)
+    smaller = SetData(state_path("t", 0), encode_state(known._replace(isr=(1, 2))), known.version)
+    assert cluster.ensemble.tree.apply(smaller, 0).fault is None
+    cluster.stop(3)
+    now = cluster.state("t", 0)
+    assert (now.isr, now.version) == ((1, 2), known.version + 1)
+    assert code(propose(cluster, [1], epoch=now.leader_epoch, partition_epoch=now.version)) is ErrorCode.NONE
 
 
 def test_that_the_dead_cannot_be_in_sync_is_said_once_for_all_partitions(caplog: pytest.LogCaptureFixture) -> None:

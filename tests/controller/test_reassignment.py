@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from kbroker.controller import reassignment
 from kbroker.controller.events import AlterPartition, Rebalance
 from kbroker.metadata.store import (
+    ISR_CHANGES,
     PREFERRED_ELECTIONS,
     REASSIGNMENTS,
     Assignment,
     decode_reassignments,
     decode_topic,
     encode_reassignments,
+    encode_state,
+    encode_topic,
+    state_path,
     topic_path,
 )
-from kbroker.ports import Create, SetData
+from kbroker.ports import Create, Multi, Operation, SetData
 from protocol.errors import ErrorCode
 from protocol.messages.control import (
     AlterPartitionRequest,
@@ -120,6 +124,15 @@ def test_a_partition_is_where_it_is_to_be_once_the_new_replicas_are_in_sync(clus
     assert holders(cluster) == [2, 3]
     assert cluster.nodes[1].logs() == []
     assert moving(cluster) == []
+
+
+def test_a_leader_of_an_old_protocol_may_take_the_new_replicas_in(cluster: Cluster) -> None:
+    """It writes the set itself, and leaves a notice."""
+    reassign(cluster, TARGET)
+    now = cluster.state("t", 0)
+    write(cluster, SetData(state_path("t", 0), encode_state(now._replace(isr=(1, 2, 3))), now.version))
+    write(cluster, Create(f"{ISR_CHANGES}/isr_change_0", b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'))
+    assert assignment(cluster) == Assignment(TARGET)
 
 
 def test_a_leader_is_answered_once_though_what_follows_from_it_fails(cluster: Cluster) -> None:
@@ -280,6 +293,20 @@ def test_a_broker_that_dies_on_the_way_is_waited_for(cluster: Cluster) -> None:
     assert assignment(cluster) == Assignment(TARGET)
 
 
+def test_the_old_replicas_stay_while_none_of_the_new_ones_can_lead(cluster: Cluster) -> None:
+    """All that are wanted are in sync, and dead: so it may be when a controller is elected."""
+    reassign(cluster, (3,))
+    cluster.stop(3)
+    now = cluster.state("t", 0)
+    write(cluster, SetData(state_path("t", 0), encode_state(now._replace(leader=-1, isr=(3,))), now.version))
+    cluster.controller.store.expire()
+    cluster.settle()
+    before = assignment(cluster).is_moving, holders(cluster)
+    cluster.start(3)
+    assert before == (True, [1, 2])
+    assert (assignment(cluster), cluster.state("t", 0).leader, holders(cluster)) == (Assignment((3,)), 3, [3])
+
+
 def test_a_topic_on_the_move_is_deleted_when_it_has_arrived(cluster: Cluster) -> None:
     reassign(cluster, TARGET)
     cluster.ensemble.tree.apply(Create("/admin/delete_topics/t"), 0)
@@ -304,12 +331,29 @@ def test_a_topic_grows_while_one_of_its_partitions_moves(cluster: Cluster) -> No
     """By somebody who does not ask first: the new partition is not lost."""
     reassign(cluster, TARGET)
     content = decode_topic(cluster.data(topic_path("t")))
-    from kbroker.metadata.store import encode_topic
-
     grown = content._replace(partitions={**content.partitions, 1: Assignment((1,))})
     write(cluster, SetData(topic_path("t"), encode_topic(grown)))
     in_sync(cluster, 1, 2, 3)
     assert decode_topic(cluster.data(topic_path("t"))).partitions == {0: Assignment(TARGET), 1: Assignment((1,))}
+
+
+def test_a_topic_that_grows_while_its_node_is_written_keeps_both(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = cluster.controller.store
+    submit = store.submit
+    grown = decode_topic(cluster.data(topic_path("t")))
+    grown = grown._replace(partitions={**grown.partitions, 1: Assignment((1,))})
+
+    def grow_first(operations: Sequence[Operation], token: object) -> None:
+        if any(isinstance(each, Multi) and each.operations[-1].path == topic_path("t") for each in operations):
+            monkeypatch.undo()
+            assert cluster.ensemble.tree.apply(SetData(topic_path("t"), encode_topic(grown)), 0).fault is None
+        submit(operations, token)
+
+    monkeypatch.setattr(store, "submit", grow_first)
+    assert reassign(cluster, TARGET) is ErrorCode.NONE
+    assert decode_topic(cluster.data(topic_path("t"))).partitions == {0: MOVING, 1: Assignment((1,))}
 
 
 # -- by znode
@@ -321,10 +365,17 @@ def write(cluster: Cluster, operation: Create | SetData) -> None:
     cluster.settle()
 
 
-def test_a_reassignment_may_be_written_into_the_store(cluster: Cluster) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_reassignment_may_be_written_into_the_store(cluster: Cluster, *, is_there: bool) -> None:
+    """Also to a broker that has yet to come."""
+    if not is_there:
+        cluster.stop(3)
     write(cluster, Create(REASSIGNMENTS, encode_reassignments({("t", 0): TARGET})))
     assert assignment(cluster) == MOVING
     assert decode_reassignments(cluster.data(REASSIGNMENTS)) == {("t", 0): TARGET}
+    if not is_there:
+        cluster.start(3)
+    assert holders(cluster) == [1, 2, 3]
     in_sync(cluster, 1, 2, 3)
     assert assignment(cluster) == Assignment(TARGET)
     assert not cluster.has(REASSIGNMENTS)

@@ -392,6 +392,10 @@ def test_deletion_may_be_disabled() -> None:
         for version in (2, 3)
     ]
     assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_DELETION_DISABLED]
+    cluster.ensemble.tree.apply(Create(delete_topic_path("t")), 0)  # as a tool does that does not ask
+    cluster.ensemble.spread()
+    cluster.settle()
+    assert (cluster.has(delete_topic_path("t")), cluster.leaders(1, "t")) == (False, [1])
 
 
 def test_the_deletion_of_what_does_not_exist_is_forgotten() -> None:
