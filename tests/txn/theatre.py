@@ -7,7 +7,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     NAME init ID [timeout=MS] [version=N] [again | as=ID/EPOCH]   again: it says the id and epoch it has (KIP-360)
     NAME add TOPIC-PARTITION ... [as=ID/EPOCH]
     NAME commit [version=N] [as=ID/EPOCH] | NAME abort ... | NAME verify TOPIC-PARTITION
-    marked ID                           every partition has its marker
+    marked ID [late]                    every partition has its marker; late: said of the outcome before the last one
     describe ID | list
     ids from N                          producer ids; none: there are none for now
     epoch ID N                          as if so many producers had held the id before
@@ -49,7 +49,10 @@ def config_of(**static: str) -> BrokerConfig:
 
 
 class World:
-    """A broker that leads the only partition of __transaction_state. markers: wanted, by transactional id."""
+    """A broker that leads the only partition of __transaction_state.
+
+    markers: wanted, by transactional id. wanted: all that ever were, in order.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -61,6 +64,7 @@ class World:
         self.replies: dict[object, Any] = {}
         self.lines: list[str] = []
         self.markers: dict[str, WriteMarkers] = {}
+        self.wanted: list[WriteMarkers] = []
         self.next_id: int | None = 0
         self.start()
 
@@ -92,8 +96,8 @@ class World:
     def run(self, effects: list[Effect]) -> None:
         self.runtime.carry_out(effects, self.now_ms)
 
-    def marked(self, name: str) -> None:
-        wanted = self.markers.pop(name)
+    def marked(self, name: str, *, late: bool) -> None:
+        wanted = self.wanted[-2] if late else self.markers.pop(name)
         where = wanted.partition, wanted.coordinator_epoch
         self.run(self.transactions.marked(*where, wanted.transaction, self.now_ms))
 
@@ -107,6 +111,7 @@ class World:
     def _carry(self, markers: WriteMarkers, _now_ms: int) -> None:
         transaction = markers.transaction
         self.markers[transaction.name] = markers
+        self.wanted.append(markers)
         places = ", ".join(f"{topic}-{index}" for topic, index in sorted(transaction.partitions))
         what = "commit" if transaction.is_commit else "abort"
         self.lines.append(f"- {what} {transaction.producer_id}/{transaction.producer_epoch} in {places}")
@@ -195,8 +200,8 @@ class Stage:
 
     # --- everybody else
 
-    def do_marked(self, name: str) -> None:
-        self.world.marked(name)
+    def do_marked(self, name: str, late: str = "") -> None:
+        self.world.marked(name, late=bool(late))
 
     def do_describe(self, name: str) -> list[str]:
         known = self.world.transactions.describe(name)
