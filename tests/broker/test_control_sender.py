@@ -151,11 +151,12 @@ def test_a_line_that_is_closed_says_nothing_more() -> None:
 
 
 def test_the_next_term_begins_on_a_line_of_its_own() -> None:
-    bench = Bench()
-    bench.put(leads(1))
+    bench, former = Bench(), leads(1)
+    bench.put(former)
     bench.outbox.clear()
     bench.outbox.open(2)
     bench.put(leads(2))
+    assert not bench.outbox.answered(2, former)  # as the own broker may say late, to which no line leads
     bench.broker.asked[-1].answer(LED)
     bench.turn()
     assert [each.request.broker_epoch for each in bench.broker.asked] == [1, 2]

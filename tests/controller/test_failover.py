@@ -13,6 +13,7 @@ from kbroker.metadata.store import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     LOG_DIR_EVENTS,
+    broker_path,
     decode_broker,
     decode_controller,
     encode_config,
@@ -57,6 +58,13 @@ def test_every_broker_knows_all_brokers_and_the_controller() -> None:
     for node in cluster.nodes.values():
         assert node.plane.ready
         assert (sorted(node.plane.cache.brokers), node.plane.cache.controller_id) == ([1, 2, 3], 1)
+    cluster.net.hosts["elsewhere"] = cluster.nodes[2]
+    moved = cluster.data(broker_path(2)).replace(b"host2", b"elsewhere")
+    assert cluster.ensemble.tree.apply(SetData(broker_path(2), moved), 0).fault is None
+    cluster.ensemble.spread()
+    cluster.settle()
+    found = [node.plane.cache.brokers[2].endpoint("PLAINTEXT") for node in cluster.nodes.values()]
+    assert [each.host for each in found if each is not None] == ["elsewhere"] * 3
 
 
 def test_a_broker_registers_as_an_apache_broker_reads_it() -> None:

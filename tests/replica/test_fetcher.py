@@ -189,11 +189,14 @@ def test_without_a_session_nothing_is_asked_while_the_only_one_rests_that_is_fol
 def test_what_it_follows_no_more_is_forgotten_in_the_session() -> None:
     follower = Follower(0, 1)
     follower.ask()
-    follower.answer()
     follower.fetcher.leave(follower.partition(1))
+    follower.answer(data(batch(epoch=0), index=1))
     request = follower.ask()
     assert request is not None
     assert [(each.topic_id, each.partitions) for each in request.forgotten_topics_data] == [(ID, [1])]
+    log = follower.partition(1).log
+    assert log is not None
+    assert log.log_end_offset == 0
 
 
 def test_a_partition_that_is_followed_anew_is_not_forgotten() -> None:

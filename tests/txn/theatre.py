@@ -14,6 +14,7 @@ A line at the left margin is a step, a line with four blanks in front is somethi
     wait MS | sleep MS | hold appends | commit appends | refuse appends CODE | accept appends | resign | restart
                                         sleep: the machine does, and the clock for deadlines with it
     elect                               another broker leads, that has all of the log, committed or not
+    return                              this broker leads again, after `resign`
 
 A producer remembers its id and epoch from the answers, as real ones do.
 """
@@ -69,8 +70,6 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.epoch += 1
-
         def make(partition: int, epoch: int) -> TransactionShard:
             return TransactionShard(partition, epoch, self.store, lambda: self.config)
 
@@ -79,6 +78,10 @@ class World:
         )
         self.runtime.give = at_once
         self.transactions = TransactionCoordinator(self.runtime)
+        self.lead()
+
+    def lead(self) -> None:
+        self.epoch += 1
         self.runtime.elected(0, self.epoch, self.now_ms)
         while self.runtime.next_deadline_ms() == 0:
             self.runtime.expire(self.now_ms)
@@ -245,6 +248,9 @@ class Stage:
 
     def do_sleep(self, duration_ms: str) -> None:
         self.world.slept_ms += int(duration_ms)
+
+    def do_return(self) -> None:
+        self.world.lead()
 
     def do_restart(self) -> None:
         world = self.world
