@@ -92,6 +92,7 @@ def speaks_to_cluster(command: Command) -> Command:
     def called(
         *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any
     ) -> Any:
+        _check_text(click.get_current_context())
         try:
             import kafka.errors as client
         except ImportError:
@@ -185,6 +186,17 @@ def properties_of(path: str) -> dict[str, str]:
             raise click.ClickException(f"{path}: allowed: text in UTF-8, other characters as \\uXXXX") from None
         except ValueError as error:
             raise click.ClickException(f"{path} {error}") from None
+
+
+def _check_text(context: click.Context) -> None:
+    """Raises: BadParameter for bytes that are no text: the client's own thread ends at them, and is waited for."""
+    for param in context.command.params:
+        given = None if isinstance(param.type, click.Path) else context.params.get(param.name or "")
+        for each in given if isinstance(given, tuple) else (given,):
+            try:
+                str(each).encode()
+            except UnicodeEncodeError:
+                raise click.BadParameter(f"{each!r}; allowed: text in UTF-8", context, param) from None
 
 
 def _plain(error: Exception) -> str:

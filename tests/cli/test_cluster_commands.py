@@ -582,6 +582,29 @@ def test_a_mistake_is_one_line(ask: Ask, words: str, line: str) -> None:
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topics --create --topic",
+        "topics --list -X client.id=",
+        "topics --list -b",
+        "groups --describe --group",
+        "groups --delete --group",
+        "transactions describe --transactional-id",
+        "configs --alter --topic t --add-config a=",
+        "produce -t t -k",
+        "consume -t t -G",
+        "consume",
+    ],
+)
+def test_an_argument_that_is_no_text_is_refused(ask: Ask, words: str) -> None:
+    byte_e9 = "\udce9"  # as Python has it
+    *first, last = words.split()
+    code, out, err = ask(*first, *([last + byte_e9] if last.endswith("=") else [last, byte_e9]))
+    assert re.fullmatch(r"kbroker: Invalid value for '.*: '.*\\udce9'; allowed: text in UTF-8 \(see .*\)\n", err), err
+    assert (code, out) == (2, "")
+
+
 @pytest.mark.parametrize("words", ["topics --list --command-config", "configs --alter --topic t --add-config-file"])
 @pytest.mark.parametrize(
     ("content", "told"),
