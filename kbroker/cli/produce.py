@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 << 10
 FLUSH_SECONDS = 60
+FLUSH_SECONDS_AFTER_CTRL_C = 1  # for what is on its way: who ends a command does not wait for a broker that hangs
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -112,10 +114,11 @@ class _Sending:
         self._failed: _NotSentError | None = None
 
     def all(self, pieces: Iterator[bytes], most: int | None) -> int:
-        """Send until the input ends; how many were. Raises: _NotSentError."""
-        from kafka.errors import KafkaError
+        """Send until the input ends; how many were. Raises: _NotSentError, ClickException."""
+        from kafka.errors import KafkaError, KafkaTimeoutError
 
         sent = 0
+        patience_s = FLUSH_SECONDS
         try:
             for piece in islice(pieces, most):  # which asks for no more: at a terminal that would wait for a line
                 if self._failed:
@@ -126,8 +129,17 @@ class _Sending:
                 except (KafkaError, AssertionError, ValueError) as error:
                     raise _NotSentError(sent, error) from None
             self._producer.flush(timeout=FLUSH_SECONDS)
+        except KafkaTimeoutError:
+            patience_s = 0
+            if not self._failed:
+                said = f"not all of {sent} records were acknowledged within {FLUSH_SECONDS} s"
+                raise click.ClickException(said) from None
+        except KeyboardInterrupt:
+            patience_s = FLUSH_SECONDS_AFTER_CTRL_C
+            raise
         finally:
-            self._producer.close(timeout=0 if self._failed else FLUSH_SECONDS)
+            with suppress(KafkaTimeoutError):  # what it has to say is said by now
+                self._producer.close(timeout=0 if self._failed else patience_s)
         if self._failed is not None:
             raise self._failed
         return sent

@@ -21,7 +21,7 @@ from kafka.admin import KafkaAdminClient
 
 from kbroker.cli import run
 from kbroker.cli._cluster import Cluster
-from kbroker.testing import broker, cluster
+from kbroker.testing import Broker, broker, cluster
 from protocol.headers import parse_request_header
 from protocol.message import Message
 from protocol.messages.handshake import (
@@ -159,6 +159,43 @@ def test_the_last_record_asked_for_is_not_followed_by_waiting_for_another(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(OneLine(b"1\n")))
     assert run(["produce", "-b", bootstrap, "-t", "typed", "-c", "1"]) == 0
     assert read(ask, "typed") == "1\n"
+
+
+class Hangs(io.BytesIO):
+    """Two lines, between which the broker ceases to answer; behind them the input ends, or Ctrl-C is pressed."""
+
+    def __init__(self, running: Broker, *, ctrl_c: bool) -> None:
+        super().__init__(b"1\n2\n")
+        self._running = running
+        self._ctrl_c = ctrl_c
+
+    def read1(self, size: int | None = -1) -> bytes:
+        line = self.readline()
+        if line == b"2\n":
+            self._running.pause()
+        if not line and self._ctrl_c:
+            raise KeyboardInterrupt
+        return line
+
+
+@pytest.mark.parametrize(
+    ("ctrl_c", "code", "said"),
+    [
+        (False, 2, "kbroker: not all of 2 records were acknowledged within 0.5 s\n"),
+        (True, 130, "\n"),
+    ],
+)
+def test_a_broker_that_hangs_is_waited_for_only_so_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, ctrl_c: bool, code: int, said: str
+) -> None:
+    monkeypatch.setattr("kbroker.cli.produce.FLUSH_SECONDS", 0.5)
+    monkeypatch.setattr("kbroker.cli.produce.FLUSH_SECONDS_AFTER_CTRL_C", 0.1)
+    with broker() as b:
+        b.create_topic("t")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Hangs(b, ctrl_c=ctrl_c)))
+        assert run(["produce", "-b", b.bootstrap, "-t", "t"]) == code
+        b.resume()
+    assert capsys.readouterr().err == said
 
 
 def test_bytes_that_are_no_text_are_base64_in_json(ask: Ask) -> None:
