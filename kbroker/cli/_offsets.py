@@ -152,6 +152,7 @@ def _targets(
         return dict.fromkeys(latest, value)
     if how in ("to_datetime", "by_duration"):
         at_ms = _time_ms(value) if how == "to_datetime" else _before_now_ms(value)
+        at_ms = max(0, at_ms)  # below 0 are marks like EARLIEST
         found = listed(admin, dict.fromkeys(latest, at_ms))  # nothing that young: Kafka's tool goes to the end
         return {place: offset if offset >= 0 else latest[place] for place, offset in found.items()}
     current = {place: offsets.committed.get(place, end) for place, end in latest.items()}
@@ -173,14 +174,17 @@ def _topic_of(text: str) -> tuple[str, set[int]]:
 def _from_file(path: str, group: str) -> dict[Place, int]:
     """Rows of group,topic,partition,offset, or without the group."""
     targets: dict[Place, int] = {}
-    with open(path, encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            try:
+    with open(path, encoding="utf-8-sig", newline="") as file:  # some editors begin a file with a mark of byte order
+        rows = csv.reader(file)
+        try:
+            for row in rows:
                 *named, topic, partition, offset = (cell.strip() for cell in row)
                 if not named or named == [group]:
                     targets[topic, int(partition)] = int(offset)
-            except ValueError:
-                raise click.ClickException(f"{path} line {number}: allowed: group,topic,partition,offset") from None
+        except UnicodeDecodeError:
+            raise click.ClickException(f"{path}: allowed: text in UTF-8") from None
+        except (ValueError, csv.Error):
+            raise click.ClickException(f"{path} line {rows.line_num}: allowed: group,topic,partition,offset") from None
     return targets
 
 

@@ -286,6 +286,7 @@ def test_a_group_has_a_state(ask: Ask, group: str) -> None:
         (("--shift-by", "-1"), 1),
         (("--shift-by", "-9"), 0),
         (("--by-duration", "PT1H"), 0),
+        (("--by-duration", "P99999D"), 0),
         (("--to-datetime", "2999-01-01T00:00:00.000"), 3),
     ],
 )
@@ -325,6 +326,28 @@ def test_a_reset_from_a_file_names_a_partition_that_is_not_there(ask: Ask, group
     code, out, err = ask("groups", "--reset-offsets", "--group", group, "--from-file", str(file), "--execute")
     assert (code, out, err) == (2, "", f"kbroker: {file}: there is no partition of-group-7\n")
     assert rows(ask("groups", "--describe", "--group", group, "--json")[1])[0]["current_offset"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"of-group,0,1\nof-group,0\n", " line 2: allowed: group,topic,partition,offset"),
+        (b"of-group,0,1\n" + b"a" * 200_000, " line 2: allowed: group,topic,partition,offset"),
+        (b"of-group,0,1\n# caf\xe9\n", ": allowed: text in UTF-8"),
+    ],
+)
+def test_a_file_of_offsets_that_is_none_is_named(
+    ask: Ask, group: str, tmp_path: Path, content: bytes, told: str
+) -> None:
+    (file := tmp_path / "plan.csv").write_bytes(content)
+    said = ask("groups", "--reset-offsets", "--group", group, "--from-file", str(file))
+    assert said == (2, "", f"kbroker: {file}{told}\n")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_topic(ask: Ask, group: str, tmp_path: Path) -> None:
+    (file := tmp_path / "plan.csv").write_bytes(b"\xef\xbb\xbfof-group,0,1\n")
+    code, out, err = ask("groups", "--reset-offsets", "--group", group, "--from-file", str(file), "--json")
+    assert (code, err, rows(out)[0]["new_offset"]) == (0, "", 1)
 
 
 def test_a_group_is_deleted(ask: Ask) -> None:
