@@ -25,8 +25,9 @@ class _Console(Console):
 
 
 def show_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """One JSON document on standard output. In another encoding than UTF-8 in ASCII alone, or it would be no JSON."""
+    is_utf_8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    print(json.dumps(value, indent=2, ensure_ascii=not is_utf_8, default=str))
 
 
 def show_done(sentence: str, facts: Any, *, as_json: bool) -> None:

@@ -6,7 +6,6 @@ looked at.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
@@ -14,6 +13,7 @@ import click
 
 from kbroker.cli import complain, said_by_system
 from kbroker.cli._files import is_locked, progress_bar
+from kbroker.cli._tables import show_json
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
 from kbroker.log.config import LogConfig
@@ -87,7 +87,10 @@ def compact(
         return 1
     except OSError as error:
         return complain(said_by_system(error))
-    print(_json(path, savings) if as_json else "\n".join(_lines(path, savings)))
+    if as_json:
+        show_json(_facts(path, savings))
+    else:
+        print("\n".join(_lines(path, savings)))
     return 0
 
 
@@ -113,9 +116,9 @@ def _percent(found: Savings) -> float:
     return 100 * (found.bytes_before - found.bytes_after) / found.bytes_before if found.bytes_before else 0.0
 
 
-def _json(path: str, found: Savings) -> str:
+def _facts(path: str, found: Savings) -> dict[str, object]:
     saved = {
         "records_saved": found.records_before - found.records_after,
         "bytes_saved": found.bytes_before - found.bytes_after,
     }
-    return json.dumps({"partition_folder": path, **found._asdict(), **saved}, indent=2, ensure_ascii=False)
+    return {"partition_folder": path, **found._asdict(), **saved}

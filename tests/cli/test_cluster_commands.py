@@ -130,6 +130,15 @@ def test_a_key_given_once_is_every_records(ask: Ask) -> None:
     assert read(ask, "same-key", "-K", "|") == "k|1\nk|2\n"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_json_is_json_in_every_locale(ask: Ask, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    ask("topics", "--create", "--topic", "of-cafe")
+    ask("consume", "of-cafe", "-G", "caf\xe9", "-e")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out := io.BytesIO(), encoding=encoding))
+    assert run(["groups", "--list", "--json"]) == 0
+    assert "caf\xe9" in [each["group"] for each in rows(out.getvalue().decode())]
+
+
 def test_a_file_is_one_record_or_its_lines_are(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"a\nb\n")
