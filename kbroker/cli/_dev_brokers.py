@@ -124,8 +124,11 @@ class BrokerProcess:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-def free_ports(first: int, count: int) -> list[int]:
-    """Ports for the brokers, one behind the other, or any free ones if first is 0. Raises: OSError if one is taken."""
+def free_ports(first: int, count: int, *, option: str = "--port") -> list[int]:
+    """Ports for the brokers, one behind the other, or any free ones if first is 0. Raises: OSError if one is taken.
+
+    option: what chooses them.
+    """
     probes = [socket.socket() for _ in range(count)]
     try:
         for at, probe in enumerate(probes):
@@ -134,7 +137,7 @@ def free_ports(first: int, count: int) -> list[int]:
             try:
                 probe.bind((HOST, port))
             except OSError as error:
-                raise OSError(f"port {port}: {error.strerror}; --port N names another") from None
+                raise OSError(f"port {port}: {error.strerror}; {option} N names another") from None
         return [probe.getsockname()[1] for probe in probes]
     finally:
         for probe in probes:

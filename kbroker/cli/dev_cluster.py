@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from kbroker.cli import said_by_system
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.config import BrokerConfig
 from kbroker.config.sources import from_environment
@@ -51,6 +52,8 @@ class DevCluster:
         self.fault = ""
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(port, count)
+        if metadata_port:
+            free_ports(metadata_port, 1, option="--metadata-port")  # which names it where it is taken
         self.server = MetadataServer(self._loop, str(folder / "metadata.db"), port=metadata_port, failed=self._broken)
         self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -156,7 +159,7 @@ def dev_cluster(
                 count, folder, port=port, metadata_port=metadata_port, overrides=settings, say=_say_on_stderr
             )
         except OSError as error:
-            _say_on_stderr(f"kbroker: {error}")
+            _say_on_stderr(f"kbroker: {said_by_system(error)}")
             return 1
         try:
             if cluster.await_start():

@@ -5,9 +5,9 @@ The module itself loads `datetime`, for columns that hold dates: half a megabyte
 
 from __future__ import annotations
 
-__all__ = ["SQLITE_CORRUPT", "SQLITE_NOTADB", "Connection", "Error", "connect"]
+__all__ = ["SQLITE_BUSY", "SQLITE_CORRUPT", "SQLITE_NOTADB", "Connection", "Error", "connect"]
 
 try:
-    from _sqlite3 import SQLITE_CORRUPT, SQLITE_NOTADB, Connection, Error, connect
+    from _sqlite3 import SQLITE_BUSY, SQLITE_CORRUPT, SQLITE_NOTADB, Connection, Error, connect
 except ImportError:  # laid out differently than expected
-    from sqlite3 import SQLITE_CORRUPT, SQLITE_NOTADB, Connection, Error, connect
+    from sqlite3 import SQLITE_BUSY, SQLITE_CORRUPT, SQLITE_NOTADB, Connection, Error, connect

@@ -369,5 +369,7 @@ class _as_os_error:  # noqa: N801 - reads as a statement
             number = getattr(error, "sqlite_errorcode", sqlite.SQLITE_CORRUPT)
         if number in (sqlite.SQLITE_CORRUPT, sqlite.SQLITE_NOTADB):
             raise damaged(self._path, str(error)) from error
+        if number == sqlite.SQLITE_BUSY:
+            raise OSError(f"{self._path}: is in use by another process") from error
         if isinstance(error, sqlite.Error):
             raise OSError(f"{self._path}: {' '.join(str(error).split())[:_FAULT_LENGTH]}") from error

@@ -144,6 +144,7 @@ def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:
         (["2", "--override", "node.id=7"], "--override node.id=7: it is chosen here for each broker"),
         (["2", "--override", "advertised.listeners=PLAINTEXT://x:1"], "it is chosen here for each broker"),
         (["2", "--data", "a,b"], "a,b: allowed: a path without commas, which part directories in log.dirs"),
+        (["1", "--port", "0", "--data", "/proc/c"], "kbroker: /proc/c: No such file or directory\n"),
         (["1", "--port", "0", "--override", "num.partitions=many"], "kbroker: broker 1 cannot start: "),
     ],
 )
@@ -176,12 +177,13 @@ def test_a_variable_that_would_take_brokers_elsewhere_is_refused(name: str) -> N
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
+@pytest.mark.parametrize("option", ["--port", "--metadata-port"])
+def test_a_port_that_is_taken_is_named_before_anything_starts(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", str(port)]
+        command = [sys.executable, "-m", "kbroker", "dev-cluster", "1", "--port", "0", option, str(port)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stderr) == (
         1,
-        f"kbroker: port {port}: Address already in use; --port N names another\n",
+        f"kbroker: port {port}: Address already in use; {option} N names another\n",
     )
