@@ -193,8 +193,8 @@ def _summary(node: Node, seconds: float) -> str:
     from kbroker.runtime.interpreter import describe_interpreter
     from kbroker.runtime.logs import may_colour
 
-    bound = [f"{each.name}://{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound]
-    told = [f"{each.listener}://{each.host}:{each.port}" for each in node.endpoints]
+    bound = [f"{each.name}://{_address(each.host, node.ports[each.name])}" for each in node.listeners.bound]
+    told = [f"{each.listener}://{_address(each.host, each.port)}" for each in node.endpoints]
     rows = [("broker", f"{node.node_id}, of cluster {node.cluster_id}")]
     rows += [("listening on", each) for each in bound]
     rows += [("clients use", each) for each in told if each not in bound]
@@ -208,13 +208,18 @@ def _summary(node: Node, seconds: float) -> str:
         title = f"\x1b[1;32m{title}\x1b[0m"
     lines = [title, *(f"  {name:12} {value}" for name, value in rows)]
     if node.endpoints:
-        topic = f"-b {node.endpoints[0].host}:{node.endpoints[0].port} -t quickstart"
+        topic = f"-b {_address(node.endpoints[0].host, node.endpoints[0].port)} -t quickstart"
         lines += [
             "  try, after pip install kafka-python:",
             f"    kafka-python consumer {topic}",
             f"    kafka-python producer {topic}",
         ]
     return "\n".join(lines)
+
+
+def _address(host: str, port: int) -> str:
+    """As clients take it: an IPv6 address has brackets. host: empty for every interface."""
+    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
 
 
 def _summary_line(node: Node, seconds: float) -> str:
@@ -228,8 +233,8 @@ def _summary_line(node: Node, seconds: float) -> str:
         "version": __version__,
         "broker_id": node.node_id,
         "cluster_id": node.cluster_id,
-        "listeners": {each.name: f"{each.host or '*'}:{node.ports[each.name]}" for each in node.listeners.bound},
-        "advertised": {each.listener: f"{each.host}:{each.port}" for each in node.endpoints},
+        "listeners": {each.name: _address(each.host, node.ports[each.name]) for each in node.listeners.bound},
+        "advertised": {each.listener: _address(each.host, each.port) for each in node.endpoints},
         "log_dirs": list(node.paths),
         "python": describe_interpreter(),
         "metrics_port": node.metrics_port or None,

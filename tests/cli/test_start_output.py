@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -33,6 +34,23 @@ def test_an_address_that_clients_use_is_told_where_it_is_another_one(tmp_path: P
     with BrokerProcess(tmp_path, advertised_listeners="PLAINTEXT://broker.example:7000") as broker:
         pass
     assert "  clients use  PLAINTEXT://broker.example:7000" in broker.says + broker.rest.splitlines()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv6_address_is_told_as_clients_take_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, listeners="PLAINTEXT://[::1]:0") as broker:
+        port = broker.port
+    said = broker.says + broker.rest.splitlines()
+    assert f"  listening on PLAINTEXT://[::1]:{port}" in said
+    assert f"    kafka-python producer -b [::1]:{port} -t quickstart" in said
 
 
 def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
