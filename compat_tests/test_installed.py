@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.test_codecs import install_example
+
 ROOT = Path(__file__).parents[1]
 SECTION = "7 Installed from a wheel"
 pytestmark = pytest.mark.timeout(600)
@@ -31,6 +33,13 @@ for codec_id in range(5):
 print(walker_kind())
 """
 
+
+CODEC_OF_ONES_OWN = """
+from kbroker.protocol.records.compression import codec_named
+
+codec = codec_named("rle")
+print(codec.decompress(codec.compress(b"a" * 9), 9))
+"""
 
 MODULES = """
 from importlib import import_module
@@ -94,6 +103,13 @@ def test_nothing_called_protocol_is_put_at_the_top(wheel: Path) -> None:
 def test_every_codec_works(place: Path) -> None:
     """All codecs write what they read, at both ends of the ranges of what it depends on"""
     assert run(place, "python", "-c", CODECS) in ("compiled\n", "interpreted\n")
+
+
+def test_the_codec_of_the_docs_can_be_installed(place: Path) -> None:
+    """docs/codecs.md: its codec as a package of its own, beside the wheel"""
+    (packages,) = (place / "env" / "lib").glob("python*/site-packages")
+    install_example(packages, in_checkout=False)
+    assert run(place, "python", "-c", CODEC_OF_ONES_OWN) == "b'aaaaaaaaa'\n"
 
 
 def test_every_module_can_be_loaded(place: Path) -> None:

@@ -157,6 +157,13 @@ def test_a_limit_on_lines_follows_what_has_become_cheaper(world: World, scenario
     assert lines_of(world, frames()[scenario]) >= LINES[scenario] * 0.97, "lower the limit"
 
 
+def test_the_page_about_metrics_tells_these_counts() -> None:
+    page = " ".join((Path(ROOT) / "docs" / "metrics.md").read_text().split())
+    one, many, empty = (LINES[each] for each in [*list(LINES)[:2], "fetch at the end, nothing to wait for"])
+    assert f"one of the {one} lines of Python that a produce of one record runs" in page
+    assert f"one of {many} for 100 records in a batch, one of {empty} for a fetch at the end of a log" in page
+
+
 def lines_of_a_poll(world: World, polls: int) -> float:
     """For each of some fetches that wait and get nothing: from the frame to the answer at the end of its wait."""
     frame, at = fetch_frame("empty", max_wait_ms=500, partition_bytes=1 << 20)

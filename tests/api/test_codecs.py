@@ -38,17 +38,22 @@ def world() -> World:
     return World()
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the example of the docs is installed."""
+def install_example(folder: Path, *, in_checkout: bool) -> None:
+    """Put the example of the docs where Python finds it. compat_tests/test_installed.py has it as it stands."""
     page = (ROOT / "docs" / "codecs.md").read_text()
     module, project = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.S)
-    (tmp_path / "rle.py").write_text(module)
-    info = tmp_path / "kafka_rle-1.dist-info"  # what pip makes of the project
+    (folder / "rle.py").write_text(module.replace("kbroker.protocol", "protocol") if in_checkout else module)
+    info = folder / "kafka_rle-1.dist-info"  # what pip makes of the project
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kafka-rle\nVersion: 1\n")
     (entry,) = re.findall(r'entry-points."(kbroker.codecs)"\]\n(\w+) = "(.*)"', project)
     (info / "entry_points.txt").write_text("[{}]\n{} = {}\n".format(*entry))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the example of the docs is installed."""
+    install_example(tmp_path, in_checkout=True)
     return {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
 

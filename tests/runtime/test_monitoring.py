@@ -9,6 +9,7 @@ import select
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,16 @@ def world() -> World:
     world = World(offsets_topic_num_partitions="1")
     world.create("t", partitions=2)
     return world
+
+
+def test_every_name_is_in_the_docs(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    names = re.findall(r"`([a-z_]{5,})[`{]", page)
+    ends = tuple(re.findall(r"`\.\.\.(_[a-z_]+)", page))
+    families = re.findall(r"^# TYPE (\w+)", b"".join(exposition(world.core, Numbers())).decode(), re.MULTILINE)  # type: ignore[arg-type]
+    assert len(families) > 40
+    untold = [name for name in families if name not in names and not name.endswith(ends)]
+    assert [name for name in untold if "_numgroups" not in name] == []  # "and the other states"
 
 
 def test_requests_are_told_by_api(world: World) -> None:
