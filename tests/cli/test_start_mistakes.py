@@ -26,6 +26,7 @@ def _own_logging() -> Iterator[None]:
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, **settings: str) -> str:
     """The line that a start with these mistakes prints."""
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", **settings}  # 9092 may be taken: by what the README starts
     overrides = [f"--override={name.replace('_', '.')}={value}" for name, value in settings.items()]
     code = run(["start", *arguments, *overrides])
     out, err = capsys.readouterr()
