@@ -59,6 +59,9 @@ def explain(error: BaseException) -> str:
     raised = re.search(r"^[\w.]+(?:Error|Exception): .+", trace, re.MULTILINE) if trace != text else None
     if raised:  # by a Python worker; the text begins with no more than that one raised something
         return _one_line(raised[0])
+    raised = re.search(r"^: (\S+(?:Error|Exception)(?:: .+)?)$", text, re.MULTILINE)
+    if raised:  # by Java; the line before it names an object of Py4J's
+        return _one_line(raised[1])
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _one_line(f"{type(error).__name__}: {first}")
 

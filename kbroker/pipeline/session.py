@@ -51,11 +51,15 @@ def start(
         try:
             spark = builder.getOrCreate()
         except Exception as error:
-            tail = [line for line in Path(log).read_text(errors="replace").splitlines() if line.strip()][-1:]
-            raise PipelineError(
-                f"Spark does not start on {master}: {' '.join(tail) or error} (all of it: {log})"
-            ) from error
+            why = _last_words(Path(log).read_text(errors="replace")) or error
+            raise PipelineError(f"Spark does not start on {master}: {why} (all of it: {log})") from error
     return spark
+
+
+def _last_words(log: str) -> str:
+    """The last line, but for those of a trace, which say where in Spark and not what."""
+    lines = [line for line in log.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return lines[-1] if lines else ""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from compat_tests.waiting import eventually
 from kbroker.pipeline import archive, audit, compact_check, kafka, mirror, profile, register, replay
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.session import _last_words
 from kbroker.pipeline.wire import LATEST, Cluster
 from kbroker.testing import Broker, broker
 from tests.pipeline.given import fill, records
@@ -43,6 +44,17 @@ def hasty_source(mortal: Broker) -> Source:
 
 def equal(spark: Any, left: Any, right: Any, names: dict[str, str]) -> bool:
     return bool(audit.audit(spark, left, right, names)["equal"])
+
+
+def test_what_java_raised_is_told_and_not_how_it_was_called() -> None:
+    why = "java.io.IOException: Mkdirs failed to create file:/proc/x/_manifest"
+    text = f"An error occurred while calling o62.create.\n: {why}\n\tat org.apache.A.b(A.java)\n"
+    assert explain(Exception(text)) == why
+
+
+def test_a_spark_that_does_not_start_says_why_and_not_where() -> None:
+    why = 'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark'
+    assert _last_words(f"some\n{why}\n\tat org.apache.A.b(A.scala:1)\n\t... 9 more\n") == why
 
 
 def test_a_replay_goes_on_when_its_killed_broker_is_back(spark: Any, mortal: Broker, tmp_path: Path) -> None:
