@@ -30,6 +30,7 @@ from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.errors import lacks_descriptors
 from kbroker.log.folder import Folder
+from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
 from kbroker.log.jobs import DeleteJob, FlushJob, Truncated
 from kbroker.log.producers import Marker, Origin, Producers
@@ -282,7 +283,10 @@ class Log(LogReads):
             or last_offset > segment.roll_offset
             or max_timestamp > segment.roll_timestamp
         ) and segment.must_roll(size, last_offset, max_timestamp, wall_ms):
-            segment = self.roll(wall_ms, plan.first_offset)
+            # At a gap that a leader's compaction has left, at the end of the log all the same: a segment that begins
+            # behind it would stand behind a hole, for a recovery that knows nothing of compaction here.
+            is_near = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            segment = self.roll(wall_ms, 0 if is_near else plan.first_offset)
             plan.needs_flush = True
         aborted = None
         if (batches[0][0][5] & CONTROL or len(batches) > 1) and may_abort(plan, self.producers):

@@ -9,7 +9,9 @@ from kbroker.log.config import LogConfig
 from protocol.errors import ErrorCode
 from tests.log.cleaning import Compacted
 from tests.log.worlds import (
+    FOLDER,
     NOW,
+    all_offsets,
     batch,
     broken,
     copy_of,
@@ -86,3 +88,20 @@ def test_a_follower_has_a_compacted_log_byte_for_byte() -> None:
     assert same[0] == same[1]
     assert len(world.records()) < len(world.written)
     assert follower.epochs.entries() == leader.epochs.entries()
+
+
+def test_a_copy_of_a_compacted_log_is_whole_after_a_kill_though_its_settings_are_not_known_yet() -> None:
+    disk, one_batch = new_disk(), LogConfig(segment_bytes=100)
+    log = open_at(disk, one_batch)
+    for offset in (0, 5, 9):
+        log.append_as_follower(copy_of(batch(base_offset=offset, epoch=0)), NOW)
+    disk.restart(power_loss=False)
+    assert all_offsets(open_at(disk, one_batch, clean=False)) == [0, 5, 9]
+    assert not [each.name for each in disk.list(FOLDER) if "after-gap" in each.name]
+
+
+def test_a_follower_goes_on_behind_a_gap_that_no_segment_can_span() -> None:
+    log, far = open_at(new_disk()), 1 << 40
+    log.append_as_follower(copy_of(batch(base_offset=0, epoch=0)), NOW)
+    log.append_as_follower(copy_of(batch(base_offset=far, epoch=0)), NOW)
+    assert ([each.base_offset for each in log.segments], all_offsets(log)) == ([0, far], [0, far])
