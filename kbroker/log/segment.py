@@ -523,7 +523,7 @@ class Segment:
         self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset)
         self.offsets.trim()
         self.times.trim()
-        if self.config.preallocate and self.file.size() != self.size:
+        if self.file.size() != self.size:  # preallocated, perhaps by settings that have changed since
             self.file.resize(self.size)
         self._index_bytes = (self.offsets.count * 8, self.times.count * 12)
 

@@ -109,6 +109,17 @@ def test_after_a_clean_stop_nothing_is_preallocated() -> None:
     assert (size_of(disk, path(0, "log")), size_of(disk, path(0, "index"))) == (3 * len(batch()), 0)
 
 
+def test_what_was_preallocated_goes_with_the_roll_though_the_setting_is_another_by_then() -> None:
+    disk = new_disk()
+    log = open_at(disk, LogConfig(preallocate=True, segment_bytes=1000))
+    log.append_as_leader(batch(), 0, NOW)
+    log.reconfigure(LogConfig(segment_bytes=100))
+    log.append_as_leader(batch(), 0, NOW)
+    log.close()
+    assert size_of(disk, path(0, "log")) == len(batch())
+    assert all_offsets(open_at(disk)) == [0, 1]
+
+
 def test_an_unclean_stop_of_the_process_alone_loses_nothing() -> None:
     disk = new_disk()
     log = open_at(disk, SMALL)
