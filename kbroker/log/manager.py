@@ -339,9 +339,12 @@ class LogManager:
 
     def reconfigure(self, topic: str, index: int, config: LogConfig) -> None:
         """A topic's settings are known, or changed: its log takes them from now on."""
-        log = self._logs.get(TopicPartition(topic, index))
+        partition = TopicPartition(topic, index)
+        log = self._logs.get(partition)
         if log is not None and log.reconfigure(config):
-            self._flush_if_wanted(TopicPartition(topic, index), log)
+            self._flush_if_wanted(partition, log)
+            if config.compact and log.recovery_point < log.active.base_offset:
+                self._flush(partition, log)  # recovered after a kill: the cleaner waits for that, a roll may not come
 
     def truncate(
         self,

@@ -290,6 +290,15 @@ def test_what_is_not_durable_is_left_alone() -> None:
     assert world.cleaned_to() == 2
 
 
+def test_what_was_rolled_before_a_kill_is_compacted_though_nothing_follows() -> None:
+    world = filled(Compacted())
+    world.roll()
+    world.disk.restart(power_loss=False)
+    world.start()
+    world.compact()
+    assert world.cleaned_to() == 36
+
+
 def test_a_checkpoint_that_is_being_written_is_not_asked_for_again() -> None:
     world = Compacted()
     world.append(("a", "1"), ("a", "2"))
