@@ -104,6 +104,8 @@ class Cuts:
         self._forget(cut.partition)  # an older one has no more to do than this
         future = self._manager._futures.get(cut.partition)
         cut.empties_copy = future is not None and (cut.begins_anew or future.log_end_offset > cut.offset)
+        if future is not None:
+            future.cleaned_to = min(future.cleaned_to, cut.offset)
         self._go_on(cut, now_ms)
 
     def go_on(self, now_ms: int) -> None:

@@ -188,6 +188,7 @@ class Moves:
             topic_id = read_topic_id(target.disk, source.folder.path, manager._notice)
         with manager._storage(target):
             log = manager._create(target, name, source.config, wall_ms)
+        log.cleaned_to = source.cleaned_to  # what is copied is as clean; of a compaction meanwhile it may miss a part
         if topic_id is not None:
             manager._jobs.append(Write(target, log, PARTITION_METADATA, format_partition_metadata(topic_id)))
         manager._futures[partition] = log
@@ -208,6 +209,7 @@ class Moves:
             start = source.log_start_offset
             sync, removed = future.truncate_fully(start if first_offset is None else first_offset, wall_ms, start)
             assert sync is not None, future
+            future.cleaned_to = source.cleaned_to
             sync.run()
         if removed is not None:
             manager._delete_later(target, removed, now_ms)

@@ -471,6 +471,58 @@ def test_epochs_start_where_they_did_though_their_first_records_were_compacted_a
     assert (moved.epochs.entries(), on_disk) == ([(0, 0), (7, 2)], b"0\n2\n0 0\n7 2\n")
 
 
+def compacted_to_5() -> World:
+    """t-0 has two segments; the first, of the offsets 0 to 4, is compacted."""
+    world = two_directories(log_cleaner_backoff_ms="1000")
+    world.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", flush_messages="1")
+    log, wall_ms = world.partition("t").log, world.clock.wall_ms()
+    assert log is not None
+    for at in range(6):
+        log.append_as_leader(memoryview(bytearray(batch(key=b"k"))), 0, wall_ms, Origin.CLIENT)
+        if at == 4:
+            log.roll(wall_ms)
+    log.commit_all()
+    world.logs.flush("t", 0)
+    until(world, lambda: log.cleaned_to == 5)
+    return world
+
+
+def test_what_was_compacted_before_a_move_is_not_compacted_again() -> None:
+    world = compacted_to_5()
+    _, other = home_and_other(world)
+    assert move(world, other) is ErrorCode.NONE
+    until(world, has_moved(world, other))
+    world.advance(1_000)
+    assert world.partition("t").log.cleaned_to == 5  # type: ignore[union-attr]
+    on_disk = world.disk.open(f"{other}/cleaner-offset-checkpoint", "read").read(0, 100)
+    assert on_disk == b"0\n1\nt 0 5\n"
+
+
+def test_what_is_compacted_while_its_copy_is_made_is_dirty_in_the_copy() -> None:
+    world = compacted_to_5()
+    _, other = home_and_other(world)
+    log = world.partition("t").log
+    assert log is not None
+    log.cleaned_to = 2  # as of before, when the copy is begun
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    log.cleaned_to = 5
+    world.disk_is_busy = False
+    until(world, has_moved(world, other))
+    assert world.partition("t").log.cleaned_to == 2  # type: ignore[union-attr]
+
+
+def test_what_is_written_anew_behind_a_cut_is_dirty_in_a_copy_that_has_nothing_of_it_yet() -> None:
+    world = compacted_to_5()
+    _, other = home_and_other(world)
+    world.disk_is_busy = True
+    assert move(world, other) is ErrorCode.NONE
+    world.logs.truncate("t", 0, 3, now_ms=world.clock.now_ms(), wall_ms=world.clock.wall_ms())
+    future = world.logs.moves.future("t", 0)
+    assert future is not None
+    assert future.cleaned_to == 3
+
+
 def test_a_throttled_move_takes_its_time() -> None:
     world = two_directories(log_segment_bytes="1000000")
     world.create("t")
