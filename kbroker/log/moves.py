@@ -315,8 +315,10 @@ class Moves:
             with suppress(KafkaError):
                 settle(partition, log, now_ms)
         for partition, future in list(manager._futures.items()):
-            if partition not in manager._logs and all(each.online for each in manager.directories):
-                with suppress(KafkaError):
+            with suppress(KafkaError):
+                if partition in manager._logs:
+                    self._settle_beside(partition, future)
+                elif all(each.online for each in manager.directories):
                     self._settle_alone(partition, future)
 
     def _settle_futures(self, partition: TopicPartition, log: Log, now_ms: int) -> None:
@@ -331,15 +333,29 @@ class Moves:
         directory = manager.directory_of(other.folder.path)
         manager._delete_later(directory, manager._rename_away(partition, other, "delete"), now_ms)
 
+    def _settle_beside(self, partition: TopicPartition, future: Log) -> None:
+        """A copy beside the log that it was to replace, if in the same directory: two were put together by somebody.
+
+        It could not get that one's name, at which the directory would go offline, now and after each start.
+        """
+        manager = self._manager
+        if manager.directory_of(manager._logs[partition].folder.path) is manager.directory_of(future.folder.path):
+            self._set_aside(partition, future, "a copy in the log directory that has its partition")
+
+    def _set_aside(self, partition: TopicPartition, future: Log, what: str) -> None:
+        """Rename a copy to a stray's."""
+        manager, old = self._manager, future.folder.path
+        manager._rename_away(partition, future, "stray")
+        del manager._futures[partition]
+        future.close_files()
+        manager._notice(f"{old}: {what}: set aside")
+
     def _settle_alone(self, partition: TopicPartition, future: Log) -> None:
         """A copy without the log that it was to replace: the crash came when that one was moved away already."""
         manager = self._manager
         directory, old = manager.directory_of(future.folder.path), future.folder.path
         if not _is_marked(future):
-            manager._rename_away(partition, future, "stray")
-            del manager._futures[partition]
-            future.close_files()
-            manager._notice(f"{old}: a copy of no partition that there is: set aside")
+            self._set_aside(partition, future, "a copy of no partition that there is")
             return
         with manager._storage(directory):
             future.move_to(f"{directory.path}/{folder_name(partition)}")

@@ -374,11 +374,11 @@ def test_foreign_things_are_reported_and_left_alone() -> None:
 
 def test_a_copy_that_was_moving_to_another_directory_goes_with_its_partition() -> None:
     future = "t-0.0123456789abcdef0123456789abcdef-future"
-    manager = start(disk := stored({f"/a/{future}/partition.metadata": "x", "/a/t-0/partition.metadata": "x"}))
+    manager = start(disk := stored({f"/b/{future}/x": "", "/a/t-0/partition.metadata": "x"}), "/a", "/b")
     assert manager.delete("t", 0, now_ms=0)
     manager.due(60_000, NOW)
     run_jobs(manager, 60_000)
-    assert [name for name in names(disk, "/a") if name.startswith("t-0")] == []
+    assert [name for path in ("/a", "/b") for name in names(disk, path) if name.startswith("t-0")] == []
 
 
 def test_a_directory_whose_records_cannot_be_read_goes_offline_alone() -> None:

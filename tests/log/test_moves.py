@@ -9,7 +9,7 @@ import pytest
 from kbroker.log.checkpoints import replace_file
 from kbroker.log.names import MOVED, TopicPartition
 from kbroker.sim.disk import SimDisk
-from tests.log.managers import create, names, run_jobs, start
+from tests.log.managers import create, names, notices, run_jobs, start
 from tests.log.test_manager import two_copies
 from tests.log.worlds import NOW
 
@@ -44,6 +44,19 @@ def test_a_directory_that_fails_when_it_is_settled_what_becomes_of_a_copy_goes_o
     disk.restart(power_loss=False)
     again = start(disk, "/a", "/b")
     assert (again.get("t", 0) is not None, all(each.online for each in again.directories)) == (is_marked, True)
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_copy_beside_its_partition_in_one_directory_is_set_aside(is_marked: bool) -> None:
+    """Somebody has put what was in two log directories into one; nothing can take the partition's place there."""
+    disk = with_a_copy_alone(is_marked=is_marked)
+    (copy,) = (name for name in names(disk, "/b") if name.endswith("-future"))
+    disk.rename(f"/a/t-0.{'0' * 32}-delete", "/a/t-0")
+    disk.rename(f"/b/{copy}", f"/a/{copy}")
+    manager = start(disk, "/a")
+    assert (manager.get("t", 0) is not None, manager.has_futures) == (True, False)
+    assert [name[-6:] for name in names(disk, "/a") if name.startswith("t-0")] == ["t-0", "-stray"]
+    assert f"/a/{copy}: a copy in the log directory that has its partition: set aside" in notices(manager)
 
 
 @pytest.mark.parametrize(("call", "path", "online"), [("sync_dir", "/a", "/b"), ("remove", MOVED, "/a")])
