@@ -108,6 +108,16 @@ def test_more_records_than_one_fetch_holds_are_all_read(b: Broker) -> None:
     assert [each.offset for each in b.records("big")] == list(range(12))
 
 
+def test_all_records_are_read_right_after_a_restart() -> None:
+    """The disk has to be asked where they are, segment by segment."""
+    with broker() as b:
+        b.create_topic("orders", segment_bytes=20_000)
+        for _ in range(60):
+            b.produce("orders", b"x" * 1000)
+        b.restart()
+        assert [each.offset for each in b.records("orders")] == list(range(60))
+
+
 def test_a_group_is_waited_for_until_it_has_caught_up(b: Broker) -> None:
     b.produce("orders", *[b"x"] * 5)
     consume(b, "orders", "billing", 5)
