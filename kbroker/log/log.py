@@ -552,6 +552,7 @@ class Log(LogReads):
     def set_aside(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
         """Rename a segment's files to .deleted, its snapshot's too if `snapshot`; their new paths."""
         segment.close()
+        segment.is_gone = True
         disk, folder, base_offset = self.folder.disk, self.folder, segment.base_offset
         paths = []
         parts = parts_of(segment)

@@ -42,7 +42,7 @@ class Segment:
     """Batches with offsets from `base_offset` on, in one file below 2 GiB.
 
     size: bytes of the file that hold batches. max_timestamp: largest in it, -1 if none has one, reached by the batch
-    that ends with max_timestamp_offset.
+    that ends with max_timestamp_offset. is_gone: taken out of the log, its files have other names.
     roll_bytes, roll_offset, roll_timestamp: an append that keeps to them needs not ask `must_roll`, which sets them.
     """
 
@@ -60,6 +60,7 @@ class Segment:
         "config",
         "created_ms",
         "folder",
+        "is_gone",
         "jitter_ms",
         "roll_bytes",
         "roll_offset",
@@ -88,6 +89,7 @@ class Segment:
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self.touched = False
+        self.is_gone = False
         self._index_bytes = index_bytes
         self._file: File | None = None
         self._offsets: OffsetIndex | None = None
@@ -468,6 +470,8 @@ class Segment:
 
     def take(self, job: ColdJob) -> None:
         """A job for this segment has ended: open, or make anew, what it has found. Raises: OSError."""
+        if self.is_gone:
+            return  # the names are another's by now, if compaction has put that in its place
         if isinstance(job, RepairJob):
             self._reindex(job)
         elif isinstance(job, WarmJob):

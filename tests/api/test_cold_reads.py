@@ -146,6 +146,22 @@ def test_a_log_that_is_deleted_meanwhile_concerns_nobody(world: World, client: C
     assert (code != 0, len(world.broker.cold_reads)) == (True, 0)
 
 
+def test_a_damaged_index_of_a_segment_that_goes_meanwhile_is_not_made_anew(world: World, client: Client) -> None:
+    world.disk_is_busy = False
+    damage(world)
+    client.start(fetch(1, max_wait_ms=500), 12)
+    (warm,), log = world.broker.take_jobs(), world.partition("t").log
+    warm.run()
+    world.core.handle(JobDone(warm, None), world.clock.now_ms())
+    (repair,) = world.broker.take_jobs()
+    assert log is not None
+    log.advance_log_start(log.segments[1].base_offset)
+    log.delete_old_segments(world.clock.wall_ms())
+    repair.run()
+    world.core.handle(JobDone(repair, None), world.clock.now_ms())
+    assert world.disk.stat(f"{FIRST}.index") is None
+
+
 def test_a_time_index_that_is_cold_is_read_beside_the_loop(world: World, client: Client) -> None:
     number = client.send(list_offsets(450), 5)
     (job,) = world.broker.take_jobs()
