@@ -37,6 +37,7 @@ from kbroker.config.settings import (
 from protocol.records.compression import is_codec
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+MIB = 1 << 20
 
 ONE_THREAD = "one thread serves all connections and another pool the disks"
 NO_SWEEP = "finished operations leave the watch lists at once"
@@ -635,6 +636,16 @@ def contradictions(config: BrokerConfig) -> list[str]:
             config.log_cleaner_min_compaction_lag_ms <= config.log_cleaner_max_compaction_lag_ms,
             f"log.cleaner.min.compaction.lag.ms={config.log_cleaner_min_compaction_lag_ms}: allowed: at most "
             f"log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
+        ),
+        (
+            config.log_cleaner_threads >= 1,
+            f"log.cleaner.threads={config.log_cleaner_threads}: allowed: at least 1 (log.cleaner.enable=false in the "
+            "broker's file stops compaction)",
+        ),
+        (
+            config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads) > MIB,
+            f"log.cleaner.dedupe.buffer.size={config.log_cleaner_dedupe_buffer_size}: allowed: above 1 MB ({MIB}) for "
+            f"each of log.cleaner.threads ({config.log_cleaner_threads})",
         ),
         (
             not config.zookeeper_set_acl

@@ -119,7 +119,7 @@ class Moving(ReplicatedSwarm):
     more_settings: Mapping[str, str] = {
         "log.dirs": f"{LOG_DIR},{OTHER_LOG_DIR}",
         "log.cleaner.backoff.ms": "1000",
-        "log.cleaner.dedupe.buffer.size": "1048576",
+        "log.cleaner.dedupe.buffer.size": "1048577",
     }
     checks: MovingChecks
 

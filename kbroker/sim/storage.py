@@ -121,7 +121,7 @@ class Storage(Swarm):
         own = {
             "inter.broker.protocol.version": "2.8",
             "log.cleaner.backoff.ms": "1000",
-            "log.cleaner.dedupe.buffer.size": "1048576",
+            "log.cleaner.dedupe.buffer.size": "1048577",
         }
         return {**settings_of(chance), **own}
 

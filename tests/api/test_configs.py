@@ -273,6 +273,7 @@ TEXTS = {  # of settings for which another value than the default is not easily 
     "log.message.timestamp.type": "LogAppendTime",
     "max.connections.per.ip.overrides": "10.0.0.1:7",
     "log.message.timestamp.difference.max.ms": "77",
+    "log.cleaner.dedupe.buffer.size": "2000000",
 }
 
 
@@ -314,6 +315,15 @@ def test_no_setting_may_shut_everybody_out() -> None:
     assert change(cluster, BROKER, "1", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
     assert change(cluster, BROKER, "", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
     assert change(cluster, BROKER, "", ("max.connections", SET, "1")) is ErrorCode.NONE
+
+
+def test_no_setting_may_stop_compaction() -> None:
+    cluster = Cluster(1)
+    assert change(cluster, BROKER, "1", ("log.cleaner.threads", SET, "0")) is ErrorCode.INVALID_CONFIG
+    for size in ("0", "128", "1048576"):  # with no more than a megabyte for the keys of each thread
+        assert change(cluster, BROKER, "", ("log.cleaner.dedupe.buffer.size", SET, size)) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "", ("log.cleaner.dedupe.buffer.size", SET, "1048600")) is ErrorCode.NONE
+    assert change(cluster, BROKER, "1", ("log.cleaner.threads", SET, "2")) is ErrorCode.INVALID_CONFIG
 
 
 def test_read_only_settings_are_refused() -> None:

@@ -451,7 +451,7 @@ def test_who_waits_for_a_flush_is_answered_if_the_copy_that_takes_over_is_flushe
 
 def test_epochs_start_where_they_did_though_their_first_records_were_compacted_away() -> None:
     """Followers that had others there are told so by where they start."""
-    world = two_directories(log_cleaner_backoff_ms="1000", log_cleaner_dedupe_buffer_size="1048576")
+    world = two_directories(log_cleaner_backoff_ms="1000", log_cleaner_dedupe_buffer_size="1048577")
     world.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     log, wall_ms = world.partition("t").log, world.clock.wall_ms()
     assert log is not None

@@ -129,6 +129,9 @@ def test_every_bad_value_gets_a_line_with_key_value_allowed_and_place() -> None:
         {"max.connections": "0"},
         {"group.min.session.timeout.ms": "2000000"},
         {"replica.lag.time.max.ms": "10"},
+        {"log.cleaner.threads": "0"},
+        {"log.cleaner.dedupe.buffer.size": "1048576"},
+        {"log.cleaner.threads": "128"},
     ],
 )
 def test_values_that_contradict_each_other_are_refused(static: dict[str, str]) -> None:
