@@ -48,6 +48,10 @@ class DiskPool:
             thread.start()
             self._threads.append(thread)
 
+    def allow(self, threads: int) -> None:
+        """Have so many at most from now on; those that there are stay."""
+        self._most = threads
+
     def close(self) -> None:
         """Wait for what is running; start nothing more."""
         self._is_closed = True

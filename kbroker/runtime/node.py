@@ -169,9 +169,7 @@ class Node:
     def _load(self, configs: Configs) -> None:
         facts = self._facts = FactQueue()
         self._logs = self._load_logs(facts, configs)
-        # A thread that waits for a compaction beside the broker is not one that fsyncs have to wait for.
-        beside = self.config.log_cleaner_threads if self._host.begin_compaction else 0
-        self._pool = DiskPool(self._loop, THREADS + beside)
+        self._pool = DiskPool(self._loop, self._disk_threads(self.config))
         self._store_pool = DiskPool(self._loop, 1)  # its own: a slow log directory takes all of the other
         self._name_pool = DiskPool(self._loop)  # its own: where no name server answers, each look-up takes long
         try:
@@ -182,6 +180,10 @@ class Node:
             self._close_logs()
             raise
         self._is_loaded = True
+
+    def _disk_threads(self, config: BrokerConfig) -> int:
+        """A thread that waits for a compaction beside the broker is not one that fsyncs have to wait for."""
+        return THREADS + (config.log_cleaner_threads if self._host.begin_compaction else 0)
 
     def _meet_ensemble(self, given_up: Callable[[], object]) -> Introduction:
         """Wait until an ensemble has said which cluster this is. Raises: StartupError if it is another one."""
@@ -438,6 +440,7 @@ class Node:
 
             self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
 
     def _open_store(self) -> NodeStore:
         """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.broker.brokers_only import BrokersOnly
+from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config import Given
 from kbroker.ports import TO_CONTROLLER, PeerAddress
 from kbroker.runtime.clock import SystemClock, SystemRandom
@@ -61,6 +62,25 @@ def test_its_host_says_where_logs_are_compacted(tmp_path: Path, loop: Loop) -> N
     node.open()
     assert node._logs.cleaner._begin is begin
     node.stop()
+
+
+def test_more_compactions_than_at_the_start_keep_no_work_from_the_disk(tmp_path: Path, loop: Loop) -> None:
+    host = Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024), begin_compaction=Beside())
+    node = Node({"log.dirs": Given(str(tmp_path), "the test"), "listeners": LOOPBACK}, loop, host)
+    node.open()
+    loop.run_until(lambda: node.ready or node.fatal)
+    at_once, goes_on, flushed = 2 * THREADS, threading.Event(), list[object]()
+    node.core.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
+    node.core.handle(BrokerConfigChanged(), node._host.clock.now_ms())
+    for _ in range(at_once):
+        node._pool.run(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
+    node._pool.run(lambda: None, flushed.append)
+    given_up = loop.timer(lambda: flushed.append("waits"))
+    given_up.set(PATIENCE_S)
+    loop.run_until(lambda: flushed)
+    goes_on.set()
+    node.stop()
+    assert flushed == [None]
 
 
 def marker(folder: Path) -> bool:
