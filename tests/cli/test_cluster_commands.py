@@ -24,12 +24,7 @@ from kbroker.cli._cluster import Cluster
 from kbroker.testing import Broker, broker, cluster
 from protocol.headers import parse_request_header
 from protocol.message import Message
-from protocol.messages.handshake import (
-    ApiVersion,
-    ApiVersionsResponse,
-    SaslAuthenticateResponse,
-    SaslHandshakeResponse,
-)
+from protocol.messages.handshake import ApiVersion, ApiVersionsResponse, SaslAuthenticateResponse, SaslHandshakeResponse
 
 Captured = pytest.CaptureFixture[str]
 Ask = Callable[..., tuple[int, str, str]]

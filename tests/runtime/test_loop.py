@@ -15,6 +15,7 @@ import pytest
 from kbroker.runtime.loop import (
     EASE_S,
     LONG_TURN_S,
+    LOOKOUT_S,
     MOST_HALVINGS,
     MOST_MISSES,
     RESTLESS_S,
@@ -273,7 +274,8 @@ def test_what_comes_back_at_once_finds_the_loop_awake(monkeypatch: pytest.Monkey
 def test_a_quiet_loop_sleeps_and_hardly_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _turns(monkeypatch, [1000] * 2000)
     assert seen.sleeps == 2000
-    assert seen.looks < 2000 / 2**MOST_MISSES * 6 + 60
+    looks = LOOKOUT_S * 1e6 / 10 + 1  # before one sleep, of 10 us each
+    assert seen.looks < (2000 / 2**MOST_MISSES + 10) * looks
 
 
 def test_a_loop_that_was_quiet_wakes_up_to_a_client_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -26,11 +27,25 @@ from tests.processes import Client, within
 from tests.requests import fetch, fetched, produce, produced
 
 
-def left() -> tuple[int, int, list[str]]:
-    """Descriptors, threads, and folders in memory that this process has."""
+class Left(NamedTuple):
+    """What this process has of descriptors, threads, and folders in memory; other tests' may still be going."""
+
+    descriptors: int
+    threads: set[threading.Thread]
+    folders: set[str]
+
+    def beyond(self, before: Left) -> tuple[bool, set[threading.Thread], set[str]]:
+        """What there is more of."""
+        return self.descriptors > before.descriptors, self.threads - before.threads, self.folders - before.folders
+
+
+NOTHING: tuple[bool, set[threading.Thread], set[str]] = (False, set(), set())
+
+
+def left() -> Left:
     gc.collect()
-    folders = [each for each in os.listdir("/dev/shm") if each.startswith(f"kbroker-testing-{os.getpid()}-")]
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), folders
+    folders = {each for each in os.listdir("/dev/shm") if each.startswith(f"kbroker-testing-{os.getpid()}-")}
+    return Left(len(os.listdir("/proc/self/fd")), set(threading.enumerate()), folders)
 
 
 def make_topic(client: Client, name: str = "t") -> None:
@@ -64,7 +79,7 @@ def test_ten_in_one_process_leave_nothing() -> None:
             make_topic(client)
             client.ask(produce(b"x"), 8)
             client.close()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -216,7 +231,7 @@ def test_a_file_for_a_folder_is_refused_and_leaves_nothing(tmp_path: Path) -> No
     before = left()
     with pytest.raises(UsageError, match=r"data=.*/file: File exists; name another folder") as error:
         broker(data=tmp_path / "file").start()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
     told(error)
 
 
@@ -259,7 +274,7 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     before = left()
     with pytest.raises(UsageError):
         broker(num_partitions="three").start()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
 
 
 def no_descriptor(*_: object) -> object:
@@ -276,7 +291,7 @@ def test_a_start_that_finds_no_descriptor_says_so_and_leaves_nothing(monkeypatch
     monkeypatch.setattr(_thread, "Loop", no_descriptor)
     with pytest.raises(UsageError, match=r"the broker cannot start: .*Too many open files") as error:
         broker().start()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
     told(error)
 
 
@@ -286,7 +301,7 @@ def test_a_start_that_takes_too_long_says_so_and_leaves_nothing(monkeypatch: pyt
     monkeypatch.setattr(Node, "ready", False)
     with pytest.raises(UsageError, match=r"the broker cannot start: broker 1 does not serve after 0\.01 s") as error:
         broker().start()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
     told(error)
 
 
@@ -295,7 +310,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_thread.Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         broker().start()
-    assert left() == before
+    assert left().beyond(before) == NOTHING
 
 
 def test_a_folder_that_another_process_is_just_making_is_not_removed(
