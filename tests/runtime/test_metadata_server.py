@@ -59,8 +59,8 @@ class Raw:
         assert answer[36:] == b"\0"
         return int(granted)
 
-    def send(self, frame: bytes) -> None:
-        self._socket.sendall(wire.INT.pack(len(frame)) + frame)
+    def send(self, *frames: bytes) -> None:
+        self._socket.sendall(b"".join(wire.INT.pack(len(frame)) + frame for frame in frames))
 
     def receive(self) -> bytes:
         """The next frame; empty if the server has hung up."""
@@ -409,8 +409,11 @@ def test_who_reads_late_is_not_told_of_a_change_that_was_not_written(server: Run
     raw.connect()
     big = wire.string("/big") + wire.buffer(b"x" * (MOST_FRAME_BYTES // 2)) + wire.access() + wire.INT.pack(0)
     assert raw.ask(1, Op.CREATE, big)[2] == Code.OK
-    for xid in range(2, 2 + MORE_THAN_A_SOCKET_HOLDS):
-        raw.send(struct.pack(">ii", xid, Op.GET_DATA) + wire.string("/big") + b"\0")
+    asked = [
+        struct.pack(">ii", xid, Op.GET_DATA) + wire.string("/big") + b"\0"
+        for xid in range(2, 2 + MORE_THAN_A_SOCKET_HOLDS)
+    ]
+    raw.send(*asked)  # at once: what was read by the time that the file is closed is all of it
     server.await_turns()
     server.server._file._file.close()
     made = wire.string("/a") + wire.INT.pack(-1) + wire.access() + wire.INT.pack(0)
