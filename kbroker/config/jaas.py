@@ -28,11 +28,16 @@ def read_login(text: str) -> tuple[str, str] | None:
     rest = found["options"] if found else ""
     while option := _OPTION.match(rest):
         quoted = option["double"] or option["single"] or ""
-        options[option["name"]] = option["bare"] or _ESCAPE.sub(_escaped, quoted)
+        options[option["name"]] = option["bare"] or unescaped(quoted)
         rest = rest[option.end() :]
     if rest.strip() or not options.get("username") or "password" not in options:
         raise ValueError("no login of a DigestLoginModule, with username and password")
     return options["username"], options["password"]
+
+
+def unescaped(quoted: str) -> str:
+    """What Java reads between two quotes."""
+    return _ESCAPE.sub(_escaped, quoted)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.jaas import unescaped
 from kbroker.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -22,8 +23,7 @@ from protocol.namedtuple import NamedTuple
 
 MECHANISM = "PLAIN"
 _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-"""An option of a login as Java reads it; and a backslash that makes a quote, or another, a character."""
+"""An option of a login as Java reads it."""
 
 
 class Security(NamedTuple):
@@ -85,7 +85,7 @@ def _login(options: Mapping[str, str]) -> tuple[str, str]:
             f"sasl.mechanism={mechanism}: jobs log in by {MECHANISM} only (--option sasl.mechanism=PLAIN)"
         )
     jaas = options.get("sasl.jaas.config", "")
-    found = {name: _ESCAPED.sub(r"\1", double or single) for name, double, single in _OPTION.findall(jaas)}
+    found = {name: unescaped(double or single) for name, double, single in _OPTION.findall(jaas)}
     if "username" not in found or "password" not in found:
         raise PipelineError(
             "sasl.jaas.config has no username and password: write "

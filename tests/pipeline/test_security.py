@@ -123,7 +123,7 @@ def test_what_jobs_cannot_speak_is_refused_before_anything_is_sent(options: dict
 
 @pytest.mark.parametrize(
     ("written", "password"),
-    [('"it\'s"', "it's"), ("'say \"x\"'", 'say "x"'), (r'"a\"b\\c"', 'a"b\\c'), ('""', "")],
+    [('"it\'s"', "it's"), ("'say \"x\"'", 'say "x"'), (r'"a\"b\\c"', 'a"b\\c'), (r'"a\tb\101"', "a\tbA"), ('""', "")],
 )
 def test_a_password_is_what_java_takes_it_for(written: str, password: str) -> None:
     login = {"sasl.jaas.config": f'{LOGIN} username="alice" password={written};'}
