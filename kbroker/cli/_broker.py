@@ -218,8 +218,10 @@ def _summary(node: Node, seconds: float) -> str:
 
 
 def _address(host: str, port: int) -> str:
-    """As clients take it: an IPv6 address has brackets. host: empty for every interface."""
-    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+    """host: empty for every interface."""
+    from kbroker.config.listeners import bracketed
+
+    return f"{bracketed(host) or '*'}:{port}"
 
 
 def _summary_line(node: Node, seconds: float) -> str:

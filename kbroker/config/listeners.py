@@ -28,7 +28,12 @@ class Listener(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self.name}://{bracketed(self.host)}:{self.port}"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port: an IPv6 address has brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 class Listeners(NamedTuple):

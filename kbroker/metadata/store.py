@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.listeners import bracketed
 from kbroker.ports import Stat
 from protocol.namedtuple import NamedTuple
 
@@ -212,7 +213,7 @@ def encode_broker(broker: BrokerInfo, wall_ms: int) -> bytes:
         "listener_security_protocol_map": {
             each.listener: SECURITY_PROTOCOLS[each.security_protocol] for each in broker.endpoints
         },
-        "endpoints": [f"{each.listener}://{_bracketed(each.host)}:{each.port}" for each in broker.endpoints],
+        "endpoints": [f"{each.listener}://{bracketed(each.host)}:{each.port}" for each in broker.endpoints],
         "jmx_port": -1,
         "port": plain.port,
         "host": plain.host or None,
@@ -436,10 +437,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.50} is no text")
     return value
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
