@@ -118,7 +118,7 @@ FULL = Scale(
 
 
 class Row:
-    """One kind of load. Of each broker, `prepare`, `fill` and `finish` go around the rounds; the first warm up."""
+    """One kind of load: rounds, the first of which warm up; for each broker `prepare` and `fill` before, `finish` after."""
 
     key: str
     title: str

@@ -88,8 +88,9 @@ def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool
         raise click.ClickException(f"there is no topic {missing!r}")
     rows.sort(key=lambda row: (row["broker"], row["log_dir"], row["topic"], row["partition"]))
     if as_json:
-        empty = [each for each in _directories(brokers) if not each["partitions"]]  # and those that have failed
-        show_json(rows if topics else rows + empty)
+        if not topics:  # directories without partitions, too, and those that have failed
+            rows += [each for each in _directories(brokers) if not each["partitions"]]
+        show_json(rows)
     elif topics:
         show_table(tuple(rows[0]) if rows else (), rows)
     else:

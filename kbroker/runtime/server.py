@@ -239,15 +239,13 @@ class Server:
 
         def done(error: BaseException | None) -> None:
             self._running -= 1
-            if error is None or isinstance(error, OSError):
-                self.core.handle(JobDone(job, error), self.clock.now_ms())
-                self.settle()
-                return
+            told = error if error is None or isinstance(error, OSError) else UnforeseenError(repr(error))
             try:  # whose job it is has to hear of its end, or would wait for it for ever
-                self.core.handle(JobDone(job, UnforeseenError(repr(error))), self.clock.now_ms())
+                self.core.handle(JobDone(job, told), self.clock.now_ms())
                 self.settle()
             finally:
-                raise error  # to the loop, which reports it: a bug
+                if error is not None and error is not told:
+                    raise error  # to the loop, which reports it: a bug
 
         self._pool.run(job.run, done)
 
