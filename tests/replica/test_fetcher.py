@@ -391,8 +391,8 @@ def test_a_disk_that_fails_with_what_was_appended_keeps_no_other_partition_from_
     assert follower.asked() == {1: (1, 0)}
 
 
-def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable() -> None:
-    """Its high watermark passes them then: they have to outlive a power cut, as what Apache's follower says it has."""
+def flushing_first() -> Follower:
+    """With flush.messages=1, a disk that is busy, and a fetch under way."""
     follower = Follower()
     world = follower.world
     world.broker.on(LogFlushed, lambda fact, now_ms: follower.fetcher.flushed(follower.partition()))
@@ -400,6 +400,13 @@ def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable()
     world.replicas.reconfigure("p")
     world.disk_is_busy = True
     follower.ask()
+    return follower
+
+
+def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable() -> None:
+    """Its high watermark passes them then: they have to outlive a power cut, as what Apache's follower says it has."""
+    follower = flushing_first()
+    world = follower.world
     follower.answer(data(batch(base_offset=0, epoch=0)))
     world.settle()
     before = follower.asked()
@@ -410,13 +417,8 @@ def test_with_flush_messages_a_leader_is_told_of_records_once_they_are_durable()
 
 def test_with_flush_messages_the_log_start_follows_the_leaders_once_the_records_are_durable() -> None:
     """It is told once: else whoever deletes records waits in vain, and they are back when this replica leads."""
-    follower = Follower()
+    follower = flushing_first()
     world = follower.world
-    world.broker.on(LogFlushed, lambda fact, now_ms: follower.fetcher.flushed(follower.partition()))
-    world.plane.configs.set_topic("p", {"flush.messages": "1"})
-    world.replicas.reconfigure("p")
-    world.disk_is_busy = True
-    follower.ask()
     follower.answer(data(batch(3, epoch=0), high_watermark=3, start=2))
     world.settle()
     before = follower.bounds

@@ -55,6 +55,16 @@ def serving(folder: Path, loop: Loop) -> Node:
     return node
 
 
+def flush(node: Node, loop: Loop) -> list[object]:
+    """How one more piece of work for the disk ended: [None], or ["waits"] if it has not for long."""
+    ended: list[object] = []
+    node._pool.run(lambda: None, ended.append)
+    given_up = loop.timer(lambda: ended.append("waits"))
+    given_up.set(PATIENCE_S)
+    loop.run_until(lambda: ended)
+    return ended
+
+
 def test_its_host_says_where_logs_are_compacted(tmp_path: Path, loop: Loop) -> None:
     begin = Beside()
     host = Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024), begin_compaction=begin)
@@ -69,15 +79,12 @@ def test_more_compactions_than_at_the_start_keep_no_work_from_the_disk(tmp_path:
     node = Node({"log.dirs": Given(str(tmp_path), "the test"), "listeners": LOOPBACK}, loop, host)
     node.open()
     loop.run_until(lambda: node.ready or node.fatal)
-    at_once, goes_on, flushed = 2 * THREADS, threading.Event(), list[object]()
+    at_once, goes_on = 2 * THREADS, threading.Event()
     node.core.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
     node.core.handle(BrokerConfigChanged(), node._host.clock.now_ms())
     for _ in range(at_once):
         node._pool.run(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
-    node._pool.run(lambda: None, flushed.append)
-    given_up = loop.timer(lambda: flushed.append("waits"))
-    given_up.set(PATIENCE_S)
-    loop.run_until(lambda: flushed)
+    flushed = flush(node, loop)
     goes_on.set()
     node.stop()
     assert flushed == [None]
@@ -118,7 +125,6 @@ def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
 ) -> None:
     node, answers = serving(tmp_path, loop), threading.Event()
     asked: list[str] = []
-    flushed: list[object] = []
 
     def look_up(host: str, *_: object, **__: object) -> list[object]:
         loop.call_from_thread(lambda: asked.append(host))
@@ -131,10 +137,7 @@ def test_brokers_whose_names_are_looked_up_for_long_keep_no_work_from_the_disk(
         address = PeerAddress(f"broker-{other}.example", 9092)
         node._peers.send(other, address, TO_CONTROLLER, request, 3, "token", 60_000)
     loop.run_until(lambda: len(asked) == THREADS)
-    node._pool.run(lambda: None, flushed.append)
-    given_up = loop.timer(lambda: flushed.append("waits"))
-    given_up.set(PATIENCE_S)
-    loop.run_until(lambda: flushed)
+    flushed = flush(node, loop)
     answers.set()
     node.stop()
     assert flushed == [None]
