@@ -118,7 +118,7 @@ FULL = Scale(
 
 
 class Row:
-    """One kind of load: rounds, the first of which warm up; for each broker `prepare` and `fill` before, `finish` after."""
+    """One kind of load: rounds, the first of which warm up; each broker has `prepare` and `fill` before them."""
 
     key: str
     title: str

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import TopicPartition
@@ -199,6 +199,9 @@ def test_a_broker_that_hangs_is_waited_for_only_so_long(
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Hangs(b, ctrl_c=ctrl_c)))
         assert run(["produce", "-b", b.bootstrap, "-t", "t"]) == code
         b.resume()
+    for sender in [each for each in threading.enumerate() if each.name.startswith("kafka-python-producer")]:
+        cast(Any, sender).force_close()  # the end of the command's process would: it disturbed other tests
+        sender.join()
     assert capsys.readouterr().err == said
 
 
