@@ -132,15 +132,20 @@ class Ledger:
                     raise self.world.broken(f"{reader} has not read {value!r} of {where}, and {deed} is committed")
 
 
-def stable_end(log: Log, opened_at: int = 0) -> int:
-    """The last stable offset that a log should have, from its batches alone: a second opinion.
+def stable_end(log: Log) -> int:
+    """The last stable offset that a log should have, from its batches alone: a second opinion."""
+    return stable_ends(log, 0)[0]
 
-    opened_at: where the log ended when its broker started. For a marker below it that the high watermark has still to
-    pass, nobody waits: producers' snapshots, Kafka's too, do not tell of it. A leader that lacks it gets the same one.
+
+def stable_ends(log: Log, opened_at: int) -> tuple[int, int]:
+    """The same; and what it may be instead, where the log ended at `opened_at` when its broker started.
+
+    For a marker below that which the high watermark has still to pass, nobody waits: producers' snapshots, Kafka's too,
+    do not tell of it. A leader that lacks it gets the same one.
     """
     high_watermark = log.high_watermark
     open_from: dict[int, int] = {}
-    ended = []
+    ended: list[tuple[int, int]] = []  # where a transaction begins, and its marker
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         fetched = log.read(offset, SCAN_BYTES, end)
@@ -153,8 +158,13 @@ def stable_end(log: Log, opened_at: int = 0) -> int:
                 marker = parse_marker(parse_records(data, position, header)[0])
                 assert marker.control_type in (ControlType.COMMIT, ControlType.ABORT), marker
                 first = open_from.pop(header.producer_id, None)
-                if first is not None and header.last_offset >= max(high_watermark, opened_at):
-                    ended.append(first)
+                if first is not None:
+                    ended.append((first, header.last_offset))
             elif header.is_transactional:
                 open_from.setdefault(header.producer_id, header.base_offset)
-    return min([high_watermark, *open_from.values(), *ended])
+
+    def stable_if(waits_from: int) -> int:
+        waiting = (first for first, marked_at in ended if marked_at >= waits_from)
+        return min([high_watermark, *open_from.values(), *waiting])
+
+    return stable_if(high_watermark), stable_if(max(high_watermark, opened_at))

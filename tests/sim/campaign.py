@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kbroker.sim.cluster_play import ClusterStage
 from kbroker.sim.exactly_once import ExactlyOnce
@@ -34,24 +34,25 @@ from kbroker.sim.world import Broken
 
 SHOWN_LINES = 60
 DEFAULT_SEEDS = 100
-BUDGET = 500  # simulated seconds a second of this process, so that load on the machine does not count
+BUDGET = 500  # simulated seconds of a broker a second of this process, so that load on the machine does not count
 TOLD_EVERY = 100  # worlds
 
 
 class Tally(NamedTuple):
-    """What a campaign came to. failed: the seed that did, if any."""
+    """What a campaign came to. brokers_s: simulated, of each broker. failed: the seed that did, if any."""
 
     worlds: int
     simulated_s: float
+    brokers_s: float
     cpu_s: float
     failed: int | None
 
     def __str__(self) -> str:
-        pace = self.simulated_s / self.cpu_s if self.cpu_s else BUDGET
+        pace = self.brokers_s / self.cpu_s if self.cpu_s else BUDGET
         verdict = "" if pace >= BUDGET else f", below the budget of {BUDGET}"
         return (
-            f"{self.worlds} worlds, {self.simulated_s:.0f} simulated seconds in {self.cpu_s:.0f} of the processor, "
-            f"{pace:.0f} a second{verdict}"
+            f"{self.worlds} worlds, {self.simulated_s:.0f} simulated seconds, {self.brokers_s:.0f} of a broker, in "
+            f"{self.cpu_s:.0f} of the processor: {pace:.0f} of a broker a second{verdict}"
         )
 
 
@@ -66,18 +67,23 @@ def campaign(
     """Run worlds until there are no more seeds, or time is up, or one fails. kind: see `WORLDS`."""
     logging.disable()
     _collect_seldom()
-    begun, worlds, simulated_ms = time.process_time(), 0, 0
+    begun, worlds, simulated_ms, brokers_ms = time.process_time(), 0, 0, 0
+
+    def tally(failed: int | None = None) -> Tally:
+        return Tally(worlds, simulated_ms / 1000, brokers_ms / 1000, time.process_time() - begun, failed)
+
     for seed in seeds:
         if time.process_time() - begun > seconds:
             break
-        lasted_ms = run(seed, machines=machines, show=show, kind=kind)
-        if lasted_ms is None:
-            return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, seed)
+        lived = run(seed, machines=machines, show=show, kind=kind)
+        if lived is None:
+            return tally(seed)
         worlds += 1
-        simulated_ms += lasted_ms
+        simulated_ms += lived.world.now_ms
+        brokers_ms += lived.world.now_ms * len(lived.machines)
         if worlds % TOLD_EVERY == 0:
-            print(Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None), flush=True)
-    return Tally(worlds, simulated_ms / 1000, time.process_time() - begun, None)
+            print(tally(), flush=True)
+    return tally()
 
 
 def _collect_seldom() -> None:
@@ -87,7 +93,9 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-WORLDS: dict[str, type[Swarm] | type[ExactlyOnce] | type[ReplicatedSwarm]] = {
+Lived: TypeAlias = Swarm | ExactlyOnce | ReplicatedSwarm
+
+WORLDS: dict[str, type[Lived]] = {
     "swarm": Swarm,
     "transactions": ExactlyOnce,
     "replicated": ReplicatedSwarm,
@@ -96,8 +104,8 @@ WORLDS: dict[str, type[Swarm] | type[ExactlyOnce] | type[ReplicatedSwarm]] = {
 }
 
 
-def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str = "swarm") -> int | None:
-    """One world: how long it lasted, in simulated ms; None, and all about it on the screen, if it fails."""
+def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str = "swarm") -> Lived | None:
+    """One world, once it has lived; None, and all about it on the screen, if it fails."""
     lived = WORLDS[kind](seed, machines=machines, kept_lines=None if show else SHOWN_LINES)
     try:
         outcome = lived.run()
@@ -110,7 +118,7 @@ def run(seed: int, *, machines: int | None = None, show: bool = False, kind: str
     if show:
         print("\n".join(lived.world.lines))
         print(outcome)
-    return lived.world.now_ms
+    return lived
 
 
 def play(path: Path, *, rewrite: bool) -> int:
