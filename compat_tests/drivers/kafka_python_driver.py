@@ -87,10 +87,18 @@ class Operations:
         settings["enable_idempotence"] = idempotent
         if limit:
             settings["max_request_size"] = limit
+        if acks:  # not kept: one that has had records of a topic that is gone may keep a core busy for good
+            producer = KafkaProducer(bootstrap_servers=ADDRESS, **settings)
+            try:
+                return self._produce(producer, topic, records)
+            finally:
+                producer.close(timeout=HANGS_S)
         key = json.dumps(settings)
-        if key not in self.producers:  # kept: closing at once after acks 0 would cut off what is on its way
+        if key not in self.producers:  # kept: closing at once would cut off what is on its way
             self.producers[key] = KafkaProducer(bootstrap_servers=ADDRESS, **settings)
-        producer = self.producers[key]
+        return self._produce(self.producers[key], topic, records)
+
+    def _produce(self, producer: KafkaProducer, topic: str, records: list[dict[str, Any]]) -> list[Any]:
         sent = [
             producer.send(
                 topic,
