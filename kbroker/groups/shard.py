@@ -198,7 +198,7 @@ class GroupShard(Shard[GroupsRecord]):
     def delete(self, turn: Turn, group_id: str, gathering: Gathering, place: object) -> ErrorCode:
         """Forget a group without members, and its offsets. place: in the response, where a failure shows."""
         group = self.groups.get(group_id)
-        if group is None or _is_gone(group):
+        if group is None or _is_going(group):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
@@ -213,7 +213,7 @@ class GroupShard(Shard[GroupsRecord]):
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Forget offsets of topics that no member reads. Returns: the group's error, or one a partition."""
         group = self.groups.get(group_id)
-        if group is None or _is_gone(group):
+        if group is None or _is_going(group):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not EMPTY and group.protocol_type != CONSUMER:
             return ErrorCode.NON_EMPTY_GROUP
@@ -459,6 +459,11 @@ def _old_offsets(group: Group, wall_ms: int, retention_ms: int) -> list[TopicPar
 def _is_spent(group: Group, gone: list[TopicPartition]) -> bool:
     """Whether nothing is left to keep a group for once these offsets are gone."""
     return group.state is EMPTY and not group.pending_members and len(group.offsets.places()) == len(gone)
+
+
+def _is_going(group: Group) -> bool:
+    """Whether a group has been deleted, and is here only until its tombstones are committed."""
+    return _is_gone(group) and bool(group.offsets)
 
 
 def _is_gone(group: Group) -> bool:
