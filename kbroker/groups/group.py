@@ -178,6 +178,10 @@ class Group:
 
     # --- members
 
+    def member_of(self, instance_id: str | None) -> str | None:
+        """The id of the static member that has this instance id, which may be empty; None: a dynamic one has none."""
+        return None if instance_id is None else self.static.get(instance_id)
+
     def add(self, member: Member) -> None:
         """Take a member in. The first one leads, and settles the type of protocol."""
         assert member.member_id not in self.members, member
@@ -277,8 +281,8 @@ class Group:
         before = self.members
         self.members = {}
         for each in stored.members:
-            old_id = self.static.get(each.group_instance_id or "", each.member_id)
-            member = before.get(each.member_id) or before.get(old_id) or Member(each.member_id)
+            old_id = self.member_of(each.group_instance_id)
+            member = before.get(each.member_id) or before.get(old_id or "") or Member(each.member_id)
             member.take(each, stored.protocol or "")
             self.members[each.member_id] = member
         for member_id in before.keys() - self.members.keys():

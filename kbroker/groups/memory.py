@@ -75,8 +75,7 @@ def join_bytes(group: Group | None, request: JoinGroupRequest) -> int:
 
 def _member_of(group: Group, request: JoinGroupRequest) -> Member | None:
     """The member that sends this; a static one comes back without its id."""
-    static_id = group.static.get(request.group_instance_id or "", "")
-    return group.members.get(request.member_id or static_id)
+    return group.members.get(request.member_id or group.member_of(request.group_instance_id) or "")
 
 
 def offset_bytes(offsets: GroupOffsets) -> int:

@@ -199,6 +199,32 @@ def test_group_that_contradicts_itself_is_a_decode_error(leader: str, members: s
         records.decode(GROUP_KEY, encode_versioned(value, 3))
 
 
+def test_members_beside_a_static_one_whose_instance_id_is_empty_are_loaded_as_themselves() -> None:
+    world = World()
+    static = joined(world, join_request(group_instance_id=""), version=6).member_id
+    stored(world, static)
+    call = world.call(3)
+    world.run(world.groups.join(join_request(), call, world.now_ms))
+    joined(world, join_request(member_id=static, group_instance_id=""), version=6)
+    dynamic = world.replies[call.call].member_id  # type: ignore[attr-defined]
+    stored(world, static, generation=2)
+    world.restart()
+    assert {key: each.member_id for key, each in world.shard.groups["g"].members.items()} == {
+        static: static,
+        dynamic: dynamic,
+    }
+
+
+def stored(world: World, leader: str, generation: int = 1) -> None:
+    """The static leader brings an assignment."""
+    request = SyncGroupRequest(
+        group_id="g", generation_id=generation, member_id=leader, group_instance_id="", assignments=[]
+    )
+    answer = world.ask(world.groups.sync(request, caller := world.call(3), world.now_ms), caller)
+    assert isinstance(answer, SyncGroupResponse), answer
+    assert answer.error_code == NONE
+
+
 @given(st.binary())
 def test_any_metadata_is_a_subscription_or_not(metadata: bytes) -> None:
     subscribed_topics(metadata)

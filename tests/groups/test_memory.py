@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.coordinator import Caller
+from kbroker.groups.memory import MEMBER_BYTES, join_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import DeleteGroupsRequest, JoinGroupRequest, JoinGroupRequestProtocol
@@ -123,3 +124,9 @@ def test_a_static_member_may_come_back_however_much_is_held(monkeypatch: pytest.
     world = World()
     codes = [joined(world, large_join(f"g-{at % 9}", group_instance_id="i"), version=5).error_code for at in range(18)]
     assert codes == [0] * 18
+
+
+def test_newcomer_is_counted_beside_a_static_member_whose_instance_id_is_empty() -> None:
+    world = World()
+    joined(world, join_request(group_instance_id=""), version=6)
+    assert join_bytes(world.shard.groups["g"], join_request()) > MEMBER_BYTES
