@@ -21,7 +21,7 @@ from kbroker.broker.facts import Joint, Reply
 from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
-from kbroker.groups.effects import commit_error
+from kbroker.groups.effects import commit_error, loading_error
 from kbroker.metadata.cache import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import topic_results, undescribed
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
 BATCHED_SINCE = 4  # AddPartitionsToTxn, from broker to broker
 KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
-KNOWS_LOADING_SINCE = 2  # TxnOffsetCommit
 ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
 NO_SEQUENCE = -1  # of what coordinators write
@@ -231,17 +230,12 @@ def _commit_offsets(request: TxnOffsetCommitRequest, call: Call, caller: Caller,
     log = _led(call, where)
     code = verify(call, request.transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
+        told = loading_error(commit_error(code), call.version)
         for topic in request.topics:
             for each in topic.partitions:
-                refused.setdefault((topic.name, each.partition_index), _for_version(commit_error(code), call.version))
+                refused.setdefault((topic.name, each.partition_index), told)
     effects = broker.groups.commit_offsets_in_transaction(request, caller, call.now_ms, refused)
     broker.group_runtime.carry_out(effects, call.now_ms)
-
-
-def _for_version(code: ErrorCode, version: int) -> ErrorCode:
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_SINCE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code
 
 
 def _caller(call: Call) -> Caller:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kbroker.config.limits import GROUP_ID_LENGTH
 from kbroker.coordinator import Caller, Effect, Reply, Runtime, Turn
-from kbroker.groups.effects import Gathering, OffsetsStored
+from kbroker.groups.effects import Gathering, OffsetsStored, loading_error
 from kbroker.groups.group import STABLE, Group
 from kbroker.groups.membership import refuse_join, refuse_sync
 from kbroker.groups.memory import GroupMemory
@@ -168,7 +168,10 @@ class GroupCoordinator:
         """TxnOffsetCommit, once the transaction has been verified: the offsets count from its marker on."""
         shard = self._shard(request.group_id)
         turn = self._turn(shard, now_ms)
-        error = shard if isinstance(shard, ErrorCode) else shard.transactional_commit_error(request)
+        if isinstance(shard, ErrorCode):
+            error = loading_error(shard, caller.version)
+        else:
+            error = shard.transactional_commit_error(request)
         codes, wall_ms = dict(refused or {}), turn.wall_ms
         wanted = {
             (topic.name, each.partition_index): Commit(

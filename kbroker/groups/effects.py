@@ -16,6 +16,8 @@ from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.namedtuple import NamedTuple
 
+KNOWS_LOADING_SINCE = 2  # TxnOffsetCommit
+
 
 class GroupStored(NamedTuple):
     """The leader's assignment of a generation; to be handed out once it is committed."""
@@ -75,6 +77,13 @@ def removal_error(code: ErrorCode) -> ErrorCode:
 def commit_error(code: ErrorCode) -> ErrorCode:
     """What a client is told when the append of its offsets failed. Source: Apache Kafka 3.9."""
     return _COMMIT_ERRORS.get(code, code)
+
+
+def loading_error(code: ErrorCode, version: int) -> ErrorCode:
+    """What a client is told that speaks this version of TxnOffsetCommit: old ones may crash at groups that load."""
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
 
 
 _NOT_THERE = {

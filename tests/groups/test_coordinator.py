@@ -477,8 +477,10 @@ def test_what_a_new_leader_itself_has_on_the_way_hides_no_committed_offset() -> 
 # --- transactions
 
 
-def txn_commit(world: World, producer_id: int, offset: int, group_id: str = "g", **given: object) -> ErrorCode:
-    caller = world.call(3)
+def txn_commit(
+    world: World, producer_id: int, offset: int, group_id: str = "g", *, version: int = 3, **given: object
+) -> ErrorCode:
+    caller = world.call(version)
     each = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
     request = TxnOffsetCommitRequest(
         transactional_id="x",
@@ -521,6 +523,15 @@ def test_transaction_does_not_undo_a_later_plain_commit() -> None:
     committed(world, commit_request())
     world.end_transaction(7, commit=True)
     assert offset_of(world) == 5
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+)
+def test_client_that_may_crash_at_it_is_not_told_that_groups_are_loading(version: int, code: ErrorCode) -> None:
+    world = World()
+    world.elect()
+    assert txn_commit(world, 7, 11, version=version) is code
 
 
 def test_records_of_a_transaction_are_marked_with_its_producer() -> None:
