@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kbroker.cli._broker import plain_start, run_broker, say
+from kbroker.cli._broker import discard_output, plain_start, run_broker, say
 
 INTERRUPTED = 130  # as a shell has it after Ctrl-C
 
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
     except KeyboardInterrupt:  # before a broker has taken signals into its own hands
         return INTERRUPTED

@@ -111,6 +111,20 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+def announce(text: str) -> None:
+    """Print where brokers are, and go on where nobody can be told: whose reader has gone, or whose disk is full."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        log.warning("standard output cannot be written: %s", error.strerror)
+        discard_output()
+
+
+def discard_output() -> None:
+    """Have nobody read standard output, so that what could not be written is not tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _settings(start: Start) -> dict[str, Given]:
     from kbroker.config import ConfigError, static_values, warnings
 
@@ -163,8 +177,8 @@ def _run(start: Start, static: dict[str, Given], began: float) -> int:
     as_json = start.log_format == "json"
 
     def started(node: Node) -> None:
-        say = _summary_line if as_json else _summary
-        print(say(node, time.monotonic() - began), flush=True)
+        text = _summary_line if as_json else _summary
+        announce(text(node, time.monotonic() - began))
 
     try:
         bars = _bars() if sys.stderr.isatty() and not as_json else None

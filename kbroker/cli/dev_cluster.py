@@ -10,16 +10,16 @@ import json
 import logging
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 
 from kbroker.cli import said_by_system
+from kbroker.cli._broker import announce
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.config import BrokerConfig
 from kbroker.config.sources import from_environment
@@ -164,8 +164,7 @@ def dev_cluster(
         try:
             if cluster.await_start():
                 say = _as_json if as_json else _for_people
-                click.echo(say(cluster, time.monotonic() - began_s, is_kept=data is not None))
-                sys.stdout.flush()
+                announce(say(cluster, time.monotonic() - began_s, is_kept=data is not None))
                 cluster.serve()
         finally:
             cluster.stop()
@@ -175,7 +174,8 @@ def dev_cluster(
 
 
 def _say_on_stderr(line: str) -> None:
-    click.echo(line, err=True)
+    with suppress(OSError):  # nobody reads it, and the brokers that are left go on
+        click.echo(line, err=True)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,33 @@ def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
     assert banner["python"] == describe_interpreter()
     lines = [json.loads(line) for line in log.splitlines()]
     assert lines[0]["message"].startswith("no.such.key: unknown key")
+
+
+@pytest.fixture(params=["a closed pipe", "a full disk"])
+def unwritable(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A descriptor that takes no byte."""
+    if request.param == "a full disk":
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("words", [("start",), ("dev-cluster", "1", "--port", "0")])
+def test_brokers_serve_where_nobody_can_be_told_that_they_do(
+    words: tuple[str, ...], unwritable: int, tmp_path: Path
+) -> None:
+    settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}"] if words == ("start",) else []
+    command = [sys.executable, "-m", "kbroker", *words, *(word for each in settings for word in ("--override", each))]
+    with subprocess.Popen(command, stdout=unwritable, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        told = next((line for line in running.stderr if "standard output cannot be written: " in line), None)
+        running.terminate()
+        _, complaints = running.communicate(timeout=60)
+    assert told is not None
+    assert (running.returncode, "Traceback" in complaints) == (0, False)
 
 
 HANDLERS_AT_A_START = {"call", "handshake", "permitted", "produce_bounds", "routes"}
