@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import logging
+import re
 import struct
 import threading
 import time
@@ -32,6 +33,12 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
+LAST_PORT = 65535
+# what the client takes: PROTOCOL:// before it, an IPv6 address in brackets, or bare, where no port can follow
+_ADDRESS = re.compile(
+    r"(?:\w+://)?(?:\[[\w:.%]+\]|[^\s:/[\]]+)(?::([0-9]{1,5}))?"
+    r"|[0-9a-fA-F:]*::[0-9a-fA-F:.]*|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}"
+)
 _NOBODY = "Unable to bootstrap"  # in a client's error
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
@@ -99,9 +106,7 @@ def speaks_to_cluster(command: Command) -> Command:
             raise click.ClickException(MISSING) from None
         client_settings = _settings(command_config, settings)
         bootstrap_server = _bootstrap(bootstrap_server, client_settings)
-        for each in bootstrap_server.split(","):
-            if each.count(":") == 1 and not each.partition(":")[2].isdecimal():
-                raise click.UsageError(f"--bootstrap-server {each}: write it as HOST:PORT")
+        _check_addresses(bootstrap_server)
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
         cluster = Cluster(bootstrap_server, client_settings)
         refusals = _refusals()
@@ -114,6 +119,17 @@ def speaks_to_cluster(command: Command) -> Command:
             raise click.ClickException(f"a number has no room in Kafka's protocol: {error}") from None
 
     return called  # type: ignore[return-value]  # click's decorators keep what they decorate
+
+
+def _check_addresses(bootstrap: str) -> None:
+    """Raises: UsageError that names one which can be none: the client would look for a broker there."""
+    for each in bootstrap.split(","):
+        match = _ADDRESS.fullmatch(each.strip())
+        if match is None or not 0 < int(match[1] or 1) <= LAST_PORT:
+            shown = each if each.strip() else repr(each)
+            raise click.UsageError(
+                f"--bootstrap-server {shown}: write it as HOST:PORT, with a port of 1 to {LAST_PORT}"
+            )
 
 
 def _refusals() -> list[Exception]:

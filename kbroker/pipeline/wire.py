@@ -577,7 +577,7 @@ def chunks(
 
 def split_address(address: str) -> tuple[str, int]:
     """host:port apart. Raises PipelineError."""
-    found = re.fullmatch(r"\s*(\[[^\]]+\]|[^:\s/]+):(\d{1,5})\s*", address)
-    if not found:
+    found = re.fullmatch(r"\s*(\[[^\]]+\]|[^:\s/]+):([0-9]{1,5})\s*", address)
+    if not found or not 0 < int(found[2]) < 1 << 16:
         raise PipelineError(f"{address!r} is no HOST:PORT")
     return found[1].strip("[]"), int(found[2])

@@ -689,6 +689,39 @@ def test_a_file_of_properties_that_is_none_is_named(
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("", "''"),
+        ("127.0.0.1:9092,", "''"),
+        ("localhost:99999", "localhost:99999"),
+        ("localhost:0", "localhost:0"),
+        ("localhost:", "localhost:"),
+        (":9092", ":9092"),
+        ("localhost:\u0669\u0660", "localhost:\u0669\u0660"),
+        ("[::1]:99999", "[::1]:99999"),
+        ("[::1]9092", "[::1]9092"),
+        ("a:b:9092", "a:b:9092"),
+        ("http://localhost:9092/", "http://localhost:9092/"),
+    ],
+)
+def test_an_address_that_can_be_none_is_named(ask: Ask, address: str, named: str) -> None:
+    code, out, err = ask("topics", "--list", "-b", address)
+    assert err.startswith(f"kbroker: --bootstrap-server {named}: write it as HOST:PORT, with a port of 1 to 65535"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("address", ["{}", "PLAINTEXT://{}", " {}", "localhost:1,{}"])
+def test_an_address_is_taken_in_every_form_that_the_client_takes(ask: Ask, bootstrap: str, address: str) -> None:
+    assert ask("topics", "--list", "-b", address.format(bootstrap))[::2] == (0, "")
+
+
+@pytest.mark.parametrize("address", ["[::1]:1", "SSL://[::1]:1", "[fe80::1%lo]:1", "localhost:1,127.0.0.1:1"])
+def test_nobody_answers_at_an_address_that_can_be_one(ask: Ask, address: str) -> None:
+    code, _, err = ask("topics", "--list", "-b", address, "-X", "bootstrap.timeout.ms=200")
+    assert (code, err) == (2, f"kbroker: no broker answers at {address}\n")
+
+
 def test_a_record_that_nobody_takes_is_named(ask: Ask) -> None:
     ask("topics", "--create", "--topic", "one")
     code, _, err = ask("produce", "-t", "one", "-p", "9", stdin=b"x\n")

@@ -228,3 +228,9 @@ def test_an_archive_is_as_patient_as_it_is_told() -> None:
 
 def test_an_archive_that_is_over_while_nobody_answers_is_over() -> None:
     assert awaited(Stream("--", 2)) == 2
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "host:0", "host:65536", "host:٩٠", "[::1]", "a:b:9092"])
+def test_an_address_that_can_be_none_is_named(address: str) -> None:
+    with pytest.raises(PipelineError, match="is no HOST:PORT"):
+        wire.split_address(address)
