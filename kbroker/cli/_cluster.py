@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
 from protocol.namedtuple import NamedTuple
 
@@ -249,12 +250,12 @@ def _typed(key: str, value: str, default: object) -> Any:
     for kind in (int, float):
         if isinstance(default, kind):
             try:
-                return kind(value)
+                return whole(value) if kind is int else kind(value)
             except ValueError:
                 raise click.ClickException(f"{key}={value}: a number is allowed") from None
     if default is None and key.endswith("bytes"):  # of no default: sizes of buffers; all others are text, or passwords
         with suppress(ValueError):
-            return int(value)
+            return whole(value)
     return value
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kbroker.cli._numbers import Number, whole
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def SPECIFICATIONS(command: Command) -> Command:  # noqa: N802  # used as a deco
         click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="To what a CSV file says."),
         click.option("--by-duration", metavar="PnDTnHnMnS", help="To this long before now."),
         click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="To this time, UTC if no zone is given."),
-        click.option("--shift-by", type=int, metavar="N", help="By N records, back if N is negative."),
-        click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset."),
+        click.option("--shift-by", type=Number(), metavar="N", help="By N records, back if N is negative."),
+        click.option("--to-offset", type=Number(0), metavar="N", help="To this offset."),
         click.option("--to-current", is_flag=True, help="To what is committed now."),
         click.option("--to-latest", is_flag=True, help="To the log's end."),
         click.option("--to-earliest", is_flag=True, help="To the log's start."),
@@ -166,7 +167,7 @@ def _targets(
 def _topic_of(text: str) -> tuple[str, set[int]]:
     topic, _, numbers = text.partition(":")
     try:
-        return topic, {int(number) for number in numbers.split(",") if number}
+        return topic, {whole(number) for number in numbers.split(",") if number}
     except ValueError:
         raise click.UsageError(f"--topic {text}: write partitions as TOPIC:0,1,2") from None
 
@@ -180,7 +181,7 @@ def _from_file(path: str, group: str) -> dict[Place, int]:
             for row in rows:
                 *named, topic, partition, offset = (cell.strip() for cell in row)
                 if not named or named == [group]:
-                    targets[topic, int(partition)] = int(offset)
+                    targets[topic, whole(partition)] = whole(offset)
         except UnicodeDecodeError:
             raise click.ClickException(f"{path}: allowed: text in UTF-8") from None
         except (ValueError, csv.Error):

@@ -6,6 +6,7 @@ client library: it is asked for by requests of its own, sent through the library
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def _entity(options: Mapping[str, Any]) -> tuple[str, str | None]:
         raise click.UsageError("say whose settings: --topic T, --broker ID, or --entity-type with --entity-name")
     kind = options["entity_type"] or given[0]
     name = options["entity_name"] if options["entity_type"] else short[kind]
-    if kind == "brokers" and name is not None and not name.isdecimal():
+    if kind == "brokers" and name is not None and re.fullmatch("[0-9]{1,20}", name) is None:
         raise click.UsageError(f"broker {name}: a broker's id is a number")
     return kind, name
 

@@ -8,6 +8,7 @@ value alone, as kcat prints it.
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import click
 from rich.console import Console
 
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._numbers import Number
 from kbroker.cli._records import as_it_is, as_json, delimited, formatter, harmless
 from kbroker.cli._screen import Screen, live_line
 
@@ -33,11 +35,11 @@ OFFSETS = "beginning, end, stored, N, -N, s@MILLISECONDS"
 @speaks_to_cluster
 @click.argument("more", metavar="[TOPIC]...", nargs=-1)
 @click.option("--topic", "-t", "topics", multiple=True, help="A topic; may be repeated.")
-@click.option("--partition", "-p", "partitions", type=int, multiple=True, help="Only this partition.")
+@click.option("--partition", "-p", "partitions", type=Number(), multiple=True, help="Only this partition.")
 @click.option("--offset", "-o", default=None, metavar="WHERE", help=f"Where to begin: {OFFSETS}.  [default: end]")
 @click.option("--from-beginning", is_flag=True, help="The same as -o beginning.")
 @click.option("--exit", "-e", "stop_at_end", is_flag=True, help="Stop at what is the end of the log now.")
-@click.option("--max-messages", "-c", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
+@click.option("--max-messages", "-c", type=Number(1), metavar="N", help="Stop after so many records.")
 @click.option("--group", "-G", help="Consume as a member of this group, and commit.")
 @click.option(
     "--isolation-level", type=click.Choice(["read_uncommitted", "read_committed"]), default="read_uncommitted"
@@ -76,8 +78,7 @@ def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **
 def _check(where: str | None, options: dict[str, Any]) -> None:
     """Refuse what cannot be meant before anybody is asked."""
     if where is not None and where not in ("beginning", "end", "stored"):
-        number = where.removeprefix("s@").removeprefix("-")
-        if not number.isdecimal():
+        if re.fullmatch("(s@|[+-])?[0-9]{1,19}", where) is None:
             raise click.UsageError(f"-o {where}: allowed: {OFFSETS}")
         if options["group"]:
             raise click.UsageError(f"-o {where}: a group begins at what it has committed, or at beginning or end")

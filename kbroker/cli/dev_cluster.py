@@ -21,6 +21,7 @@ import click
 from kbroker.cli import said_by_system
 from kbroker.cli._broker import announce
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
+from kbroker.cli._numbers import Number
 from kbroker.config import BrokerConfig
 from kbroker.config.sources import from_environment
 from kbroker.runtime.loop import Loop
@@ -127,14 +128,12 @@ class DevCluster:
 
 
 @click.command("dev-cluster")
-@click.argument("count", metavar="N", type=click.IntRange(1, MOST), default=3)
-@click.option(
-    "--port", type=click.IntRange(0, LAST_PORT), default=9092, show_default=True, help="Of the first; 0: any free."
-)
+@click.argument("count", metavar="N", type=Number(1, MOST), default=3)
+@click.option("--port", type=Number(0, LAST_PORT), default=9092, show_default=True, help="Of the first; 0: any free.")
 @click.option("--data", type=click.Path(file_okay=False), help="Where to keep data.  [default: gone at the end]")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers.")
 @click.option(
-    "--metadata-port", type=click.IntRange(0, LAST_PORT), default=0, help="Of the metadata server.  [default: any free]"
+    "--metadata-port", type=Number(0, LAST_PORT), default=0, help="Of the metadata server.  [default: any free]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
 def dev_cluster(

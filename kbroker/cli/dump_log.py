@@ -17,6 +17,7 @@ import click
 
 from kbroker.cli import complain, said_by_system
 from kbroker.cli._decoders import DECODERS, decoder_for
+from kbroker.cli._numbers import Number
 from kbroker.log.errors import CorruptFileError
 from kbroker.log.tools.dump import MAX_BYTES, DumpOptions, Fault, Line, Said, Value, dump, is_known
 from kbroker.runtime.files import SystemDisk
@@ -33,10 +34,8 @@ _TIME_TYPES = frozenset({"NoTimestampType", "CreateTime", "LogAppendTime"})
 @click.option("--skip-record-metadata", is_flag=True, help="Of records show only keys and values.")
 @click.option("--index-sanity-check", is_flag=True, help="Of indices only say whether a broker would use them as is.")
 @click.option("--verify-index-only", is_flag=True, help="Compare indices with the log, and show only what differs.")
-@click.option("--max-message-size", type=click.IntRange(1), default=5 << 20, show_default=True, metavar="BYTES")
-@click.option(
-    "--max-bytes", type=click.IntRange(0, MAX_BYTES), default=MAX_BYTES, metavar="BYTES", help="Of each .log."
-)
+@click.option("--max-message-size", type=Number(1), default=5 << 20, show_default=True, metavar="BYTES")
+@click.option("--max-bytes", type=Number(0, MAX_BYTES), default=MAX_BYTES, metavar="BYTES", help="Of each .log.")
 @click.option("--offsets-decoder", is_flag=True, help="Read records as those of __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="Read records as those of __transaction_state.")
 @click.option("--cluster-metadata-decoder", is_flag=True, help="Not supported: this broker keeps no such records.")

@@ -13,6 +13,7 @@ import click
 
 from kbroker.cli import complain, said_by_system
 from kbroker.cli._files import is_locked, progress_bar
+from kbroker.cli._numbers import Number
 from kbroker.cli._tables import show_json
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.cleaner.errors import GoneError, UncleanableError
@@ -33,7 +34,7 @@ def log() -> None:
 @click.option("--dry-run", "is_dry", is_flag=True, help="Write nothing. Required: a broker compacts by itself.")
 @click.option(
     "--delete-retention-ms",
-    type=click.IntRange(0),
+    type=Number(0),
     default=LogConfig().delete_retention_ms,
     show_default=True,
     metavar="MS",
@@ -41,7 +42,7 @@ def log() -> None:
 )
 @click.option(
     "--dedupe-buffer-size",
-    type=click.IntRange(1 << 20),
+    type=Number(1 << 20),
     default=CleanerConfig().dedupe_buffer_size,
     show_default=True,
     metavar="BYTES",

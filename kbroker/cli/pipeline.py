@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli import complain
+from kbroker.cli._numbers import Number
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.names import check_names
 
@@ -102,7 +103,7 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
 @click.option("--keys", type=click.Path(exists=True, dir_okay=False), help="Only records with a key of this file.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second.")
 @click.option("--rekey", is_flag=True, help="Let keys choose partitions, instead of keeping their numbers.")
-@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that is made for it.")
+@click.option("--partitions", type=Number(min=1), help="Of a topic that is made for it.")
 @click.option("--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @click.option("--state", help="Where it is kept how far this replay got; beside the archive if not given.")
 @_shared
@@ -194,7 +195,9 @@ def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
 @pipeline.command("compact-check")
 @click.option("--from", "side", required=True, metavar="HOST:PORT|DIR", help="A cluster, an archive, a log directory.")
 @_topics
-@click.option("--retention-ms", "retentions", type=int, multiple=True, help="Try this one; 1, 7 and 30 days if none.")
+@click.option(
+    "--retention-ms", "retentions", type=Number(), multiple=True, help="Try this one; 1, 7 and 30 days if none."
+)
 @_gaps
 @_shared
 def compact_check(side: str, topics: str, retentions: tuple[int, ...], **given: Any) -> int:
@@ -334,7 +337,7 @@ def _source(bootstrap: str, options: Sequence[str]) -> Source:
 
 def _side(text: str, options: Sequence[str]) -> Source | str:
     """HOST:PORT or a folder; a folder is what has a slash, or is there."""
-    if "/" in text or Path(text).exists() or not re.search(r":\d+$", text):
+    if "/" in text or Path(text).exists() or not re.search(":[0-9]+$", text):
         return text
     return _source(text, options)
 
@@ -376,7 +379,7 @@ def _time(text: str | None) -> int | None:
     """ms since 1970 of a time as a user writes it; without a zone it is UTC."""
     if text is None:
         return None
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch("[+-]?[0-9]{1,20}", text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster, said_by_client, speaks_to_cluster
+from kbroker.cli._numbers import Number
 from kbroker.cli._records import unescaped
 from kbroker.cli._tables import show_json
 from protocol.namedtuple import NamedTuple
@@ -55,7 +56,7 @@ class _Shape(NamedTuple):
 @speaks_to_cluster
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option("--topic", "-t", required=True, help="Where to.")
-@click.option("--partition", "-p", type=click.IntRange(0), help="To this partition; by the key if left out.")
+@click.option("--partition", "-p", type=Number(0), help="To this partition; by the key if left out.")
 @click.option("--key", "-k", help="The key of every record.")
 @click.option("--key-delimiter", "-K", metavar="STRING", help="What is before it in a line is the record's key.")
 @click.option("--delimiter", "-D", default="\\n", metavar="STRING", help="Between records.  [default: \\n]")
@@ -64,7 +65,7 @@ class _Shape(NamedTuple):
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
 @click.option("--null-empty", "-Z", is_flag=True, help="An empty key or value is null: a tombstone.")
 @click.option("--lines", "-l", is_flag=True, help="Each line of a file is a record; without it, each file.")
-@click.option("--max-messages", "-c", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
+@click.option("--max-messages", "-c", type=Number(1), metavar="N", help="Stop after so many records.")
 @click.option("--json", "as_json", is_flag=True, help="Say at the end, as a JSON document, how many were sent.")
 def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Write standard input to a topic, a record for each line; or files.

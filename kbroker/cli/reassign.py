@@ -10,6 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._numbers import whole
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _json(path: str) -> Any:
 
 def _broker_ids(text: str) -> list[int]:
     try:
-        return [int(each) for each in text.split(",")]
+        return [whole(each) for each in text.split(",")]
     except ValueError:
         raise click.UsageError(f"--broker-list {text}: broker ids, as in 1,2,3") from None
 

@@ -10,6 +10,7 @@ import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
+from kbroker.cli._numbers import Number, whole
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ ACTIONS = {
 @speaks_to_cluster
 @actions(ACTIONS)
 @click.option("--topic", help="Its name; a regular expression for --list, --describe and --delete.")
-@click.option("--partitions", type=click.IntRange(1), help="How many (--create, --alter).")
-@click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition (--create).")
+@click.option("--partitions", type=Number(1), help="How many (--create, --alter).")
+@click.option("--replication-factor", type=Number(1), help="Replicas of each partition (--create).")
 @click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition instead of the two above.")
 @click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the new topic.")
 @click.option("--if-exists", is_flag=True, help="It is no error if there is no such topic.")
@@ -233,6 +234,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _assignment(text: str) -> list[list[int]]:
     try:
-        return [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
+        return [[whole(broker) for broker in partition.split(":")] for partition in text.split(",")]
     except ValueError:
         raise click.UsageError(f"--replica-assignment {text}: broker ids, as in 1:2,2:3,3:1") from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._cluster import Cluster, once_coordinated, speaks_to_cluster
+from kbroker.cli._numbers import Number
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 TOPIC = click.option("--topic", required=True, help="A topic.")
-PARTITION = click.option("--partition", type=click.IntRange(min=0), required=True, help="One of its partitions.")
+PARTITION = click.option("--partition", type=Number(min=0), required=True, help="One of its partitions.")
 NEVER = -1
 _LIST_COLUMNS = ("transactional_id", "coordinator", "producer_id", "transaction_state")
 _DESCRIBE_COLUMNS = (
@@ -50,7 +51,7 @@ def transactions() -> None:
 
 @transactions.command("list")
 @speaks_to_cluster
-@click.option("--duration-filter", type=int, default=-1, help="Only those open for longer than so many ms.")
+@click.option("--duration-filter", type=Number(), default=-1, help="Only those open for longer than so many ms.")
 @AS_JSON
 def list_transactions(cluster: Cluster, duration_filter: int, as_json: bool) -> int:
     """All transactional ids, and where each stands."""
@@ -105,7 +106,7 @@ def describe(cluster: Cluster, transactional_id: str, as_json: bool) -> int:
 
 @transactions.command("describe-producers")
 @speaks_to_cluster
-@click.option("--broker-id", type=int, help="Ask this replica instead of the leader.")
+@click.option("--broker-id", type=Number(), help="Ask this replica instead of the leader.")
 @TOPIC
 @PARTITION
 @AS_JSON
@@ -133,12 +134,12 @@ def describe_producers(cluster: Cluster, broker_id: int | None, topic: str, part
 
 @transactions.command("find-hanging")
 @speaks_to_cluster
-@click.option("--broker-id", type=int, help="Look at the partitions that this broker has.")
+@click.option("--broker-id", type=Number(), help="Look at the partitions that this broker has.")
 @click.option(
-    "--max-transaction-timeout", type=int, default=15, show_default=True, help="Minutes that one may be open."
+    "--max-transaction-timeout", type=Number(), default=15, show_default=True, help="Minutes that one may be open."
 )
 @click.option("--topic", help="Look at this topic alone.")
-@click.option("--partition", type=click.IntRange(min=0), help="With --topic: at this partition alone.")
+@click.option("--partition", type=Number(min=0), help="With --topic: at this partition alone.")
 @AS_JSON
 def find_hanging(
     cluster: Cluster,
@@ -190,10 +191,10 @@ def find_hanging(
 @speaks_to_cluster
 @TOPIC
 @PARTITION
-@click.option("--start-offset", type=click.IntRange(min=0), help="Where the transaction begins.")
-@click.option("--producer-id", type=int, help="Instead of --start-offset, with the next two.")
-@click.option("--producer-epoch", type=int)
-@click.option("--coordinator-epoch", type=int)
+@click.option("--start-offset", type=Number(min=0), help="Where the transaction begins.")
+@click.option("--producer-id", type=Number(), help="Instead of --start-offset, with the next two.")
+@click.option("--producer-epoch", type=Number())
+@click.option("--coordinator-epoch", type=Number())
 @AS_JSON
 def abort(
     cluster: Cluster,

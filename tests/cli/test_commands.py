@@ -19,6 +19,7 @@ from click.shell_completion import get_completion_class
 from kbroker.cli import run
 from kbroker.cli._broker import plain_start
 from kbroker.cli._commands import kbroker
+from kbroker.cli._numbers import Number
 from kbroker.cli.start import start
 from kbroker.runtime.files import SystemDisk
 from tests.log.directories import fill
@@ -168,6 +169,28 @@ def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
     command = f"{program} dump-log --print-data-log {sound}/*/*.log | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_every_number_of_every_command_is_read_in_the_same_way() -> None:
+    numbers = [
+        (*words, param.name)
+        for words, command in every_command(kbroker)
+        for param in command.params
+        if isinstance(param.type, click.types.IntParamType) and not isinstance(param.type, Number)
+    ]
+    assert numbers == []
+
+
+@pytest.mark.parametrize("text", ["\u0663", "1_000", " 3", "3 ", "3.0", "0x3", "", "9" * 21])
+def test_a_number_is_plain_digits(text: str, capsys: Captured) -> None:
+    assert run(["dump-log", "--max-bytes", text, "--files", "x"]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"kbroker: Invalid value for '--max-bytes': {text!r} is not a valid integer."
+    )
+
+
+def test_a_number_may_have_a_sign(sound: Path, capsys: Captured) -> None:
+    assert run(["dump-log", "--max-bytes", "+300", "--files", str(segment(sound))]) == 0
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
