@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
 Place = tuple[str, int]
+Value = TypeVar("Value")
 
 ACTIONS = {
     "generate": "Propose where partitions could go, for --execute.",
@@ -184,36 +185,52 @@ def _wanted(options: dict[str, Any]) -> dict[Place, list[int]]:
     path = options["reassignment_json_file"]
     if path is None:
         raise click.UsageError("this wants --reassignment-json-file")
+    wanted: dict[Place, list[int]] = {}
     try:
-        return {
-            (str(each["topic"]), int(each["partition"])): [int(broker) for broker in each["replicas"]]
-            for each in _json(path)["partitions"]
-        }
-    except (KeyError, TypeError, ValueError):
+        for each in _json(path)["partitions"]:
+            place = (_as(str, each["topic"]), _as(int, each["partition"]))
+            replicas = [_as(int, broker) for broker in each["replicas"]]
+            if place in wanted or len(set(replicas)) < len(replicas):
+                raise click.ClickException(f"{path}: {_name(place)}: a partition, and each of its replicas, once")
+            wanted[place] = replicas
+    except (KeyError, TypeError):
         example = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
         raise click.ClickException(f"{path}: allowed: {example}") from None
+    return wanted
 
 
 def _topics_in(path: str) -> list[str]:
     try:
-        return sorted({str(each["topic"]) for each in _json(path)["topics"]})
+        return sorted({_as(str, each["topic"]) for each in _json(path)["topics"]})
     except (KeyError, TypeError):
         raise click.ClickException(f'{path}: allowed: {{"version":1,"topics":[{{"topic":"t"}}]}}') from None
+
+
+def _as(kind: type[Value], value: object) -> Value:
+    """The value, if it is just that: true and 0.9 would pass for the broker 1, or 0. Raises: TypeError."""
+    if type(value) is not kind:
+        raise TypeError
+    return value
 
 
 def _json(path: str) -> Any:
     with open(path, encoding="utf-8") as file:
         try:
             return json.load(file)
+        except RecursionError:
+            raise click.ClickException(f"{path}: not JSON of this kind: it is nested too deeply") from None
         except ValueError as error:
             raise click.ClickException(f"{path}: not JSON: {error}") from None
 
 
 def _broker_ids(text: str) -> list[int]:
     try:
-        return [whole(each) for each in text.split(",")]
+        brokers = [whole(each) for each in text.split(",")]
     except ValueError:
         raise click.UsageError(f"--broker-list {text}: broker ids, as in 1,2,3") from None
+    if len(set(brokers)) < len(brokers):  # a partition would have two replicas on one
+        raise click.UsageError(f"--broker-list {text}: each broker once")
+    return brokers
 
 
 def _document(assignment: dict[Place, list[int]]) -> dict[str, Any]:

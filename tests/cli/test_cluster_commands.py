@@ -429,13 +429,39 @@ def test_a_plan_is_generated_from_what_there_is(ask: Ask, tmp_path: Path) -> Non
     assert [each["replicas"] for each in proposed["partitions"]] == [[7], [8]]
 
 
+@pytest.mark.parametrize(
+    ("partition", "told"),
+    [
+        ('"partition":1e999,"replicas":[1]', "allowed: "),
+        ('"partition":0,"replicas":[1e999]', "allowed: "),
+        ('"partition":0,"replicas":[true]', "allowed: "),
+        ('"partition":0,"replicas":[1.9]', "allowed: "),
+        ('"partition":"0","replicas":[1]', "allowed: "),
+        ('"partition":0,"replicas":"1"', "allowed: "),
+        ('"partition":0,"replicas":[1,1]', "move-0: a partition, and each of its replicas, once"),
+        ('"partition":0,"replicas":[1]},{"topic":"move","partition":0,"replicas":[2]', "move-0: a partition, and each"),
+    ],
+)
+def test_a_plan_that_cannot_be_meant_is_named(ask: Ask, tmp_path: Path, partition: str, told: str) -> None:
+    (file := tmp_path / "plan.json").write_text(f'{{"version":1,"partitions":[{{"topic":"move",{partition}}}]}}')
+    code, out, err = ask("reassign", "--verify", "--reassignment-json-file", str(file))
+    assert err.startswith(f"kbroker: {file}: {told}"), err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_brokers_to_move_to_are_named_once(ask: Ask, tmp_path: Path) -> None:
+    (file := tmp_path / "topics.json").write_text('{"version":1,"topics":[{"topic":"move"}]}')
+    code, out, err = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "1,2,1")
+    assert (code, out, err.startswith("kbroker: --broker-list 1,2,1: each broker once")) == (2, "", True)
+
+
 def test_a_topic_that_is_not_there_has_no_plan(ask: Ask, tmp_path: Path) -> None:
     (file := tmp_path / "topics.json").write_text('{"version":1,"topics":[{"topic":"nosuch"}]}')
     said = ask("reassign", "--generate", "--topics-to-move-json-file", str(file), "--broker-list", "1")
     assert said == (2, "", "kbroker: there is no topic 'nosuch'\n")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"topics":[{}]}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"topics":[{}]}', '{"topics":[{"topic":1}]}', "[" * 100_000])
 def test_a_file_of_topics_that_cannot_be_read_is_named(ask: Ask, tmp_path: Path, text: str) -> None:
     file = tmp_path / "topics.json"
     file.write_text(text)
