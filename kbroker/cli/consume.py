@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from kbroker.cli import complain
 from kbroker.cli._cluster import Cluster, speaks_to_cluster
 from kbroker.cli._numbers import Number
 from kbroker.cli._records import as_it_is, as_json, delimited, formatter, harmless
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Write = Callable[[Iterable[ConsumerRecord]], None]
 
 POLL_MS = 250  # how long a look at an idle topic waits: as often as the live line moves
+MOST_NAMED = 3  # partitions in one line
 OFFSETS = "beginning, end, stored, N, -N, s@MILLISECONDS"
 
 
@@ -127,8 +129,19 @@ def _starts(consumer: KafkaConsumer, places: list[TopicPartition], where: str) -
         found = consumer.offsets_for_times(dict.fromkeys(places, int(where[2:])))
         return {place: ends[place] if at is None else at.offset for place, at in found.items()}
     if not where.startswith("-"):  # one that is gone would be refused, and the client go to the end
+        _tell_of_no_such(int(where), ends)
         return {place: max(begins[place], int(where)) for place in places}
     return {place: max(begins[place], ends[place] + int(where)) for place in places}
+
+
+def _tell_of_no_such(offset: int, ends: dict[TopicPartition, int]) -> None:
+    """Say where an offset is none yet. The client goes to the end there, as Kafka's does, and would show nothing."""
+    short = [f"{place.topic}-{place.partition} at {end}" for place, end in ends.items() if offset > end]
+    if short:
+        some = ", ".join(short[:MOST_NAMED]) + (
+            f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        )
+        complain(f"nothing is at offset {offset} yet: the log ends before it ({some})")
 
 
 def _asked(ask: Callable[[Any], Any], places: Iterable[TopicPartition]) -> Any:

@@ -236,6 +236,18 @@ def test_an_offset_before_the_first_record_is_the_first_record(ask: Ask, bootstr
     assert ask("consume", "cut", "-o", "0", "-e")[:2] == (0, "2\n3\n")
 
 
+def test_an_offset_after_the_last_record_is_told_to_be_none(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "short", "--partitions", "4")
+    ask("produce", "-t", "short", "-p", "0", stdin=b"0\n1\n")
+    told = "kbroker: nothing is at offset {} yet: the log ends before it ({})\n"
+    assert ask("consume", "short", "-p", "0", "-o", "2", "-e") == (0, "", "")
+    assert ask("consume", "short", "-p", "0", "-o", "3", "-e") == (0, "", told.format(3, "short-0 at 2"))
+    rest = "short-1 at 0, short-2 at 0, short-3 at 0"
+    assert ask("consume", "short", "-o", "1", "-e") == (0, "1\n", told.format(1, rest))
+    rest = "short-0 at 2, short-1 at 0, short-2 at 0 and 1 more"
+    assert ask("consume", "short", "-o", "9", "-e") == (0, "", told.format(9, rest))
+
+
 def test_a_partition_without_a_leader_is_named(capsys: Captured) -> None:
     with cluster(2) as c:
         c.create_topic("spread", partitions=2)
