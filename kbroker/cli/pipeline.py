@@ -231,6 +231,8 @@ def convert(folder: str, target: str, **given: Any) -> int:
 
 
 def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[str, Any], doing: str) -> int:
+    if given["summary_file"] and not Path(given["summary_file"]).absolute().parent.is_dir():  # before hours of work
+        raise click.UsageError(f"--summary {given['summary_file']}: there is no such folder")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         return complain(f"the pipeline needs {missing[0]}: pip install 'kbroker[pipeline]'")

@@ -67,6 +67,7 @@ _KNOWN = {
     ]
 }
 
+_OF_FOLDER = {"subscribe", "includeheaders", "segments", "path"}
 _WORDS = {
     "failOnDataLoss": ("true", "false"),
     "includeHeaders": ("true", "false"),
@@ -101,7 +102,10 @@ class KbrokerSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """Of a batch."""
         given = self._given
-        return SegmentReader(given) if given.folder else WireReader(given)
+        if not given.folder:
+            return WireReader(given)
+        given.check_of_folder()
+        return SegmentReader(given)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Of a stream."""
@@ -164,6 +168,15 @@ class Options:
     def folder(self) -> str | None:
         """A log directory to read."""
         return self.get("segments") or self.get("path")
+
+    def check_of_folder(self) -> None:
+        """Raises: PipelineError that names an option which a log directory is not read by."""
+        for name in self._given:
+            if name not in _OF_FOLDER and not name.startswith("kafka."):
+                raise PipelineError(
+                    f"option {_KNOWN[name]} is not for log directories: choose by subscribe, and by conditions on "
+                    "partition, offset and timestamp"
+                )
 
     @property
     def settings(self) -> Settings:

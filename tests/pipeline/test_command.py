@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from compat_tests import environments
 from compat_tests.apache import free_port
 from compat_tests.waiting import eventually
-from kbroker.pipeline import jars
+from kbroker.cli import run
+from kbroker.pipeline import jars, session
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
 from tests.pipeline.given import fill, records
@@ -65,6 +68,16 @@ def test_a_job_prints_its_summary_and_writes_it_as_json(
     assert (done.returncode, done.stderr) == (0, "")
     assert f"topics {topic}: records 100, quarantined 0" in done.stdout
     assert json.loads((tmp_path / "summary.json").read_text())["records"] == 100
+
+
+def test_a_summary_into_a_folder_that_is_not_there_is_told_before_the_job_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "start", None)
+    file = str(tmp_path / "nosuch" / "summary.json")
+    code = run(["pipeline", "convert", "--from", str(tmp_path), "--to", str(tmp_path / "new"), "--summary", file])
+    said = f"kbroker: --summary {file}: there is no such folder"
+    assert (code, capsys.readouterr().err.startswith(said)) == (2, True)
 
 
 def test_an_audit_that_cannot_look_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

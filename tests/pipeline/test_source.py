@@ -15,7 +15,7 @@ from kbroker.pipeline import audit, columns, register, segments
 from kbroker.pipeline.columns import Span
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.source import Options, WirePart, WireStream
+from kbroker.pipeline.source import KbrokerSource, Options, WirePart, WireStream
 from kbroker.pipeline.wire import Cluster
 from protocol.records.content import build_batch
 from tests.pipeline.given import KEEP, T0, fill, records
@@ -96,6 +96,21 @@ def test_where_nothing_is_wanted_there_are_no_rows(
     cluster.create(topic, 2)
     assert wire(spark, source, topic).collect() == []
     assert spark.read.format("kbroker").load(str(tmp_path)).collect() == []
+
+
+@pytest.mark.parametrize(
+    "option", ["assign", "subscribePattern", "startingOffsets", "endingTimestamp", "minPartitions"]
+)
+def test_an_option_that_a_log_directory_is_not_read_by_is_named(option: str, tmp_path: Path) -> None:
+    given = {
+        "path": str(tmp_path),
+        "subscribe": "t",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    KbrokerSource(given).reader(None)
+    with pytest.raises(PipelineError, match=f"^option {option} is not for log directories: "):
+        KbrokerSource(given | {option: "1"}).reader(None)
 
 
 def test_conditions_choose_segments_and_positions(cluster: Cluster, broker: Any, topic: str) -> None:
