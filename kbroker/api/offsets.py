@@ -1,6 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where a log begins, ends, and what is in between.
 
-Served: ListOffsets 0-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2. ListOffsets 0, of clients before 0.10.1, asks for
+Served: ListOffsets 0-11, OffsetForLeaderEpoch 0-4, DeleteRecords 0-2. ListOffsets 0, of clients before 0.10.1, asks for
 so many starts of segments that were written before a time, newest first, -1 for all with the log's end and -2 for the
 first. A timestamp asks for the first record at or after it; -1 is the end (of what the isolation level
 shows), -2 the log start, -3 the record with the largest timestamp, -4 the first record on local disk; older versions
@@ -445,6 +445,6 @@ ROUTES = (
     ),
     Route(21, DeleteRecordsRequest, 0, 2, delete_records, _refuse_delete, elements=ELEMENTS_PER_REQUEST),
     Route(
-        23, OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch, _refuse_epochs, elements=ELEMENTS_PER_REQUEST
+        23, OffsetForLeaderEpochRequest, 0, 4, offset_for_leader_epoch, _refuse_epochs, elements=ELEMENTS_PER_REQUEST
     ),
 )

@@ -57,7 +57,7 @@ SERVED: dict[int, Served] = {
     20: Served("DeleteTopics", "topics", 0, 6),
     21: Served("DeleteRecords", "offsets", 0, 2),
     22: Served("InitProducerId", "producer_ids", 0, 5),
-    23: Served("OffsetForLeaderEpoch", "offsets", 2, 4),
+    23: Served("OffsetForLeaderEpoch", "offsets", 0, 4),
     24: Served("AddPartitionsToTxn", "transactions", 0, 5),
     25: Served("AddOffsetsToTxn", "transactions", 0, 4),
     26: Served("EndTxn", "transactions", 0, 5),
