@@ -24,7 +24,8 @@ beyond 16 times their size, else it is MESSAGE_TOO_LARGE; a request over 128 KB 
 partitions, else the connection is closed (`produce_bounds.py`). A partition named twice gets both batches; Kafka keeps
 one of them. No records at all (null) are INVALID_RECORD, compression that nobody knows is UNSUPPORTED_COMPRESSION_TYPE,
 and what cannot be decompressed CORRUPT_MESSAGE; Kafka says nothing to the first and UNKNOWN_SERVER_ERROR to the others.
-A batch sent again is told its append time only where the log gives such times.
+A batch sent again is told its append time only where the log gives such times. An error's text says why, unless it is
+NOT_LEADER_OR_FOLLOWER's; Kafka has one for refused records and for what a transaction's coordinator says alone.
 """
 
 from __future__ import annotations
@@ -538,7 +539,8 @@ def _failure(
         named = error.records[: max(nameable, 1)]
     elif isinstance(error, RecordError) and error.index is not None:
         named = ((error.index, error.reason),)
-    return index, code, -1, -1, log_start_offset, named, error.message, leader
+    text = None if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.message  # clients ask again: nobody reads it
+    return index, code, -1, -1, log_start_offset, named, text, leader
 
 
 def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Result:

@@ -79,6 +79,11 @@ def moved(epoch: int) -> tuple[int, int, int]:
     return ErrorCode.NOT_LEADER_OR_FOLLOWER, OTHER, epoch
 
 
+def test_a_producer_is_told_by_its_code_alone_that_a_partition_is_led_elsewhere(world: World) -> None:
+    answers = world.client().ask(writing(world, 9, FOLLOWED, ELSEWHERE), 9).responses[0].partition_responses
+    assert [(each.error_code, each.error_message) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)] * 2
+
+
 @pytest.mark.parametrize(("index", "epoch"), [(FOLLOWED, 5), (ELSEWHERE, 6)])
 @pytest.mark.parametrize("version", range(9, 14))
 def test_a_producer_is_told_who_leads_and_where(
