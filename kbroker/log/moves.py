@@ -328,7 +328,11 @@ class Moves:
         if first is None or not manager.directory_of(log.folder.path).online:
             log.close_files()  # a directory went offline meanwhile, and this comes back with the next start
             return
-        kept, other = (log, first) if _is_marked(log) else (first, log)
+        try:
+            kept, other = (log, first) if self._says_moved(log) else (first, log)
+        except KafkaError:
+            log.close_files()
+            raise
         manager._futures[partition] = kept
         directory = manager.directory_of(other.folder.path)
         manager._delete_later(directory, manager._rename_away(partition, other, "delete"), now_ms)
@@ -354,7 +358,7 @@ class Moves:
         """A copy without the log that it was to replace: the crash came when that one was moved away already."""
         manager = self._manager
         directory, old = manager.directory_of(future.folder.path), future.folder.path
-        if not _is_marked(future):
+        if not self._says_moved(future):
             self._set_aside(partition, future, "a copy of no partition that there is")
             return
         with manager._storage(directory):
@@ -375,7 +379,11 @@ class Moves:
         if first is None or not manager.directory_of(copy.folder.path).online:
             copy.close_files()  # a directory went offline meanwhile, and this comes back with the next start
             return
-        moved = [log for log in (first, copy) if _is_marked(log)]
+        try:
+            moved = [log for log in (first, copy) if self._says_moved(log)]
+        except KafkaError:
+            copy.close_files()
+            raise
         if len(moved) == 1:
             kept, other = (first, copy) if moved[0] is first else (copy, first)
         else:
@@ -400,6 +408,11 @@ class Moves:
                     _forget_mark(kept)
                 manager._delete_later(directory, removal, now_ms)
         manager._notice(f"{path}: {why} at {kept.folder.path}: {'goes' if moved else 'set aside'}")
+
+    def _says_moved(self, log: Log) -> bool:
+        """Whether a copy says that it replaces another. Raises KafkaError KAFKA_STORAGE_ERROR; waits for the disk."""
+        with self._manager._storage(self._manager.directory_of(log.folder.path)):
+            return _is_marked(log)
 
 
 def _is_marked(log: Log) -> bool:

@@ -31,7 +31,14 @@ def with_a_copy_alone(*, is_marked: bool) -> SimDisk:
 
 @pytest.mark.parametrize(
     ("call", "path", "is_marked"),
-    [("rename", "-future", False), ("rename", "-future", True), ("sync_dir", "/b", True), ("remove", MOVED, True)],
+    [
+        ("stat", MOVED, False),
+        ("stat", MOVED, True),
+        ("rename", "-future", False),
+        ("rename", "-future", True),
+        ("sync_dir", "/b", True),
+        ("remove", MOVED, True),
+    ],
 )
 def test_a_directory_that_fails_when_it_is_settled_what_becomes_of_a_copy_goes_offline_alone(
     call: str, path: str, is_marked: bool
@@ -59,7 +66,15 @@ def test_a_copy_beside_its_partition_in_one_directory_is_set_aside(is_marked: bo
     assert f"/a/{copy}: a copy in the log directory that has its partition: set aside" in notices(manager)
 
 
-@pytest.mark.parametrize(("call", "path", "online"), [("sync_dir", "/a", "/b"), ("remove", MOVED, "/a")])
+@pytest.mark.parametrize(
+    ("call", "path", "online"),
+    [
+        ("stat", f"/a/t-0/{MOVED}", "/b"),
+        ("stat", f"/b/t-0/{MOVED}", "/a"),
+        ("sync_dir", "/a", "/b"),
+        ("remove", MOVED, "/a"),
+    ],
+)
 def test_a_directory_that_fails_when_a_replaced_copy_goes_is_offline_alone(call: str, path: str, online: str) -> None:
     disk = two_copies(first=3, second=3)
     replace_file(disk, "/b/t-0", MOVED, b"")
