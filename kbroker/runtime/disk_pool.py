@@ -37,16 +37,27 @@ class DiskPool:
         self._is_closed = False
 
     def run(self, job: _Job, done: _Done) -> None:
-        """Run `job` on a thread, then `done` with its error, or None, on the loop. Nothing happens after `close`."""
+        """Run `job` on a thread, then `done` with its error, or None, on the loop. Nothing happens after `close`.
+
+        Where the system has no thread for it, and there is none yet, the job is not run, and that is its error.
+        """
         if self._is_closed:
             return
         self._under_way += 1
         self._jobs.put((job, done))
         if len(self._threads) < min(self._under_way, self._most):
-            # Not waited for at the end of a process that did not come to `close`: it ends as one that is killed.
-            thread = Thread(target=self._work, name=f"kbroker-disk_{len(self._threads)}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                self._start_thread()
+            except RuntimeError as error:
+                if not self._threads:  # else it waits for those, and the next job tries again
+                    self._jobs.get_nowait()
+                    self._loop.call_from_thread(partial(self._over, done, error))
+
+    def _start_thread(self) -> None:
+        # Not waited for at the end of a process that did not come to `close`: it ends as one that is killed.
+        thread = Thread(target=self._work, name=f"kbroker-disk_{len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def allow(self, threads: int) -> None:
         """Have so many at most from now on; those that there are stay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,3 +110,36 @@ def test_a_closed_pool_runs_nothing_and_leaves_no_thread() -> None:
     loop.run_until(lambda: ends)
     loop.close()
     assert (ends, set(threading.enumerate()) - there) == ([None], set())
+
+
+def test_a_job_for_which_no_thread_can_be_started_ends_with_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    pool = DiskPool(loop, threads=1)
+    ran, ends = list[int](), list[object]()
+    failure = RuntimeError("can't start new thread")
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", Mock(side_effect=failure))
+        pool.run(lambda: ran.append(1), ends.append)
+    assert ends == []  # never before `run` has returned
+    loop.run_until(lambda: bool(ends))
+    pool.run(lambda: ran.append(2), ends.append)
+    loop.run_until(lambda: len(ends) == 2)
+    pool.close()
+    loop.close()
+    assert (ends, ran) == ([failure, None], [2])
+
+
+def test_a_job_waits_for_the_threads_that_there_are_where_no_more_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = Loop()
+    pool = DiskPool(loop, threads=2)
+    go_on, ends = threading.Event(), list[object]()
+    pool.run(go_on.wait, ends.append)
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    pool.run(lambda: None, ends.append)
+    go_on.set()
+    loop.run_until(lambda: len(ends) == 2)
+    pool.close()
+    loop.close()
+    assert ends == [None, None]
