@@ -24,6 +24,14 @@ def test_a_record_at_another_offset() -> None:
     assert complaints(PROMISED, {**GOOD, 1: [Read(1, "a", 1)]}) == ["a 1, acknowledged at (1, 0), is at (1, 1)"]
 
 
+def test_a_record_of_which_the_client_does_not_know_the_offset() -> None:
+    unplaced = Acknowledged("a", 1, 1, None)
+    assert complaints([unplaced], GOOD) == []
+    assert complaints([unplaced], {0: GOOD[0], 1: []}) == ["a 1, acknowledged at (1, None), is lost"]
+    elsewhere = {0: [Read(0, "a", 1)], 1: []}
+    assert complaints([unplaced], elsewhere) == ["a 1, acknowledged at (1, None), is at (0, 0)"]
+
+
 def test_a_record_that_is_there_twice() -> None:
     assert complaints([], {0: [Read(0, "a", 4), Read(1, "a", 4)]}) == ["a 4 is behind its 4, at (0, 1)"]
 

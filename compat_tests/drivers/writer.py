@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Done = Callable[[Any, int], None]
-"""Takes what failed, or None, and the offset."""
+Done = Callable[[Any, int | None], None]
+"""Takes what failed, or None, and the offset, None if the client does not know it."""
 
 
 class Writer(threading.Thread):
@@ -62,7 +62,7 @@ class Writer(threading.Thread):
         return {"acknowledged": self._acknowledged, "failed": self._failed}
 
     def _settle(self, number: int, partition: int) -> Done:
-        def done(error: Any, offset: int) -> None:
+        def done(error: Any, offset: int | None) -> None:
             if error is None:
                 self._acknowledged.append([number, partition, offset])
             else:
