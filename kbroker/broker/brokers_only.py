@@ -40,16 +40,19 @@ LookUp = Callable[[str], Iterable[str]]
 
 
 class HostLookup:
-    """A job: what addresses hosts have, one after the other; none if there is no such name."""
+    """A job: what addresses hosts have, one after the other; none if there is no such name.
+
+    hosts: those asked for, of which one that failed in a way nobody foresaw, and those behind it, have no entry at all.
+    """
 
     def __init__(self, hosts: Sequence[str], look_up: LookUp) -> None:
         self.addresses: dict[str, frozenset[str]] = {}
-        self._hosts = hosts
+        self.hosts = hosts
         self._look_up = look_up
 
     def run(self) -> None:
         """On any thread."""
-        for host in self._hosts:
+        for host in self.hosts:
             try:
                 self.addresses[host] = frozenset(self._look_up(host))
             except (OSError, UnicodeError) as error:
@@ -146,8 +149,8 @@ class BrokersOnly:
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """Hosts have been looked up; one without an address keeps those it had, or is looked up when asked for."""
         assert isinstance(job, HostLookup), job
-        for host, found in job.addresses.items():
-            if found:
+        for host in job.hosts:
+            if found := job.addresses.get(host):
                 self._addresses[host] = found
             elif self._addresses.get(host) is None:
                 self._addresses.pop(host, None)

@@ -153,8 +153,10 @@ class ReplicaFetchers:
         partition = self._replicas.partitions.get(fact.partition)
         fetcher = self._followed.get(partition) if partition is not None else None
         if partition is not None and fetcher is not None and partition.log is fact.log:
-            fetcher.truncated(partition, now_ms, self._clock.wall_ms())
-            self._ask(fetcher, now_ms)
+            try:
+                fetcher.truncated(partition, now_ms, self._clock.wall_ms())
+            finally:  # who does not ask again now, never does
+                self._ask(fetcher, now_ms)
 
     def _flushed(self, fact: LogFlushed, now_ms: int) -> None:
         partition = self._replicas.partitions.get(fact.partition)

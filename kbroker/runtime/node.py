@@ -33,6 +33,7 @@ from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.directory import DirectoryRefusedError, stored_identity
+from kbroker.log.errors import UnforeseenError
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
@@ -419,10 +420,12 @@ class Node:
 
         def look_up(job: Job, owner: Owner) -> None:
             def looked_up(error: BaseException | None) -> None:
-                if error is not None:
-                    raise error  # to the loop, which reports it: a bug
-                if not self._is_ending:
-                    deliver(JobDone(Errand(job, owner), None))
+                try:  # whoever asked has to hear of its end, or would wait for it for ever
+                    if not self._is_ending:
+                        deliver(JobDone(Errand(job, owner), None if error is None else UnforeseenError(repr(error))))
+                finally:
+                    if error is not None:
+                        raise error  # to the loop, which reports it: a bug
 
             self._name_pool.run(job.run, looked_up)
 

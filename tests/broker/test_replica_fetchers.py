@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
+from kbroker.log.facts import LogTruncated
 from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
@@ -108,10 +109,11 @@ def test_the_start_of_a_pause_is_told_to_who_wakes_the_broker() -> None:
     assert (before, follower.moves) == ([], ["a deadline"])
 
 
-def test_a_leader_is_asked_again_though_memory_ran_out_at_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: object) -> None:
-        raise MemoryError
+def no_memory(*_: object) -> None:
+    raise MemoryError
 
+
+def test_a_leader_is_asked_again_though_memory_ran_out_at_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower()
     monkeypatch.setattr(follower.world.replicas, "append_as_follower", no_memory)
     with pytest.raises(MemoryError):  # for whoever reports bugs
@@ -119,6 +121,18 @@ def test_a_leader_is_asked_again_though_memory_ran_out_at_its_answer(monkeypatch
     before = len(follower.lines.tokens)
     follower.wait()
     assert (before, len(follower.lines.tokens)) == (1, 2)
+
+
+def test_a_leader_is_asked_again_though_memory_ran_out_behind_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = Follower()
+    follower.answer(data(batch(), start=1, high_watermark=1))
+    follower.answer(data(batch(2), start=1, high_watermark=2))  # its log begins within a batch: kept until the cut ends
+    log, before = follower.world.partition("p", 0).log, len(follower.lines.tokens)
+    assert log is not None
+    monkeypatch.setattr(follower.world.replicas, "append_as_follower", no_memory)
+    with pytest.raises(MemoryError):  # for whoever reports bugs
+        follower.hear(LogTruncated(("p", 0), log))
+    assert (before, len(follower.lines.tokens)) == (2, 3)
 
 
 def test_a_leader_that_is_too_old_to_say_where_its_log_ends_is_asked_again_after_a_pause() -> None:

@@ -168,6 +168,29 @@ def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
     assert is_idle
 
 
+def test_a_look_up_of_who_is_a_broker_that_ends_as_nobody_foresaw_is_over(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or any address would pass as that host's for ever, and the store would not be asked again."""
+    node, asked = serving(tmp_path, loop), list[str]()
+
+    def look_up(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        raise MemoryError
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(loop, "failed", lambda error: asked.append(repr(error)))
+    only = node.core.broker.permission.authorizer
+    assert isinstance(only, BrokersOnly)
+    only._learn(frozenset({"broker-2.example"}))
+    only._is_broker("192.0.2.7")
+    node.server.settle()
+    loop.run_until(lambda: asked.count("MemoryError()") == 2)
+    is_over = not only._addresses and only._again is None
+    node.stop()
+    assert is_over
+
+
 def test_the_logs_are_closed_before_a_stop_waits_for_names(
     tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
