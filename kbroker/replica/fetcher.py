@@ -178,7 +178,7 @@ class Fetcher:
         for following in [each for each in self._resting if each.due_ms <= now_ms]:
             del self._resting[following]
             self._changed[following] = None
-        self._hold_back(now_ms)
+        self._hold_back(now_ms, config.replica_fetch_backoff_ms)
         uses_ids = not self._without_ids
         if uses_ids is not self._uses_ids:
             self._uses_ids = uses_ids
@@ -206,8 +206,11 @@ class Fetcher:
         self.is_asking = True
         return FlatRequest(FetchRequest, request), version
 
-    def _hold_back(self, now_ms: int) -> None:
-        """Those that are throttled rest while they have taken more than they may, but for those in sync."""
+    def _hold_back(self, now_ms: int, most_ms: int) -> None:
+        """Those that are throttled rest while they have taken more than they may, but for those in sync.
+
+        For so many ms at most: then the limit may be another one, or none.
+        """
         free_ms = self._replicas.throttles.followers.free_ms()
         if free_ms > now_ms:
             throttled = [
@@ -215,7 +218,7 @@ class Fetcher:
                 for each in self._following.values()
                 if each.partition.is_throttled_follower and not each.is_caught_up and each not in self._resting
             ]
-            self._rest(throttled, free_ms)
+            self._rest(throttled, min(free_ms, now_ms + most_ms))
 
     def _news(self, max_bytes: int) -> tuple[list[Flat], list[Flat]]:
         """What the session has to be told: the fields of FetchTopic, and of ForgottenTopic."""

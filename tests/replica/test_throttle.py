@@ -9,7 +9,7 @@ from kbroker.replica.partition import LeaderState
 from kbroker.replica.throttle import Throttle, is_throttled
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
 from tests.log.worlds import batch
-from tests.replica.test_fetcher import Follower, data
+from tests.replica.test_fetcher import BACKOFF_MS, Follower, data
 from tests.requests import fetch, fetched, produce
 from tests.world import World
 
@@ -185,9 +185,24 @@ def test_a_throttled_follower_asks_for_nothing_until_it_may() -> None:
     assert request is not None
     assert [each.partition for topic in request.topics for each in topic.partitions] == [1]
     assert [each.partitions for each in request.forgotten_topics_data] == [[0]]
-    assert behind.fetcher.next_due_ms() == len(records) * 10
+    free_ms, looked = len(records) * 10, 0
+    while behind.now_ms < free_ms:
+        due_ms = behind.fetcher.next_due_ms()
+        assert due_ms == min(behind.now_ms + BACKOFF_MS, free_ms)
+        behind.answer()
+        behind.now_ms, looked = due_ms, looked + 1
+        assert behind.asked() == ({0: (1, 1)} if due_ms == free_ms else {})
+    assert looked > 1
+
+
+def test_a_throttle_that_is_lifted_holds_nobody_back_for_longer_than_a_pause() -> None:
+    behind = follower()
+    behind.ask()
+    behind.answer(data(batch(epoch=1, size=4000), high_watermark=9), data(batch(epoch=1), index=1))
+    behind.ask()
     behind.answer()
-    behind.now_ms = len(records) * 10
+    behind.world.plane.configs.set_dynamic(broker={"follower.replication.throttled.rate": str(LONG_MAX)})
+    behind.now_ms = BACKOFF_MS
     assert behind.asked() == {0: (1, 1)}
 
 
