@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import socket
 import struct
 from collections.abc import Iterator
@@ -229,6 +230,23 @@ def test_what_was_answered_is_there_after_a_restart_and_sessions_are_not(server:
     assert client.exists("/new").czxid > before
 
 
+def test_no_transaction_after_a_kill_has_the_number_of_one_that_failed_before(raw: Raw, tmp_path: Path) -> None:
+    def made(path: str) -> bytes:
+        return wire.string(path) + wire.INT.pack(-1) + wire.access() + wire.INT.pack(0)
+
+    raw.connect()
+    raw.ask(1, Op.CREATE, made("/first"))
+    _, failed, code, _ = raw.ask(2, Op.DELETE, wire.string("/none") + wire.INT.pack(-1))
+    as_killed = Path(shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("copy")))
+    with RunningServer(as_killed) as server:
+        later = Raw(server)
+        later.connect()
+        _, zxid, *_ = later.ask(1, Op.CREATE, made("/new"))
+        later.close()
+    assert code == Code.NO_NODE
+    assert zxid > failed
+
+
 # ---- sessions, to the byte
 
 
@@ -289,7 +307,7 @@ def test_watches_end_with_their_connection(server: RunningServer, raw: Raw, clie
 
 def test_watches_that_are_set_again_fire_for_what_has_changed_meanwhile(raw: Raw, client: Any) -> None:
     raw.connect()
-    for path in ("/set", "/same", "/gone", "/parent"):
+    for path in ("/set", "/gone", "/parent", "/same"):
         client.create(path)
     seen = raw.ask(1, Op.SYNC, wire.string("/"))[1]
     client.set("/set", b"x")
