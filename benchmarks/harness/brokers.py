@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness.wire import Connection, wait_until_ready
+from benchmarks.harness.wire import Connection, LoadError, wait_until_ready
 from compat_tests.apache import KraftBroker, free_port
 from kbroker.properties import format_properties
 
@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 RELEASE = "4.3.0"
 OURS, APACHES, FLOOR = "kbroker", "apache", "floor"
+STOP_S = 300  # for a clean shutdown: with 50,000 partitions each has files to be synced
+END_S = 30  # for one that nobody needs any more
 
 # bin/kafka-server-start.sh and kafka-run-class.sh of the release
 APACHE_JVM = (
@@ -114,16 +116,26 @@ class Broker:
             wait_until_ready(connection)
 
     def stop(self) -> None:
-        """A clean shutdown, waited for."""
+        """A clean shutdown, waited for.
+
+        Raises: LoadError if it does not come to its end: what starts behind it would start as after a crash.
+        """
+        if not self._ends_within(STOP_S):
+            raise LoadError(f"{self.kind} has not ended {STOP_S} s after SIGTERM")
+
+    def _ends_within(self, patience_s: float) -> bool:
+        """Whether SIGTERM is enough; it does not run any more in any case."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return True
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            return False
+        return True
 
     def kill(self) -> None:
         """End the process as a crash would (kill -9); nothing if it does not run."""
@@ -136,7 +148,7 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._ends_within(END_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- what the kernel counted
