@@ -407,9 +407,11 @@ def _changed(
             items = _items(after.get(each.name, _in_force(keys[each.name], broker)))
             change = _items(each.value)
             if each.config_operation == APPEND:
-                items += [item for item in change if item not in items]
+                known = set(items)  # a list may have 100,000 items, and the change more
+                items += [item for item in change if item not in known]
             else:
-                items = [item for item in items if item not in change]
+                gone = set(change)
+                items = [item for item in items if item not in gone]
             after[each.name] = ",".join(items)
     return after
 

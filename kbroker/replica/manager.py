@@ -17,7 +17,7 @@ from kbroker.metadata.cache import INTERNAL_TOPICS
 from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged
 from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
-from kbroker.replica.throttle import Throttles, is_throttled
+from kbroker.replica.throttle import Throttled, Throttles
 from kbroker.tables import shrink
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
@@ -59,6 +59,7 @@ class ReplicaManager:
         self._configs = configs
         self._tell = tell
         self._last_config: tuple[TopicConfig, BrokerConfig, LogConfig] | None = None
+        self._last_throttled: tuple[TopicConfig, Throttled, Throttled] | None = None
 
     # -- looking up
 
@@ -336,12 +337,18 @@ class ReplicaManager:
 
     def _set(self, partition: Partition, config: TopicConfig) -> None:
         partition.min_insync_replicas = config.min_insync_replicas
-        leaders, followers = (
-            config.leader_replication_throttled_replicas,
-            config.follower_replication_throttled_replicas,
-        )
-        partition.is_throttled_leader = is_throttled(leaders, partition.index, self.broker_id)
-        partition.is_throttled_follower = is_throttled(followers, partition.index, self.broker_id)
+        leaders, followers = self._throttled_of(config)
+        partition.is_throttled_leader = partition.index in leaders
+        partition.is_throttled_follower = partition.index in followers
+
+    def _throttled_of(self, config: TopicConfig) -> tuple[Throttled, Throttled]:
+        """As leaders, and as followers; of all of a topic's partitions, which come one after the other."""
+        known = self._last_throttled
+        if known is None or known[0] is not config:
+            leaders = Throttled(config.leader_replication_throttled_replicas, self.broker_id)
+            followers = Throttled(config.follower_replication_throttled_replicas, self.broker_id)
+            known = self._last_throttled = config, leaders, followers
+        return known[1], known[2]
 
 
 def _shrunk(partition: Partition) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:

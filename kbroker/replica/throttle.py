@@ -90,6 +90,18 @@ class Throttles:
         )
 
 
-def is_throttled(named: Sequence[str], index: int, broker_id: int) -> bool:
-    """Whether a topic names this replica: `partition:broker`, or all of them."""
-    return named == ALL_REPLICAS or f"{index}:{broker_id}" in named
+class Throttled:
+    """The replicas of one topic that are throttled on this broker, of those that its setting names.
+
+    named: `partition:broker` each, or all of them. There may be as many as a topic has replicas: looked through once.
+    """
+
+    __slots__ = ("_are_all", "_indices")
+
+    def __init__(self, named: Sequence[str], broker_id: int) -> None:
+        here = f":{broker_id}"
+        self._are_all = named == ALL_REPLICAS
+        self._indices = frozenset(each.removesuffix(here) for each in named if each.endswith(here))
+
+    def __contains__(self, index: int) -> bool:
+        return self._are_all or str(index) in self._indices

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kbroker.config.settings import LONG_MAX
+from kbroker.replica import manager
 from kbroker.replica.partition import LeaderState
-from kbroker.replica.throttle import Throttle, is_throttled
+from kbroker.replica.throttle import Throttle, Throttled
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
 from tests.log.worlds import batch
 from tests.replica.test_fetcher import BACKOFF_MS, Follower, data
@@ -67,7 +70,25 @@ def test_over_a_long_time_no_more_is_copied_than_is_allowed() -> None:
     [((), False), (("*",), True), (("3:1",), True), (("3:2", "1:1"), False), (("13:1", "3:11"), False)],
 )
 def test_a_topic_names_replicas(named: tuple[str, ...], expected: bool) -> None:
-    assert is_throttled(named, 3, 1) is expected
+    assert (3 in Throttled(named, 1)) is expected
+
+
+def test_what_a_topic_names_is_looked_through_once_for_all_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be as many as the topic has replicas."""
+    looked: list[object] = []
+
+    class Counted(Throttled):
+        def __init__(self, *given: Any) -> None:
+            looked.append(given)
+            super().__init__(*given)
+
+    world = World()
+    world.create("t", partitions=20)
+    monkeypatch.setattr(manager, "Throttled", Counted)
+    world.plane.configs.set_topic("t", {"leader.replication.throttled.replicas": f"3:{ME},7:{ME}"})
+    world.replicas.reconfigure("t")
+    assert [index for index in range(20) if world.partition("t", index).is_throttled_leader] == [3, 7]
+    assert len(looked) == 2  # as leaders, as followers
 
 
 # ---- leaders
