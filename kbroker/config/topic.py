@@ -35,7 +35,8 @@ NO_TIERS = "there is no tiered storage"
 COMPACT = "compact"
 THROTTLED = Check(
     "partition:broker, comma-separated, or *",
-    lambda items: items == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in items),
+    # all of them at once: there may be as many as a topic has replicas
+    lambda items: items == ("*",) or re.fullmatch(r"(?:[0-9]+:[0-9]+,)*", ",".join((*items, ""))) is not None,
 )
 
 
