@@ -88,6 +88,7 @@ def test_who_is_refused_again_and_again_asks_less_often_and_says_so_once_a_minut
 ) -> None:
     leader = Leader()
     caplog.set_level("INFO")
+    caplog.clear()  # of what was said before, where another test has left the level so
     began_ms = leader.world.clock.now_ms()
     leader.propose(ME, ONE)
     asked_ms = [0]
