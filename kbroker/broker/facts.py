@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from kbroker.log.errors import UnforeseenError
 from kbroker.timing import Touched as Touched
 from protocol.namedtuple import NamedTuple
 
@@ -122,3 +123,16 @@ class JobDone(NamedTuple):
 
     errand: Errand
     error: OSError | None
+
+
+def tell_of_end(errand: Errand, error: BaseException | None, tell: Callable[[JobDone], object]) -> None:
+    """Tell whose errand it was, who would wait for it for ever. error: what the job let out, if anything.
+
+    Raises: what no job should let out; to the loop, which reports it: a bug.
+    """
+    told = error if error is None or isinstance(error, OSError) else UnforeseenError(repr(error))
+    try:
+        tell(JobDone(errand, told))
+    finally:
+        if error is not None and error is not told:
+            raise error

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
 from kbroker.broker.brokers_only import BrokersOnly
-from kbroker.broker.facts import BrokerConfigChanged, FactQueue, JobDone, Leave
+from kbroker.broker.facts import BrokerConfigChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.broker.permission import Permission
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
@@ -33,7 +33,6 @@ from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.directory import DirectoryRefusedError, stored_identity
-from kbroker.log.errors import UnforeseenError
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
@@ -419,15 +418,11 @@ class Node:
         alone = isinstance(self._store, EmbeddedStore)
 
         def look_up(job: Job, owner: Owner) -> None:
-            def looked_up(error: BaseException | None) -> None:
-                try:  # whoever asked has to hear of its end, or would wait for it for ever
-                    if not self._is_ending:
-                        deliver(JobDone(Errand(job, owner), None if error is None else UnforeseenError(repr(error))))
-                finally:
-                    if error is not None:
-                        raise error  # to the loop, which reports it: a bug
+            def tell(fact: JobDone) -> None:
+                if not self._is_ending:
+                    deliver(fact)
 
-            self._name_pool.run(job.run, looked_up)
+            self._name_pool.run(job.run, lambda error: tell_of_end(Errand(job, owner), error, tell))
 
         broker.permission = Permission(
             BrokersOnly(

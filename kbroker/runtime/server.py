@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kbroker.broker.facts import JobDone
+from kbroker.broker.facts import JobDone, tell_of_end
 from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
-from kbroker.log.errors import UnforeseenError
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
 from protocol.namedtuple import NamedTuple
@@ -237,15 +236,13 @@ class Server:
         """Work for the disk, on the pool."""
         self._running += 1
 
+        def tell(fact: JobDone) -> None:
+            self.core.handle(fact, self.clock.now_ms())
+            self.settle()
+
         def done(error: BaseException | None) -> None:
             self._running -= 1
-            told = error if error is None or isinstance(error, OSError) else UnforeseenError(repr(error))
-            try:  # whose job it is has to hear of its end, or would wait for it for ever
-                self.core.handle(JobDone(job, told), self.clock.now_ms())
-                self.settle()
-            finally:
-                if error is not None and error is not told:
-                    raise error  # to the loop, which reports it: a bug
+            tell_of_end(job, error, tell)
 
         self._pool.run(job.run, done)
 
