@@ -39,7 +39,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from kbroker.log.background import Work
@@ -328,11 +328,7 @@ class Moves:
         if first is None or not manager.directory_of(log.folder.path).online:
             log.close_files()  # a directory went offline meanwhile, and this comes back with the next start
             return
-        try:
-            kept, other = (log, first) if self._says_moved(log) else (first, log)
-        except KafkaError:
-            log.close_files()
-            raise
+        kept, other = (log, first) if self._moved_of([log], log) else (first, log)
         manager._futures[partition] = kept
         directory = manager.directory_of(other.folder.path)
         manager._delete_later(directory, manager._rename_away(partition, other, "delete"), now_ms)
@@ -379,11 +375,7 @@ class Moves:
         if first is None or not manager.directory_of(copy.folder.path).online:
             copy.close_files()  # a directory went offline meanwhile, and this comes back with the next start
             return
-        try:
-            moved = [log for log in (first, copy) if self._says_moved(log)]
-        except KafkaError:
-            copy.close_files()
-            raise
+        moved = self._moved_of([first, copy], copy)
         if len(moved) == 1:
             kept, other = (first, copy) if moved[0] is first else (copy, first)
         else:
@@ -408,6 +400,14 @@ class Moves:
                     _forget_mark(kept)
                 manager._delete_later(directory, removal, now_ms)
         manager._notice(f"{path}: {why} at {kept.folder.path}: {'goes' if moved else 'set aside'}")
+
+    def _moved_of(self, logs: Sequence[Log], copy: Log) -> list[Log]:
+        """Those that say so. copy: not in use yet, and not to be where a directory fails at the question."""
+        try:
+            return [log for log in logs if self._says_moved(log)]
+        except KafkaError:
+            copy.close_files()
+            raise
 
     def _says_moved(self, log: Log) -> bool:
         """Whether a copy says that it replaces another. Raises KafkaError KAFKA_STORAGE_ERROR; waits for the disk."""
