@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kbroker.cli._numbers import whole
+from kbroker.cli._numbers import LAST_PORT, whole
 from kbroker.properties import parse_properties
 from protocol.namedtuple import NamedTuple
 
@@ -34,7 +34,6 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
-LAST_PORT = 65535
 # what the client takes: PROTOCOL:// before it, an IPv6 address in brackets, or bare, where no port can follow
 _ADDRESS = re.compile(
     r"(?:\w+://)?(?:\[[\w:.%]+\]|[^\s:/[\]]+)(?::([0-9]{1,5}))?"

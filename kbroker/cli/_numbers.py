@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+LAST_PORT = 65535
 _WHOLE = re.compile("[+-]?[0-9]{1,20}")  # no number of Kafka's is longer; of very long ones int makes an error
 
 

@@ -138,10 +138,9 @@ def _tell_of_no_such(offset: int, ends: dict[TopicPartition, int]) -> None:
     """Say where an offset is none yet. The client goes to the end there, as Kafka's does, and would show nothing."""
     short = [f"{place.topic}-{place.partition} at {end}" for place, end in ends.items() if offset > end]
     if short:
-        some = ", ".join(short[:MOST_NAMED]) + (
-            f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
-        )
-        complain(f"nothing is at offset {offset} yet: the log ends before it ({some})")
+        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        some = ", ".join(short[:MOST_NAMED])
+        complain(f"nothing is at offset {offset} yet: the log ends before it ({some}{more})")
 
 
 def _asked(ask: Callable[[Any], Any], places: Iterable[TopicPartition]) -> Any:

@@ -21,7 +21,7 @@ import click
 from kbroker.cli import said_by_system
 from kbroker.cli._broker import announce
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
-from kbroker.cli._numbers import Number
+from kbroker.cli._numbers import LAST_PORT, Number
 from kbroker.config import BrokerConfig
 from kbroker.config.sources import from_environment
 from kbroker.runtime.loop import Loop
@@ -31,7 +31,6 @@ from kbroker.usage import unknown
 START_S = 60.0  # of all brokers together
 STOP_S = 30.0  # before they are killed
 MOST = 50  # processes of some 40 MB
-LAST_PORT = 65535
 # What makes a broker one of this cluster.
 OF_EACH = ("advertised.listeners", "broker.id", "listeners", "log.dirs", "node.id", "zookeeper.connect")
 

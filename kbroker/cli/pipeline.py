@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli import complain
-from kbroker.cli._numbers import Number
+from kbroker.cli._numbers import Number, whole
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.names import check_names
 
@@ -381,8 +381,8 @@ def _time(text: str | None) -> int | None:
     """ms since 1970 of a time as a user writes it; without a zone it is UTC."""
     if text is None:
         return None
-    if re.fullmatch("[+-]?[0-9]{1,20}", text):
-        return int(text)
+    with suppress(ValueError):
+        return whole(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
