@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import run
 from kbroker.testing import broker
 from kbroker.testing._client import Connection
 from protocol.messages.groups import FindCoordinatorRequest
@@ -21,8 +20,8 @@ from protocol.messages.transactions import (
 )
 from protocol.records import Record
 from protocol.records.content import build_batch
+from tests.cli.asking import Ask
 
-Captured = pytest.CaptureFixture[str]
 STRANGER = 4242
 OLD_MS = 20 * 60_000
 
@@ -74,30 +73,24 @@ def bootstrap() -> Iterator[str]:
         yield b.bootstrap
 
 
-def ask(bootstrap: str, capsys: Captured, *words: str) -> tuple[int, str, str]:
-    code = run(["transactions", words[0], "-b", bootstrap, *words[1:]])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def rows(bootstrap: str, capsys: Captured, *words: str) -> list[dict[str, Any]]:
-    code, out, err = ask(bootstrap, capsys, *words, "--json")
+def rows(ask: Ask, *words: str) -> list[dict[str, Any]]:
+    code, out, err = ask("transactions", *words, "--json")
     assert (code, err) == (0, "")
     found: list[dict[str, Any]] = json.loads(out)
     return found
 
 
-def test_transactional_ids_are_listed(bootstrap: str, capsys: Captured) -> None:
-    (row,) = rows(bootstrap, capsys, "list")
+def test_transactional_ids_are_listed(ask: Ask) -> None:
+    (row,) = rows(ask, "list")
     assert (row["transactional_id"], row["coordinator"], row["transaction_state"]) == ("pay", 1, "Ongoing")
 
 
-def test_a_list_may_leave_out_what_is_young(bootstrap: str, capsys: Captured) -> None:
-    assert rows(bootstrap, capsys, "list", "--duration-filter", "600000") == []
+def test_a_list_may_leave_out_what_is_young(ask: Ask) -> None:
+    assert rows(ask, "list", "--duration-filter", "600000") == []
 
 
-def test_a_transaction_is_described(bootstrap: str, capsys: Captured) -> None:
-    (row,) = rows(bootstrap, capsys, "describe", "--transactional-id", "pay")
+def test_a_transaction_is_described(ask: Ask) -> None:
+    (row,) = rows(ask, "describe", "--transactional-id", "pay")
     assert (row["transaction_state"], row["topic_partitions"], row["transaction_timeout_ms"]) == (
         "Ongoing",
         "t-0",
@@ -105,14 +98,14 @@ def test_a_transaction_is_described(bootstrap: str, capsys: Captured) -> None:
     )
 
 
-def test_an_id_that_nobody_has_is_one_line(bootstrap: str, capsys: Captured) -> None:
-    code, out, err = ask(bootstrap, capsys, "describe", "--transactional-id", "nobody")
+def test_an_id_that_nobody_has_is_one_line(ask: Ask) -> None:
+    code, out, err = ask("transactions", "describe", "--transactional-id", "nobody")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "TRANSACTIONAL_ID_NOT_FOUND" in err
 
 
-def test_producers_of_a_partition_are_described(bootstrap: str, capsys: Captured) -> None:
-    (row,) = rows(bootstrap, capsys, "describe-producers", "--topic", "t", "--partition", "0")
+def test_producers_of_a_partition_are_described(ask: Ask) -> None:
+    (row,) = rows(ask, "describe-producers", "--topic", "t", "--partition", "0")
     assert (row["producer_epoch"], row["last_sequence"], row["current_transaction_start_offset"]) == (0, 0, 0)
 
 
@@ -126,17 +119,17 @@ def test_producers_of_a_partition_are_described(bootstrap: str, capsys: Captured
         (["describe"], "--transactional-id"),
     ],
 )
-def test_a_mistake_is_one_line(bootstrap: str, capsys: Captured, words: list[str], why: str) -> None:
-    code, out, err = ask(bootstrap, capsys, *words)
+def test_a_mistake_is_one_line(ask: Ask, words: list[str], why: str) -> None:
+    code, out, err = ask("transactions", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert why in err
 
 
-def test_what_hangs_is_found_by_topic_or_broker_and_aborted(bootstrap: str, capsys: Captured) -> None:
-    by_topic = rows(bootstrap, capsys, "find-hanging", "--topic", "t")
-    by_broker = rows(bootstrap, capsys, "find-hanging", "--broker-id", "1")
+def test_what_hangs_is_found_by_topic_or_broker_and_aborted(ask: Ask) -> None:
+    by_topic = rows(ask, "find-hanging", "--topic", "t")
+    by_broker = rows(ask, "find-hanging", "--broker-id", "1")
     assert [(row["partition"], row["producer_id"], row["start_offset"]) for row in by_topic] == [(1, STRANGER, 0)]
     assert by_broker == by_topic
-    code, out, _ = ask(bootstrap, capsys, "abort", "--topic", "t", "--partition", "1", "--start-offset", "0", "--json")
+    code, out, _ = ask("transactions", "abort", "--topic", "t", "--partition", "1", "--start-offset", "0", "--json")
     assert (code, json.loads(out)) == (0, {"aborted": [{"producer_id": STRANGER, "topic": "t", "partition": 1}]})
-    assert rows(bootstrap, capsys, "find-hanging", "--topic", "t") == []
+    assert rows(ask, "find-hanging", "--topic", "t") == []
