@@ -22,8 +22,10 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
 from kbroker.api.fetch_reader import Reader, failed_part
+from kbroker.api.permitted import with_permission
 from kbroker.api.routes import Route
 from kbroker.broker.fetch_sessions import named_in_slices
+from kbroker.broker.permission import CLUSTER_NAME, Operation, ResourceType
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 SESSION_ID = 7  # its place in a FetchRequest
 BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15  # KIP-903
+FOLLOWERS_NEED = (Operation.CLUSTER_ACTION,)
+FOLLOWING = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
 
 
 def fetch(request: Flat, call: Call) -> Result:
@@ -63,6 +67,9 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
     """named: what the request names, if that has been looked at."""
     broker = call.broker
     _, replica_id, (replica, _), max_wait_ms, _, _, _, _, _, _, _, rack_id = request
+    is_follower = (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0 and call.version >= BATCHES_SINCE
+    if is_follower and not broker.permission.allows(call.session, *FOLLOWING):
+        return with_permission(request, call, FOLLOWERS_NEED, fetch, _refuse)
     topic_name = broker.plane.cache.topic_name
     try:
         session, wanted = broker.fetch_sessions.begin(request, call.version, call.now_ms, topic_name, named)
@@ -73,7 +80,7 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
         from kbroker.api.fetch_old import OldReader  # as the other kinds: many brokers meet none of them
 
         reader: Reader = OldReader(request, call, wanted)
-    elif (replica_id if call.version < REPLICA_STATE_SINCE else replica) >= 0:
+    elif is_follower:
         reader = _follower(request, call, session, wanted)
     elif rack_id and broker.config.replica_selector_class:
         from kbroker.api.fetch_nearest import NearestReader

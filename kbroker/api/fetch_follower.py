@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.fetch_reader import FOLLOWERS_SINCE, NO_DIVERGENCE, Reader, divergence
-from kbroker.broker.permission import Operation
 from kbroker.log.isolation import LOG_END
 from kbroker.replica.partition import NO_EPOCH
 from protocol.errors import ErrorCode, KafkaError
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FollowerReader(Reader):
-    """One fetch of a follower, who may take part in the cluster. Raises: KafkaError if it may not.
+    """One fetch of a follower, who may take part in the cluster (`fetch.py` has asked).
 
     replica_id: a broker's. broker_epoch: of its life, -1 unknown.
     """
@@ -49,7 +48,6 @@ class FollowerReader(Reader):
         replica_id: int,
         broker_epoch: int,
     ) -> None:
-        call.broker.permission.require(call.session, Operation.CLUSTER_ACTION)
         super().__init__(request, call, session, wanted)
         self._isolation = LOG_END
         self._replica_id = replica_id

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.api.call import LATER
+from kbroker.api.permitted import with_permission
 from kbroker.api.portions import in_portions
 from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
@@ -74,7 +75,7 @@ NO_SEQUENCE = -1  # of what coordinators write
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Result:
     """These partitions are about to be written to; answered when that is committed."""
     if call.version >= BATCHED_SINCE:
-        return _add_for_many(request, call)
+        return with_permission(request, call, (Operation.CLUSTER_ACTION,), _add_for_many, _refuse_add)
     name = request.v3_and_below_transactional_id
     partitions = _partitions(request.v3_and_below_topics)
     refused = _refused(partitions, call, may_be_internal=False)
@@ -115,7 +116,6 @@ def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: b
 
 def _add_for_many(request: AddPartitionsToTxnRequest, call: Call) -> Result:
     """Of brokers: several transactions, to verify or to add to; answered when the last of them is."""
-    call.broker.permission.require(call.session, Operation.CLUSTER_ACTION)
     results: list[AddPartitionsToTxnResult] = []
     joint = Joint(
         call.ticket,

@@ -11,6 +11,7 @@ Whoever waits for an answer is told it as a fact of its own, and then makes sure
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -39,10 +40,28 @@ if TYPE_CHECKING:
 
     Codes = Mapping[TopicPartition, ErrorCode]
 
+log = logging.getLogger("kbroker.transactions")
+
 ADD_PARTITIONS_VERSION = 5
 OF_CLIENTS = 3  # the newest version of which the answer is about one transaction
 ANSWER_MS = 30_000  # request.timeout.ms
 MOST_TRANSACTIONS = 1_000  # in one request
+OF_TRANSACTION = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+"""What a coordinator says of a transaction, and its client is told."""
 
 
 class Question:
@@ -204,10 +223,11 @@ class TransactionPartitions:
             assert isinstance(response, AddPartitionsToTxnResponse), event
             asked = {question.name: question for question in batch.questions}
             for question in batch.questions if response.error_code else ():
-                question.codes = question.all(ErrorCode.of(response.error_code))
+                log.warning("broker %d refuses: %s", batch.broker_id, ErrorCode.of(response.error_code).name)
+                question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             for result in response.results_by_transaction:
                 if result.transactional_id in asked:
-                    asked[result.transactional_id].codes = _codes(result.topic_results)
+                    asked[result.transactional_id].codes = _of_peer(_codes(result.topic_results))
         self._send_next(batch.broker_id)
         for question in batch.questions:
             self._tell(Answered(question))
@@ -254,6 +274,13 @@ def _transaction(question: Question) -> AddPartitionsToTxnTransaction:
         verify_only=not question.adds,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
     )
+
+
+def _of_peer(codes: Codes) -> Codes:
+    """What a peer says, but for what is not about the transaction: that is no concern of the client, who asks again."""
+    return {
+        where: code if code in OF_TRANSACTION else ErrorCode.COORDINATOR_NOT_AVAILABLE for where, code in codes.items()
+    }
 
 
 def _codes(topics: Iterable[AddPartitionsToTxnTopicResult]) -> Codes:

@@ -155,6 +155,24 @@ def test_what_the_coordinator_refuses_is_not_written(
     assert (code_of(client, number), stage.world.partition("t").log.log_end_offset) == (told, 0)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_what_a_peer_says_of_this_broker_makes_the_client_ask_again(stage: Stage, code: ErrorCode) -> None:
+    of_partitions, of_all = stage.world.client(), stage.world.client()
+    first, second = stage.write(of_partitions), stage.write(of_all, partition=1)
+    stage.answer(code)
+    stage.hear(PeerAnswer(stage.peers.sent[1][2], AddPartitionsToTxnResponse(error_code=code)))
+    assert [code_of(of_partitions, first), code_of(of_all, second)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+
+
 def test_a_coordinator_that_does_not_answer_makes_the_client_ask_again(stage: Stage) -> None:
     client = stage.world.client()
     number = stage.write(client)

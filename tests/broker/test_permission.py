@@ -19,6 +19,8 @@ from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
 from protocol.messages.security import DescribeAclsRequest
 from protocol.messages.topics import ElectLeadersRequest, ListPartitionReassignmentsRequest
 from protocol.messages.transactions import WriteTxnMarkersRequest
+from tests.api.test_follower_fetch import lead, of_follower
+from tests.requests import fetched, produce
 from tests.world import World
 
 ME = Session("PLAINTEXT", "192.0.2.1", 5000)
@@ -190,3 +192,27 @@ def test_what_stays_undecided_is_refused_when_patience_ends() -> None:
     answer = client.look().get(number)
     assert answer is not None
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", [4, 17])
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+@pytest.mark.parametrize(
+    ("allowed", "code"),
+    [((Operation.CLUSTER_ACTION,), ErrorCode.NONE), ((), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)],
+)
+def test_a_follower_that_is_undecided_waits_and_is_answered_or_refused(
+    version: int, max_wait_ms: int, allowed: tuple[Operation, ...], code: ErrorCode
+) -> None:
+    world, later = World(), Later()
+    world.create("t")
+    lead(world, (1, 2))
+    world.client().ask(produce(b"a"), 9)
+    world.broker.permission = Permission(later)
+    client = world.client()
+    number = client.send(of_follower(world, 1, version, max_wait_ms=max_wait_ms, min_bytes=1), version)
+    before = client.look().get(number)
+    later.know(world, *allowed)
+    world.advance(2 * max_wait_ms)
+    answer = client.look()[number]
+    told = answer.error_code if version >= 7 else fetched(answer)[0].error_code
+    assert (before, ErrorCode(told), world.partition("t").log.high_watermark) == (None, code, len(allowed))  # type: ignore[union-attr]
