@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
     TopicPartition = tuple[str, int]
 
-BATCHED_SINCE = 4  # AddPartitionsToTxn, from broker to broker
+BATCHED_SINCE = 4  # AddPartitionsToTxn: made for brokers, and sent by clients that take the newest version
+BROKERS_NEED = (Operation.CLUSTER_ACTION,)
 KNOWS_ABORTABLE_SINCE = 4  # TxnOffsetCommit
 ADDS_OFFSETS_SINCE = 5  # TxnOffsetCommit: the group's partition of __consumer_offsets, to the transaction (KIP-890)
 MARKER_PATIENCE_MS = 30_000  # request.timeout.ms, which a coordinator waits for its answer
@@ -75,7 +76,9 @@ NO_SEQUENCE = -1  # of what coordinators write
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> Result:
     """These partitions are about to be written to; answered when that is committed."""
     if call.version >= BATCHED_SINCE:
-        return with_permission(request, call, (Operation.CLUSTER_ACTION,), _add_for_many, _refuse_add)
+        if any(_adds_internal(each) for each in request.transactions):
+            return with_permission(request, call, BROKERS_NEED, _add_for_many, _refuse_add)
+        return _add_for_many(request, call)
     name = request.v3_and_below_transactional_id
     partitions = _partitions(request.v3_and_below_topics)
     refused = _refused(partitions, call, may_be_internal=False)
@@ -96,11 +99,16 @@ def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxn
     return [AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[]) for topic in topics]
 
 
+def _adds_internal(transaction: AddPartitionsToTxnTransaction) -> bool:
+    """Whether a transaction is to take an internal topic in, as only brokers ask for."""
+    return not transaction.verify_only and any(topic.name in INTERNAL_TOPICS for topic in transaction.topics)
+
+
 def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: bool) -> dict[TopicPartition, ErrorCode]:
     """Codes for all of them if any may not take part, else none.
 
-    may_be_internal: if brokers ask. A client's transaction would leave its marker in __transaction_state, which an
-    Apache broker takes for a record when it loads that.
+    may_be_internal: if brokers ask, or nothing is added. Else its marker would be left in __transaction_state,
+    which an Apache broker takes for a record when it loads that.
     """
     cache = call.broker.plane.cache
     refused: dict[TopicPartition, ErrorCode] = {}
@@ -115,7 +123,7 @@ def _refused(partitions: list[TopicPartition], call: Call, *, may_be_internal: b
 
 
 def _add_for_many(request: AddPartitionsToTxnRequest, call: Call) -> Result:
-    """Of brokers: several transactions, to verify or to add to; answered when the last of them is."""
+    """Several transactions, to verify or to add to; answered when the last of them is."""
     results: list[AddPartitionsToTxnResult] = []
     joint = Joint(
         call.ticket,
@@ -420,7 +428,6 @@ def _refuse_list(
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
-_BROKERS_OR_ADMINS = (Operation.ALTER, Operation.CLUSTER_ACTION)
 ROUTES = (
     Route(24, AddPartitionsToTxnRequest, 0, 5, add_partitions_to_txn, _refuse_add),
     Route(25, AddOffsetsToTxnRequest, 0, 4, add_offsets_to_txn, _refuse_offsets),

@@ -13,12 +13,17 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.groups import DescribeGroupsRequest
+from protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from protocol.messages.logdirs import DescribeLogDirsRequest
 from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
 from protocol.messages.security import DescribeAclsRequest
 from protocol.messages.topics import ElectLeadersRequest, ListPartitionReassignmentsRequest
-from protocol.messages.transactions import WriteTxnMarkersRequest
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    WriteTxnMarkersRequest,
+)
 from tests.api.test_follower_fetch import lead, of_follower
 from tests.requests import fetched, produce
 from tests.world import World
@@ -216,3 +221,58 @@ def test_a_follower_that_is_undecided_waits_and_is_answered_or_refused(
     answer = client.look()[number]
     told = answer.error_code if version >= 7 else fetched(answer)[0].error_code
     assert (before, ErrorCode(told), world.partition("t").log.high_watermark) == (None, code, len(allowed))  # type: ignore[union-attr]
+
+
+def add_to_transaction(topic: str, *, verify_only: bool = False) -> AddPartitionsToTxnRequest:
+    """As a broker asks, for a transactional id of nobody."""
+    added = AddPartitionsToTxnTransaction(
+        transactional_id="pay",
+        producer_id=7,
+        producer_epoch=0,
+        verify_only=verify_only,
+        topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    return AddPartitionsToTxnRequest(transactions=[added])
+
+
+def world_with_coordinators() -> World:
+    world = World(offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1")
+    world.create("t")
+    for kind in (0, 1):
+        world.client().ask(FindCoordinatorRequest(key="pay", key_type=kind), 3)
+    world.advance(100)
+    return world
+
+
+@pytest.mark.parametrize("authorizer", [Only(), Later()], ids=["refused", "undecided"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_clients_add_partitions_in_the_versions_that_brokers_use(authorizer: Only, version: int) -> None:
+    world = world_with_coordinators()
+    world.broker.permission = Permission(authorizer)  # type: ignore[arg-type]
+    answer = world.client().ask(add_to_transaction("t"), version)
+    (part,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
+    told = ErrorCode(answer.error_code), ErrorCode(part.partition_error_code)
+    assert told == (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING)  # the coordinator was asked
+
+
+def test_internal_topics_are_verified_for_anybody_as_nothing_changes() -> None:
+    world = world_with_coordinators()
+    world.broker.permission = Permission(Only())
+    answer = world.client().ask(add_to_transaction("__consumer_offsets", verify_only=True), 5)
+    assert answer.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code"),
+    [((Operation.CLUSTER_ACTION,), ErrorCode.NONE), ((), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)],
+)
+def test_internal_topics_are_added_for_brokers_once_they_are_known(
+    allowed: tuple[Operation, ...], code: ErrorCode
+) -> None:
+    world, later = world_with_coordinators(), Later()
+    world.broker.permission = Permission(later)
+    client = world.client()
+    number = client.send(add_to_transaction("__consumer_offsets"), 5)
+    before = client.look().get(number)
+    later.know(world, *allowed)
+    assert (before, ErrorCode(client.look()[number].error_code)) == (None, code)
