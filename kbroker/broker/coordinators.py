@@ -19,6 +19,8 @@ from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
 from kbroker.replica.facts import LogMoved, RoleChanged
+from protocol.message import ZERO_UUID
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,16 +41,30 @@ if TYPE_CHECKING:
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard, WriteMarkers
 
-    Run = Callable[[Procedure[int], Callable[[int], None], Callable[[Exception], None]], None]
+    Run = Callable[[Procedure["Counted"], Callable[["Counted"], None], Callable[[Exception], None]], None]
 
+coordinator_log = logging.getLogger("kbroker.coordinator")
 log = logging.getLogger("kbroker.groups")
 transactions_log = logging.getLogger("kbroker.transactions")
 
 
-def count_partitions(topic: str) -> Procedure[int]:
-    """How many partitions a topic has by its node in the store; 0 if it is not there."""
+class Counted(NamedTuple):
+    """How many partitions a topic has. topic_id: of which topic; the name may be given to another one."""
+
+    topic_id: bytes
+    partitions: int
+
+
+UNKNOWN = Counted(ZERO_UUID, 0)
+
+
+def count_partitions(topic: str) -> Procedure[Counted]:
+    """How many partitions a topic has by its node in the store; `UNKNOWN` if it is not there."""
     (found,) = yield [Get(topic_path(topic))]
-    return len(decode_topic(found.data).partitions) if found.stat else 0
+    if not found.stat:
+        return UNKNOWN
+    info = decode_topic(found.data)
+    return Counted(info.topic_id or ZERO_UUID, len(info.partitions))
 
 
 class CoordinatorPart:
@@ -59,7 +75,8 @@ class CoordinatorPart:
         self._runtime = runtime
         self._cache = cache
         self._run = run
-        self._counted = 0  # partitions of the topic, as the store has it
+        self._counted = UNKNOWN
+        self._largest = 0  # number of partitions that it was seen to have
         self._asking = False
 
     @property
@@ -80,31 +97,38 @@ class CoordinatorPart:
             self._runtime.role_changed(fact.partition, now_ms, is_leader=fact.is_leader)
 
     def _count_shards(self, fact: TopicsUpdated, now_ms: int) -> None:
-        """The topic decides how its keys are spread, whatever the settings say today.
+        """The topic decides how its keys are spread, whatever the settings say today: as it is when it is first seen.
 
         An image may lack partitions that never had a leader, and who counts its partitions then looks for a group on
-        another one than the rest of the cluster does. So the store is asked, and until it has answered the first time
-        no key has a partition.
+        another one than the rest of the cluster does. So the store is asked, and until it has answered no key has a
+        partition. From then on a key keeps its partition, as in Kafka: in one that is added, nothing is kept of it.
         """
         image = self._cache.topics.get(self.topic)
-        if self.topic in fact.topics and image is not None and len(image.partitions) != self._counted:
+        if self.topic not in fact.topics or image is None:
+            return
+        if not self._counted.partitions or image.topic_id not in (ZERO_UUID, self._counted.topic_id):
             self._ask()
+        elif len(image.partitions) > self._largest:
+            self._largest = len(image.partitions)
+            coordinator_log.warning(
+                "%s has %d partitions now: ids keep theirs of the first %d until this broker starts again, and then"
+                " most belong to another one, where what is kept of them is not found",
+                self.topic,
+                self._largest,
+                self._counted.partitions,
+            )
 
     def _ask(self) -> None:
         if self._asking:
             return
         self._asking = True
-        self._runtime.resize(self._counted)  # until there is an answer
+        self._runtime.resize(0)  # until there is an answer
         self._run(count_partitions(self.topic), self._count, self._cannot_count)
 
-    def _count(self, partitions: int) -> None:
+    def _count(self, counted: Counted) -> None:
         self._asking = False
-        is_news = partitions != self._counted
-        self._counted = partitions
-        self._runtime.resize(partitions)
-        image = self._cache.topics.get(self.topic)
-        if is_news and image is not None and len(image.partitions) > partitions:
-            self._ask()  # some have come meanwhile
+        self._counted, self._largest = counted, counted.partitions
+        self._runtime.resize(counted.partitions)
 
     def _cannot_count(self, error: Exception) -> None:
         """The session with the store has ended: the next one brings a whole image."""
@@ -161,7 +185,6 @@ class LateGroups:
         self._made: GroupCoordinator | None = None
         self.runtime: Runtime[GroupShard] = Runtime(
             CONSUMER_OFFSETS,
-            config.offsets_topic_num_partitions,
             self._store,
             self._make_shard,
             answers(tell),
@@ -216,7 +239,6 @@ class LateTransactions:
         self._made: TransactionCoordinator | None = None
         self.runtime: Runtime[TransactionShard] = Runtime(
             TRANSACTION_STATE,
-            configs.broker.transaction_state_log_num_partitions,
             self._store,
             self._make_shard,
             answers(tell),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
@@ -34,6 +35,7 @@ S = TypeVar("S", bound=Shard[Any])
 log = logging.getLogger("kbroker.coordinator")
 
 LOAD = "load"  # the runtime's own kind of timer
+KEYS_CHECKED = 1_000  # of a shard, whether they belong to it: some 3 ms
 
 Give: TypeAlias = "Callable[[Slice, Runtime[Any]], None]"
 """Takes a job for the disk, and who is to hear of its end (`finished`)."""
@@ -54,14 +56,13 @@ class Runtime(Generic[S]):
     """The shards of one coordinator topic.
 
     make: a shard for (partition, leader epoch). answer: takes each Reply, in order. happened: takes what an operator
-    wants to know. partitions: of the topic; may become known later, with `resize`; 0 is for not known. carry: does what
-    an effect carries that only this coordinator knows.
+    wants to know. carry: does what an effect carries that only this coordinator knows. partitions: of the topic, over
+    which keys are spread; 0 until `resize` says it.
     """
 
     def __init__(
         self,
         topic: str,
-        partitions: int,
         store: Store,
         make: Callable[[int, int], S],
         answer: Callable[[Reply], None],
@@ -70,7 +71,7 @@ class Runtime(Generic[S]):
         carry: Callable[[Any, int], None] | None = None,
     ) -> None:
         self.topic = topic
-        self.partitions = partitions
+        self.partitions = 0
         self.shards: dict[int, S] = {}
         self._store = store
         self._make = make
@@ -91,8 +92,10 @@ class Runtime(Generic[S]):
         return partition_for(key, self.partitions) if self.partitions else -1
 
     def resize(self, partitions: int) -> None:
-        """The number of partitions that the topic really has, however many were configured; 0: it is not known."""
+        """The number of partitions that keys are spread over from now on; 0: it is not known."""
         self.partitions = partitions
+        for shard in self.shards.values():
+            self._report_misplaced(shard)
 
     def find(self, key: str) -> S | ErrorCode:
         """The shard of a group or transactional id, or why it cannot be asked here."""
@@ -100,6 +103,25 @@ class Runtime(Generic[S]):
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.loading else shard
+
+    def _report_misplaced(self, shard: S) -> None:
+        """Log what a shard holds of keys that belong to another one: the topic had another number of partitions."""
+        if shard.loading or not self.partitions:
+            return
+        looked_at = list(islice(shard.keys, KEYS_CHECKED))
+        misplaced = [key for key in looked_at if self.partition_of(key) != shard.partition]
+        if misplaced:
+            log.warning(
+                "%s-%d: %d of %d ids found here, such as %r, belong to other partitions: the topic has %d partitions,"
+                " and had another number when they were written. %s",
+                self.topic,
+                shard.partition,
+                len(misplaced),
+                len(looked_at),
+                misplaced[0],
+                self.partitions,
+                shard.IF_MISPLACED,
+            )
 
     # --- effects
 
@@ -274,6 +296,7 @@ class Runtime(Generic[S]):
     def _loaded(self, now_ms: int) -> None:
         shard = self._loading.popleft().shard
         shard.loading = False
+        self._report_misplaced(shard)
         turn = shard.turn(now_ms)
         shard.loaded(turn)
         self.carry_out(turn.effects, now_ms)

@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from kbroker.coordinator.effects import TimerKey, Turn
 from kbroker.coordinator.store import KeyValue, Store
@@ -33,8 +33,11 @@ class Shard(ABC, Generic[R]):
     """The generic half of a shard. loading: until `loaded`, nothing but replay touches it.
 
     high_watermark: what is below it is committed. waiting: (end offset, note) of what has been written and is to be
-    told to `committed`, in the order of the log.
+    told to `committed`, in the order of the log. IF_MISPLACED: for the log, what is lost of ids whose partition has
+    become another one.
     """
+
+    IF_MISPLACED: ClassVar[str]
 
     def __init__(self, partition: int, epoch: int, store: Store) -> None:
         self.partition = partition
@@ -99,6 +102,11 @@ class Shard(ABC, Generic[R]):
             self.abandoned(turn, self.waiting.popleft()[1], code)
 
     # --- what the subclass knows
+
+    @property
+    @abstractmethod
+    def keys(self) -> Iterable[str]:
+        """The ids that decide which partition something belongs to, of all that is kept here."""
 
     @abstractmethod
     def encode(self, record: R) -> KeyValue:

@@ -45,6 +45,10 @@ TOMBSTONES_PER_BATCH = 1_000
 class GroupShard(Shard[GroupsRecord]):
     """Groups by id."""
 
+    IF_MISPLACED = (
+        "The offsets that these groups have committed are not found: consumers begin where auto.offset.reset says."
+    )
+
     def __init__(
         self, partition: int, epoch: int, store: Store, config: BrokerConfig, chance: Random, memory: GroupMemory
     ) -> None:
@@ -58,6 +62,11 @@ class GroupShard(Shard[GroupsRecord]):
         self._doubtful_below = 0  # the end of what was on the way already when this began to serve
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
         self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """See Shard.keys."""
+        return self.groups
 
     # --- membership
 

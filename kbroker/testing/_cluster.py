@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kbroker.coordinator.routing import partition_for
 from kbroker.log.checkpoints import format_uuid
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.metadata.store import CLUSTER_ID, CONTROLLER, decode_cluster_id
@@ -208,10 +207,10 @@ class Cluster(Helpers):
     def move_coordinator(self, group: str, to: Broker) -> None:
         """Have a broker coordinate a group. Raises: UsageError if it cannot be, or no group was ever used."""
         self._check_own(to, f"move_coordinator({group!r}, to=c.brokers[0])")
-        image = self.controller.call(lambda node: node.core.broker.plane.cache.topics.get(CONSUMER_OFFSETS))
-        if image is None:
+        partition = self.controller.call(lambda node: node.core.broker.group_runtime.partition_of(group))
+        if partition < 0:
             raise UsageError(f"nobody has used a group yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
-        self.move_leader(CONSUMER_OFFSETS, to, partition_for(group, len(image.partitions)))
+        self.move_leader(CONSUMER_OFFSETS, to, partition)
 
     def move_controller(self, to: Broker | None = None) -> Broker:
         """Have another broker become the controller: `to`, or any other. Returns: it. Raises: UsageError if none can.

@@ -8,7 +8,7 @@ their marker. While something of an id is not committed, others are told CONCURR
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 
 from kbroker.config import BrokerConfig
@@ -52,6 +52,10 @@ class Decided(NamedTuple):
 class TransactionShard(Shard[TransactionRecord]):
     """Transactions by transactional id."""
 
+    IF_MISPLACED = (
+        "These transactional ids begin anew, with new producer ids: their earlier producers are not fenced, and what"
+        " those leave open is aborted by its timeout."
+    )
     encode = staticmethod(records.encode)
     decode = staticmethod(records.decode)
 
@@ -62,6 +66,11 @@ class TransactionShard(Shard[TransactionRecord]):
         self.makers = Makers()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
         self._in_doubt: dict[str, int] = {}  # offsets of those that were found so while this was loading
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """See Shard.keys."""
+        return self.transactions
 
     # --- operations
 

@@ -1,32 +1,37 @@
-"""How many partitions a coordinator's topic has: by the store, not by an image that may lack some."""
+"""How many partitions a coordinator's topic has: by the store when it is first seen, and no longer by an image."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kbroker.broker.coordinators import CoordinatorPart, count_partitions
+import pytest
+
+from kbroker.broker.coordinators import CoordinatorPart, Counted, count_partitions
 from kbroker.broker.facts import TopicsUpdated
 from kbroker.metadata.store import Assignment, TopicInfo, encode_topic
 from kbroker.ports import Get, Outcome, Stat, StoreFault
+from protocol.message import ZERO_UUID
 
 TOPIC = "__consumer_offsets"
+SOME_ID, OTHER_ID = b"a" * 16, b"b" * 16
 
 
-class Counted:
+class CountingRuntime:
     """A runtime that is told how many partitions there are."""
 
     topic = TOPIC
 
     def __init__(self) -> None:
-        self.partitions = 50  # as configured
+        self.partitions = 0
 
     def resize(self, partitions: int) -> None:
         self.partitions = partitions
 
 
 class Image:
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, topic_id: bytes) -> None:
         self.partitions = dict.fromkeys(range(partitions))
+        self.topic_id = topic_id
 
 
 class Asked:
@@ -34,21 +39,21 @@ class Asked:
 
     def __init__(self) -> None:
         self.topics: dict[str, Image] = {}
-        self.counted = Counted()
+        self.counted = CountingRuntime()
         self.questions: list[Any] = []
         runtime: Any = self.counted
         cache: Any = self
         self.part = CoordinatorPart(runtime, cache, lambda *question: self.questions.append(question))
 
-    def sees(self, partitions: int) -> int:
+    def sees(self, partitions: int, topic_id: bytes = SOME_ID) -> int:
         """Update the image; how many partitions keys are spread over then."""
-        self.topics[TOPIC] = Image(partitions)
+        self.topics[TOPIC] = Image(partitions, topic_id)
         self.part.handlers[TopicsUpdated](TopicsUpdated([TOPIC]), 0)
         return self.counted.partitions
 
-    def answers(self, partitions: int) -> int:
+    def answers(self, partitions: int, topic_id: bytes = SOME_ID) -> int:
         _, done, _ = self.questions.pop(0)
-        done(partitions)
+        done(Counted(topic_id, partitions))
         return self.counted.partitions
 
 
@@ -58,16 +63,32 @@ def test_an_image_that_lacks_a_partition_does_not_spread_keys_otherwise() -> Non
     assert not asked.questions
 
 
-def test_partitions_that_are_added_count_once_the_store_has_them() -> None:
+def test_partitions_that_are_added_move_no_key_and_are_told_once_a_number(caplog: pytest.LogCaptureFixture) -> None:
     asked = Asked()
     assert (asked.sees(3), asked.answers(3)) == (0, 3)
-    assert (asked.sees(4), asked.answers(4)) == (3, 4)
+    assert (asked.sees(4), asked.sees(4), asked.sees(5), asked.questions) == (3, 3, 3, [])
+    told = [each.message for each in caplog.records if "of the first 3" in each.message]
+    assert [each.split(":")[0] for each in told] == [f"{TOPIC} has {count} partitions now" for count in (4, 5)]
 
 
-def test_an_image_that_changes_while_the_store_is_asked_is_compared_with_the_answer() -> None:
+def test_partitions_that_come_while_the_store_is_asked_are_those_that_it_has() -> None:
     asked = Asked()
     assert (asked.sees(2), asked.sees(4)) == (0, 0)
-    assert (asked.answers(3), asked.answers(4), asked.questions) == (3, 4, [])
+    assert (asked.answers(3), asked.questions, asked.sees(4)) == (3, [], 3)
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_counted_anew() -> None:
+    asked = Asked()
+    asked.sees(3)
+    asked.answers(3)
+    assert (asked.sees(1, OTHER_ID), asked.answers(5, OTHER_ID)) == (0, 5)
+
+
+def test_an_image_without_topic_ids_is_of_the_same_topic() -> None:
+    asked = Asked()
+    asked.sees(3, ZERO_UUID)
+    asked.answers(3)
+    assert (asked.sees(4, ZERO_UUID), asked.questions) == (3, [])
 
 
 def test_a_store_that_could_not_answer_is_asked_at_the_next_image() -> None:
@@ -80,12 +101,13 @@ def test_a_store_that_could_not_answer_is_asked_at_the_next_image() -> None:
 
 def test_the_store_is_asked_for_the_node_of_the_topic() -> None:
     path = f"/brokers/topics/{TOPIC}"
-    node = encode_topic(TopicInfo(None, {index: Assignment((1,)) for index in range(3)}))
-    assert counted(Outcome(None, path, Stat(1, 1, 0, 0, 0), node)) == ([Get(path)], 3)
-    assert counted(Outcome(StoreFault.NO_NODE, path)) == ([Get(path)], 0)
+    for topic_id, told in ((SOME_ID, SOME_ID), (None, ZERO_UUID)):
+        node = encode_topic(TopicInfo(topic_id, {index: Assignment((1,)) for index in range(3)}))
+        assert counted(Outcome(None, path, Stat(1, 1, 0, 0, 0), node)) == ([Get(path)], (told, 3))
+    assert counted(Outcome(StoreFault.NO_NODE, path)) == ([Get(path)], (ZERO_UUID, 0))
 
 
-def counted(outcome: Outcome) -> tuple[object, int]:
+def counted(outcome: Outcome) -> tuple[object, Counted]:
     """What the procedure asks of the store, and what it makes of this answer."""
     procedure = count_partitions(TOPIC)
     asked = next(procedure)

@@ -22,11 +22,17 @@ LOG, OTHER_LOG = SimpleNamespace(high_watermark=1), SimpleNamespace(high_waterma
 class Counter(Shard[str]):
     """Words, in the order of the log. told: notes with what became of them."""
 
+    IF_MISPLACED = "They are forgotten."
+
     def __init__(self, partition: int, epoch: int, store: MemoryStore) -> None:
         super().__init__(partition, epoch, store)
         self.words: list[tuple[str, int]] = []
         self.seen_committed = 0
         self.told: list[tuple[object, str]] = []
+
+    @property
+    def keys(self) -> list[str]:
+        return [word for word, _ in self.words]
 
     def encode(self, record: str) -> KeyValue:
         return record.encode(), b""
@@ -69,13 +75,13 @@ class House:
         self.happened: list[Happened] = []
         self.runtime: Runtime[Counter] = Runtime(
             "t",
-            partitions,
             self.store,
             lambda *where: Counter(*where, self.store),
             self._answer,
             self.happened.append,
             0,
         )
+        self.runtime.resize(partitions)
         self.runtime.give = at_once
 
     def _answer(self, reply: Reply) -> None:
@@ -329,6 +335,24 @@ def test_number_of_partitions_decides_whose_a_key_is() -> None:
     house.runtime.resize(50)
     found = house.runtime.partition_of("g")
     assert (found, house.runtime.find("g")) == (ord("g") % 50, ErrorCode.NOT_COORDINATOR)
+
+
+@pytest.mark.parametrize("counted_first", [False, True])
+def test_keys_that_belong_to_another_partition_are_told_with_what_is_lost(
+    caplog: pytest.LogCaptureFixture, *, counted_first: bool
+) -> None:
+    house = House(partitions=1)
+    house.serve()
+    for word in ("a", "b", "c"):  # of which hashes are 97, 98 and 99
+        house.write(word, word)
+    house.runtime.resize(3 if counted_first else 0)
+    caplog.clear()
+    house.serve()
+    house.runtime.resize(3)
+    assert caplog.messages[0] == (
+        "t-0: 2 of 3 ids found here, such as 'a', belong to other partitions: the topic has 3 partitions, and had"
+        " another number when they were written. They are forgotten."
+    )
 
 
 def test_of_two_notes_the_one_that_is_committed_is_told() -> None:

@@ -74,8 +74,9 @@ class World:
             return GroupShard(partition, epoch, self.store, self.config, self.chance, memory)
 
         self.runtime: Runtime[GroupShard] = Runtime(
-            "__consumer_offsets", 1, self.store, make, self._reply, self._happened, self.now_ms
+            "__consumer_offsets", self.store, make, self._reply, self._happened, self.now_ms
         )
+        self.runtime.resize(1)
         self.runtime.give = at_once
         return GroupCoordinator(self.runtime, memory)
 

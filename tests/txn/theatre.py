@@ -74,8 +74,9 @@ class World:
             return TransactionShard(partition, epoch, self.store, lambda: self.config)
 
         self.runtime: Runtime[TransactionShard] = Runtime(
-            "__transaction_state", 1, self.store, make, self._reply, self._happened, self.now_ms, self._carry
+            "__transaction_state", self.store, make, self._reply, self._happened, self.now_ms, self._carry
         )
+        self.runtime.resize(1)
         self.runtime.give = at_once
         self.transactions = TransactionCoordinator(self.runtime)
         self.lead()
