@@ -7,8 +7,9 @@ with a timeout of 0 or less as soon as the change is written, and then with REQU
 
 Unlike Kafka: replicas of a new topic are never refused by a policy class. One request makes
 10,000 partitions at most (POLICY_VIOLATION), as with a metadata quorum. A replica assignment that names a partition
-twice, or a broker below zero, or a partition without replicas, is refused; Kafka takes the last one, and waits for the
-broker for ever. Of two names at once that differ in a dot only, one is refused, whoever sent them.
+twice, a broker that is not registered, or a partition without replicas, is refused, as with a metadata quorum; with
+ZooKeeper Kafka makes such a topic, and its partitions have no leader. Of two names at once that differ in a dot only,
+one is refused, whoever sent them.
 """
 
 from __future__ import annotations

@@ -12,13 +12,12 @@ written in one transaction here.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from kbroker.config import check_topic
 from kbroker.config.limits import NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
-from kbroker.controller.assignment import assign
+from kbroker.controller.assignment import assign, check_replicas
 from kbroker.controller.controller import Controller
 from kbroker.controller.epoch import ControllerEpoch, ControllerMovedError, check_size, fault_of, pieces
 from kbroker.controller.topics import new_topic_id
@@ -330,7 +329,7 @@ class Admin:
             factor = topic.replication_factor
             factor = configs.broker.default_replication_factor if factor == FROM_BROKER else factor
             replicas = {index: tuple(each) for index, each in enumerate(self._assign(count, factor))}
-        check_assignment(replicas)
+        check_assignment(replicas, self._cache.brokers)
         faults = check_topic(topic.configs, configs.broker)
         if faults:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(faults))
@@ -431,12 +430,6 @@ class Admin:
         return {len(old) + at: Assignment(replicas) for at, replicas in enumerate(chosen)}
 
     def _check_growth(self, chosen: Sequence[tuple[int, ...]], added: int, factor: int) -> None:
-        unknown = sorted({broker for replicas in chosen for broker in replicas} - self._cache.brokers.keys())
-        if unknown:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered.",
-            )
         if len(chosen) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -444,7 +437,7 @@ class Admin:
                 f"but only {len(chosen)} assignment(s) were specified.",
             )
         for replicas in chosen:
-            _check_replicas(replicas)
+            check_replicas(replicas, set(replicas) - self._cache.brokers.keys())
             if len(replicas) != factor:
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -520,15 +513,15 @@ def _plain(name: str) -> str:
     return name.replace(".", "_")
 
 
-def check_assignment(replicas: Mapping[int, Sequence[int]]) -> None:
+def check_assignment(replicas: Mapping[int, Sequence[int]], brokers: Container[int]) -> None:
     """Whether these can be the replicas of a new topic. Raises: KafkaError INVALID_REPLICA_ASSIGNMENT.
 
-    Whether the brokers exist is not asked, as Kafka does not: a partition may wait for a broker to come.
+    brokers: those that live.
     """
     if len({len(each) for each in replicas.values()}) != 1:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "allowed: as many replicas for each partition")
     for each in replicas.values():
-        _check_replicas(each)
+        check_replicas(each, {broker for broker in each if broker not in brokers})
     if sorted(replicas) != list(range(len(replicas))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
@@ -541,23 +534,6 @@ def _check_many(partitions: int) -> None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: {partitions}; allowed: {NEW_PARTITIONS_PER_REQUEST}",
-        )
-
-
-def _check_replicas(replicas: Sequence[int]) -> None:
-    if not replicas:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
-        )
-    if len(set(replicas)) < len(replicas):
-        twice = next(each for each, times in Counter(replicas).items() if times > 1)
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The manual partition assignment includes the broker {twice} more than once.",
-        )
-    if min(replicas) < 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes broker {min(replicas)}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which brokers get which replicas of a new topic: two decisions, from brokers and racks to lists of node ids.
+"""Which brokers get which replicas of a new topic, from brokers and racks to lists of node ids; and which may be asked.
 
 The first replicas go round the brokers, the further ones follow at a distance that grows with each round, so that the
 partitions of a dead broker are shared by all others. With racks, replicas of a partition stand in as many racks as
@@ -7,7 +7,9 @@ there are. Chance comes in as two numbers. Source: AdminUtils of Apache Kafka 3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from protocol.errors import ErrorCode, KafkaError
 
@@ -42,6 +44,24 @@ def assign(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"brokers without a rack among others with one: {sorted(without)}")
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
     return _aware(known, indexes, replication_factor, start, shift)
+
+
+def check_replicas(replicas: Sequence[int], missing: AbstractSet[int]) -> None:
+    """Whether a partition may have the replicas that a client chose. Raises: KafkaError INVALID_REPLICA_ASSIGNMENT.
+
+    missing: those of the brokers that are not registered.
+    """
+    twice = [each for each, times in Counter(replicas).items() if times > 1]
+    wrong = sorted(missing | {each for each in replicas if each < 0})
+    if not replicas:
+        why = "an empty replica list"
+    elif twice:
+        why = f"the broker {twice[0]} more than once"
+    elif wrong:
+        why = f"broker {wrong[0]}, but no such broker is registered"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {why}.")
 
 
 def _unaware(

@@ -21,10 +21,10 @@ replicas could lead keeps its old ones until one can.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from kbroker.controller.assignment import check_replicas
 from kbroker.controller.context import Context, ReplicaState, TopicPartition
 from kbroker.controller.epoch import ControllerEpoch, check_fence, check_size, fault_of
 from kbroker.controller.machine import (
@@ -133,10 +133,7 @@ def _assignment(
         _check_records(context, partition, wanted)
         return wanted
     wanted = now.reassigned(tuple(target))
-    why = _objection(target, set() if anywhere else {each for each in wanted.adding if not context.is_live(each)})
-    if why:
-        text = f"The manual partition assignment includes {why}."
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    check_replicas(target, set() if anywhere else {each for each in wanted.adding if not context.is_live(each)})
     _check_records(context, partition, wanted)
     return wanted
 
@@ -154,16 +151,6 @@ def _check_records(context: Context, partition: TopicPartition, wanted: Assignme
             f"Unable to revert partition assignment for {partition[0]}:{partition[1]} because it would require an "
             "unclean leader election.",
         )
-
-
-def _objection(replicas: Sequence[int], dead: set[int]) -> str:
-    if not replicas:
-        return "an empty replica list"
-    twice = [each for each, times in Counter(replicas).items() if times > 1]
-    if twice:
-        return f"the broker {twice[0]} more than once"
-    wrong = sorted(dead | {each for each in replicas if each < 0})
-    return f"broker {wrong[0]}, but no such broker is registered" if wrong else ""
 
 
 def _moving(context: Context) -> list[TopicPartition]:

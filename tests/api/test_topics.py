@@ -103,6 +103,7 @@ def test_replicas_may_be_chosen_by_the_client() -> None:
         (topic("t", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", -1, -1, [(0, [-4])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("t", -1, -1, [(0, [1]), (1, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_what_is_wrong_with_a_topic(wanted: CreatableTopic, code: ErrorCode) -> None:
@@ -112,6 +113,18 @@ def test_what_is_wrong_with_a_topic(wanted: CreatableTopic, code: ErrorCode) -> 
     assert (result.error_code, result.num_partitions, result.topic_id) == (code, -1, ZERO_UUID)
     assert result.error_message
     assert set(cluster.ensemble.tree.nodes) == nodes
+
+
+def test_a_topic_is_not_assigned_to_a_broker_that_is_gone() -> None:
+    cluster = Cluster(1, 2)
+    cluster.stop(2)
+    for only in (False, True):
+        (result,) = create(cluster, topic("t", -1, -1, [(0, [1, 2])]), validate_only=only)
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert result.error_message == (
+            "The manual partition assignment includes broker 2, but no such broker is registered."
+        )
+    assert not cluster.has("/brokers/topics/t")
 
 
 def test_one_bad_topic_does_not_spoil_the_others() -> None:
@@ -249,9 +262,10 @@ def test_what_is_named_like_no_topic_cannot_grow(name: str) -> None:
     assert told == {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}
 
 
-def test_a_topic_is_not_larger_than_zookeeper_takes() -> None:
+def test_a_topic_is_not_larger_than_zookeeper_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.controller.epoch.TRANSACTION_BYTES", 1_000)
     cluster = Cluster(1)
-    wide = topic("wide", -1, -1, [(at, list(range(1_000_000, 1_000_100))) for at in range(1_300)])
+    wide = topic("wide", 100)
     assert codes(cluster, wide, topic("t"), timeout_ms=60_000) == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
     assert codes(cluster, wide, validate_only=True) == [ErrorCode.POLICY_VIOLATION]
 

@@ -17,8 +17,17 @@ from kbroker.config import BrokerLayers, Given
 from kbroker.core import Core
 from kbroker.log.names import parse_folder_name
 from kbroker.metadata.configs import Configs
-from kbroker.metadata.store import Endpoint, LeaderIsr, decode_state, state_path
-from kbroker.ports import FETCHER, PeerAddress, Region
+from kbroker.metadata.store import (
+    Assignment,
+    Endpoint,
+    LeaderIsr,
+    TopicInfo,
+    decode_state,
+    encode_topic,
+    state_path,
+    topic_path,
+)
+from kbroker.ports import FETCHER, Create, PeerAddress, Region
 from kbroker.replica import ReplicaManager
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.machine import Machine
@@ -274,3 +283,10 @@ class Cluster:
         topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[])
         response = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7, self.controller.id)
         return ErrorCode(response.topics[0].error_code)
+
+    def write_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
+        """A topic that a tool of an old Kafka writes into the store; nothing asks whether its brokers live."""
+        info = TopicInfo(None, {index: Assignment(brokers) for index, brokers in enumerate(replicas)})
+        self.ensemble.tree.apply(Create(topic_path(name), encode_topic(info)), 0)
+        self.ensemble.spread()
+        self.settle()

@@ -240,7 +240,7 @@ def test_the_only_replica_with_records_is_not_dropped(target: tuple[int, ...] | 
     """Made while its broker was dead, and first led by the one that was to come."""
     cluster = Cluster(1, 2, 3)
     cluster.stop(3)
-    cluster.assign("t", (3,))
+    cluster.write_topic("t", (3,))
     reassign(cluster, (1, 3))
     cluster.restart(2)
     assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))

@@ -109,7 +109,7 @@ def test_the_settings_of_a_topic_are_known_before_its_first_log_opens() -> None:
 def test_a_replica_that_is_dead_at_creation_is_not_in_sync_and_joins_as_follower() -> None:
     cluster = Cluster(1, 2)
     cluster.stop(2)
-    cluster.assign("t", (2, 1))
+    cluster.write_topic("t", (2, 1))
     assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
     cluster.start(2)
     assert cluster.nodes[2].replicas.partitions["t", 0].leader_id == 1
@@ -118,17 +118,14 @@ def test_a_replica_that_is_dead_at_creation_is_not_in_sync_and_joins_as_follower
 def test_a_topic_without_a_live_replica_waits_for_one() -> None:
     cluster = Cluster(1, 2)
     cluster.stop(2)
-    assert cluster.assign("t", (2,)) is ErrorCode.REQUEST_TIMED_OUT
+    cluster.write_topic("t", (2,))
     cluster.start(2)
     assert cluster.leaders(1, "t") == [2]
 
 
 def test_a_topic_written_by_somebody_else_comes_to_life() -> None:
     cluster = Cluster(1)
-    content = b'{"version":1,"partitions":{"0":[1]}}'
-    cluster.ensemble.tree.apply(Create(topic_path("old"), content), 0)
-    cluster.ensemble.spread()
-    cluster.settle()
+    cluster.write_topic("old", (1,))
     assert cluster.leaders(1, "old") == [1]
     assert cluster.nodes[1].plane.cache.topic_id("old") != ZERO_UUID
 
