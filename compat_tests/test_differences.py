@@ -54,7 +54,7 @@ from protocol.messages.logdirs import (
     AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
 )
-from protocol.messages.metadata import DescribeClusterRequest
+from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -259,6 +259,13 @@ def move_between_disks(told: Told) -> None:
         asked = [ElectionPartitions(topic=name, partitions=[index])]
         for kind in (0, 1):
             told.ask(ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=5000), 2)
+    for version in (8, 10):
+        both = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+        allowed = told.ask_aside(MetadataRequest(topics=[MetadataRequestTopic(name="t")], **both), version)
+        operations = allowed.cluster_authorized_operations, allowed.topics[0].topic_authorized_operations
+        told.answers.append(f"allowed, as Metadata {version} says: {operations}")
+    allowed = told.ask_aside(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
+    told.answers.append(f"allowed, as DescribeCluster says: {allowed.cluster_authorized_operations}")
     for kind in (2, 9):
         request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=kind)
         told.ask(request, 1, in_words=True)
@@ -308,7 +315,9 @@ def change_settings(told: Told) -> None:
     ):
         for key in keys:
             wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
-            told.ask(DescribeConfigsRequest(resources=[wanted], include_synonyms=True), 4)
+            told.ask(DescribeConfigsRequest(resources=[wanted], include_synonyms=True), 4, in_words=True)
+    nowhere = DescribeConfigsResource(resource_type=TOPIC, resource_name="nope", configuration_keys=None)
+    told.ask(DescribeConfigsRequest(resources=[nowhere]), 4, in_words=True)
 
 
 def shows(told: Told, kind: int, name: str, key: str) -> list[int]:

@@ -159,7 +159,7 @@ def _describe(
     wanted = set(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[_line(entry, request, call.version) for entry in entries if not wanted or entry.name in wanted],
@@ -176,7 +176,7 @@ def _entries(
         _check_topic_name(name)
         found = overrides if isinstance(overrides, KafkaError) else overrides.get(("topics", name))
         if name not in plane.cache.topics or found is None:  # not there, or only since its settings were asked for
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         if isinstance(found, KafkaError):
             raise found
         return describe_topic(plane.configs.sound(found), plane.configs.layers, plane.configs.broker)
@@ -212,7 +212,7 @@ def _line(entry: Entry, request: DescribeConfigsRequest, version: int) -> Descri
 def _not_described(resource: DescribeConfigsResource, code: ErrorCode, text: str) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
-        error_message=text or None,
+        error_message=text,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],

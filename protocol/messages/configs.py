@@ -60,7 +60,7 @@ class DescribeConfigsResult(Struct):
     """The settings of one resource, or why they are not told."""
 
     error_code: Int16
-    error_message: String | None  # None: no error
+    error_message: String | None  # empty: no error; Kafka's brokers never send None
     resource_type: Int8
     resource_name: String
     configs: Array[DescribeConfigsResourceResult]

@@ -116,6 +116,14 @@ def test_unknown_topics_and_kinds() -> None:
     assert describe(cluster, 99, "x").error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_a_description_without_anything_to_say_has_an_empty_text_as_kafkas_has(version: int) -> None:
+    cluster = Cluster(1)
+    cluster.create("t")
+    for kind, name in ((TOPIC, "t"), (TOPIC, "none"), (BROKER, "1"), (BROKER, "")):
+        assert describe(cluster, kind, name, version=version).error_message == ""
+
+
 def test_a_topic_that_comes_while_another_one_s_settings_are_read_is_not_known_yet() -> None:
     cluster = Cluster(1)
     cluster.create("a")
