@@ -63,6 +63,8 @@ class HostLookup:
 class BrokersOnly:
     """Decides by where a session comes from. alone: there are no other brokers. control_listener: may be empty."""
 
+    has_rules = False
+
     def __init__(
         self,
         plane: ControlPlane,

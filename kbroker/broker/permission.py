@@ -70,7 +70,12 @@ OPERATIONS = {
 
 
 class Authorizer(Protocol):
-    """Whoever decides."""
+    """Whoever decides.
+
+    has_rules: whether this is an authorizer as Kafka knows it, whose refusals show in authorized operations.
+    """
+
+    has_rules: bool
 
     def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether the session's principal may do this, from where it is; as far as is known."""
@@ -132,8 +137,11 @@ class Permission:
         raise KafkaError(DENIED[resource], text)
 
     def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """Everything that a session may do to a resource: a bit for each operation's number."""
+        """Everything that a session may do to a resource: a bit for each operation's number.
+
+        All there is without access rules, as in Kafka without an authorizer.
+        """
         possible = OPERATIONS[resource]
-        if self.authorizer is not None:
+        if self.authorizer is not None and self.authorizer.has_rules:
             possible = tuple(each for each in possible if self.authorizer.allows(session, each, resource, name))
         return sum(1 << each for each in possible)

@@ -69,6 +69,13 @@ def test_whoever_comes_by_the_control_planes_listener_is_a_broker() -> None:
     assert (place.hears("192.0.2.9", "CONTROL"), place.hears("192.0.2.9")) == (True, False)
 
 
+def test_without_rules_all_operations_are_told_to_clients_as_kafka_does() -> None:
+    place = Place("192.0.2.1")
+    stranger = Session("PLAINTEXT", "192.0.2.9", 5000)
+    assert not place.hears("192.0.2.9")
+    assert Permission(place.only).operations(stranger, ResourceType.CLUSTER) == 0b1_1111_1010_0000
+
+
 def test_registered_addresses_are_brokers() -> None:
     place = Place("192.0.2.1", "192.0.2.2")
     assert [place.hears(each) for each in ("192.0.2.1", "192.0.2.2", "192.0.2.3")] == [True, True, False]

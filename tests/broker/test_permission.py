@@ -34,6 +34,8 @@ ME = Session("PLAINTEXT", "192.0.2.1", 5000)
 class Only:
     """Allows some operations, on everything."""
 
+    has_rules = True
+
     def __init__(self, *allowed: Operation) -> None:
         self._allowed = allowed
 
@@ -154,6 +156,8 @@ def test_the_authorizer_is_told_whose_permission_is_asked() -> None:
     asked = []
 
     class Notes:
+        has_rules = True
+
         def allows(self, session: Session, operation: Operation, resource: ResourceType, name: str) -> bool:
             asked.append((session.listener, str(session.principal), operation, resource, name))
             return True
