@@ -9,10 +9,9 @@ Unlike Kafka: a resource of an unknown type is refused by itself, not the whole 
 are an empty list, and their levels cannot be set (INVALID_REQUEST); subscriptions to client metrics (16) are refused,
 since there is no telemetry. A value that is not legal is INVALID_CONFIG for brokers, too, where Kafka answers
 INVALID_REQUEST. A broker keeps keys of Kafka's that have no effect here, and unknown ones as Kafka's does; their
-documentation says so. Append and subtract start from the value in
-force. Numbers of threads may change by any factor at once. Version 0 tells which values are defaults, where Kafka calls
-none so. A topic's own message.timestamp.difference.max.ms counts before the limits that the broker sets, and shows as
-the value of both.
+documentation says so. Append and subtract start from the value in force. Version 0 tells which values are defaults,
+where Kafka calls none so. A topic's own message.timestamp.difference.max.ms counts before the limits that the broker
+sets, and shows as the value of both.
 """
 
 from __future__ import annotations

@@ -175,10 +175,31 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
         return faults + illegal
     changed = layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
     try:
-        resolve_broker(changed)
+        return faults + _leaps(resolve_broker(layers), resolve_broker(changed))
     except ConfigError as error:
-        faults += error.lines
-    return faults
+        return faults + error.lines
+
+
+RESIZED_BY_STEPS = (
+    "num.network.threads", "num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir",
+    "background.threads", "log.cleaner.threads",
+)  # fmt: skip
+"""Numbers of threads, which Kafka lets change to between half and twice the present number."""
+
+
+def _leaps(before: BrokerConfig, after: BrokerConfig) -> list[str]:
+    """Changes at run time that are too large, though both values are legal, a line each.
+
+    Source: DynamicThreadPool, DataPlaneAcceptor and LogCleaner of Apache Kafka 3.9, by behaviour.
+    """
+    lines = []
+    for key in RESIZED_BY_STEPS:
+        attribute = BrokerConfig.KEYS[key].attribute
+        now, then = getattr(before, attribute), getattr(after, attribute)
+        low, high = max(1, now // 2), 2 * now
+        if then != now and not low <= then <= high:
+            lines.append(f"{key}={then}: allowed: {low} to {high}, half to twice the present number ({now})")
+    return lines
 
 
 def _why_fixed(key: str, *, per_broker: bool) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config.broker import BrokerConfig
+from kbroker.config.resolve import RESIZED_BY_STEPS
 from kbroker.config.settings import Dynamic, Setting
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import decode_config
@@ -289,7 +290,7 @@ def another_value(each: Setting) -> str:
     """A legal text for a setting that is not its default."""
     if each.name in TEXTS:
         return TEXTS[each.name]
-    for text in ("1", "7", "77", "7777", "true", "false"):
+    for text in ("1", "2", "7", "77", "7777", "true", "false"):
         try:
             if each.parse(text) != each.default:
                 return text
@@ -323,6 +324,25 @@ def test_no_setting_may_shut_everybody_out() -> None:
     assert change(cluster, BROKER, "1", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
     assert change(cluster, BROKER, "", ("max.connections", SET, "0")) is ErrorCode.INVALID_CONFIG
     assert change(cluster, BROKER, "", ("max.connections", SET, "1")) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("key", RESIZED_BY_STEPS)
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_number_of_threads_changes_to_half_or_twice_the_present_one_at_most(key: str, name: str) -> None:
+    cluster = Cluster(1, **{key.replace(".", "_"): "8"}, log_cleaner_dedupe_buffer_size=str(1 << 30))
+    wanted = (17, 16, 33, 7, 8, 4, 1, 3, 2, 1, 0, 3, 2)
+    taken = [count for count in wanted if change(cluster, BROKER, name, (key, SET, str(count))) is ErrorCode.NONE]
+    assert taken == [16, 8, 4, 3, 2, 1, 2]
+
+
+def test_a_number_of_threads_that_is_no_longer_set_changes_no_faster() -> None:
+    cluster = Cluster(1)
+    setting = "num.io.threads"
+    for count in ("4", "2"):
+        assert change(cluster, BROKER, "1", (setting, SET, count)) is ErrorCode.NONE
+    assert change(cluster, BROKER, "1", (setting, DELETE, None)) is ErrorCode.INVALID_CONFIG
+    assert change(cluster, BROKER, "1", (setting, SET, "4")) is ErrorCode.NONE
+    assert change(cluster, BROKER, "1", (setting, DELETE, None)) is ErrorCode.NONE
 
 
 def test_no_setting_may_stop_compaction() -> None:
