@@ -74,6 +74,7 @@ ELECTION_TEXTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted",
 }
+WAITS_FOR_REASSIGNMENT = "The topic is marked for deletion, which waits for the reassignment of its partitions to end."
 TOLD_AT_ONCE = 4  # new topics whose settings are told without a break: a millisecond
 STORE_PATIENCE_MS = 30_000  # how long a request without a timeout of its own waits for the metadata store
 
@@ -313,7 +314,8 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> InSlices:
                 yield
             error = _unknown(name, topic_id) if name not in names else _outcome(pending, str(name))
             if error is None and name not in shown:
-                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+                waits = plane.controller.waits_for_reassignment(str(name))
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, WAITS_FOR_REASSIGNMENT if waits else "")
             results.append(_deleted(name, topic_id, error))
         return DeleteTopicsResponse(responses=results)
 

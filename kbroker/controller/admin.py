@@ -286,7 +286,7 @@ class Admin:
         writes: dict[str, Multi] = {}
         for topic, config in zip(topics, found, strict=True):
             try:
-                made = self._plan(topic, names)
+                made = self._plan(topic, names, being_deleted.names)
                 if not validate_only:
                     made = made._replace(topic_id=new_topic_id(self._random))
                 write = _fitting(_creation(epoch, topic.name, made, has_config=config.stat is not None))
@@ -308,9 +308,9 @@ class Admin:
                 outcomes[name] = _failure(name, answer, 2)
         return outcomes
 
-    def _plan(self, topic: NewTopic, names: Mapping[str, str]) -> MadeTopic:
+    def _plan(self, topic: NewTopic, names: Mapping[str, str], being_deleted: Container[str]) -> MadeTopic:
         """Everything about a new topic but its id. Raises: KafkaError for whatever is wrong with it."""
-        check_new_name(topic.name, names)
+        check_new_name(topic.name, names, being_deleted)
         configs = self._configs
         if topic.assignments:
             if (topic.partitions, topic.replication_factor) != (FROM_BROKER, FROM_BROKER):
@@ -491,11 +491,11 @@ class Admin:
         return outcomes | dict.fromkeys(remaining, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
-def check_new_name(name: str, names: Mapping[str, str]) -> None:
+def check_new_name(name: str, names: Mapping[str, str], being_deleted: Container[str]) -> None:
     """Whether a topic may be called this beside the others. Raises: KafkaError.
 
     `.` and `_` count as the same letter, for the sake of metrics that are named after topics. names: of the others, by
-    themselves with `_` for each dot.
+    themselves with `_` for each dot. being_deleted: those of them that are marked for deletion.
     """
     fault = topic_name_fault(name)
     if fault is not None:
@@ -504,7 +504,8 @@ def check_new_name(name: str, names: Mapping[str, str]) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
     other = names.get(_plain(name))
     if other == name:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        why = "is marked for deletion" if name in being_deleted else "already exists"
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' {why}.")
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 

@@ -139,6 +139,10 @@ class Controller:
         """The same, but for topics of which only brokers that cannot be reached have something left."""
         return self.is_to_be_deleted(topic) and self.epoch is not None and topic not in self.epoch.context.undeletable
 
+    def waits_for_reassignment(self, topic: str) -> bool:
+        """Whether a topic is to be deleted, and its partitions are being reassigned first."""
+        return self.is_to_be_deleted(topic) and self.epoch is not None and self.epoch.context.is_moving(topic)
+
     # -- what happens
 
     def put(self, event: Event) -> None:

@@ -34,6 +34,7 @@ from protocol.messages.control import (
 )
 from protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
     ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
@@ -314,6 +315,17 @@ def test_a_topic_on_the_move_is_deleted_when_it_has_arrived(cluster: Cluster) ->
     cluster.settle()
     assert cluster.has(topic_path("t"))
     in_sync(cluster, 1, 2, 3)
+    assert not cluster.has(topic_path("t"))
+
+
+def test_a_deletion_that_waits_for_a_reassignment_says_so(cluster: Cluster) -> None:
+    reassign(cluster, (1, 2, 3))
+    (answer,) = cluster.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5).responses
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert answer.error_message == (
+        "The topic is marked for deletion, which waits for the reassignment of its partitions to end."
+    )
+    assert in_sync(cluster, 1, 2, 3) is ErrorCode.NONE
     assert not cluster.has(topic_path("t"))
 
 

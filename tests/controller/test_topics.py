@@ -416,6 +416,21 @@ def test_living_brokers_delete_a_topic_at_once_and_a_dead_one_when_it_is_back() 
     assert stopped.logs() == []
 
 
+def test_a_topic_whose_deletion_waits_for_a_dead_broker_is_marked_for_deletion() -> None:
+    cluster = Cluster(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.stop(2)
+    assert delete(cluster, "t") == [ErrorCode.NONE]
+    for only in (True, False):
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=1000, validate_only=only)
+        (refused,) = cluster.ask(request, 7).topics
+        assert refused.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert refused.error_message == "Topic 't' is marked for deletion."
+    cluster.start(2)
+    assert cluster.create("t") is ErrorCode.NONE
+
+
 def test_a_broker_that_comes_back_under_a_new_controller_deletes_its_part() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.assign("t", (1, 2), (2, 1))
