@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.requests")
 
 V1_SINCE = 2
-UNKNOWN_STORAGE_ERROR = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what these clients are told, who do not know the code
 WHOLE_FIRST_SINCE = 3  # KIP-74
 TOO_LARGE = Struct(">qi").pack(-1, 2**31 - 1)
 """Offset and size of a message that no buffer holds."""
@@ -76,8 +75,6 @@ class OldReader(Reader):
             if size:
                 (region,) = part[RECORDS]
                 self._found.append(Found(Piece(region, wanted.fetch_offset), self._find(wanted), at, limit))
-            elif part[ERROR_CODE] == ErrorCode.KAFKA_STORAGE_ERROR:
-                self._fail(at, UNKNOWN_STORAGE_ERROR)
             elif limit == wanted.max_bytes and part[ERROR_CODE] == 0:
                 self._tell_if_too_large(wanted, at)
         if may_wait and self._cold and not self._finds_some:
@@ -174,5 +171,4 @@ class OldReader(Reader):
         if isinstance(error, OSError):
             error = self._replicas.storage_error(partition, error)
         self._call.has_errors = True
-        is_storage = error.code is ErrorCode.KAFKA_STORAGE_ERROR
-        self._fail(at, UNKNOWN_STORAGE_ERROR if is_storage else error.code)
+        self._fail(at, self._known(error.code))

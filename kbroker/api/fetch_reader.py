@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from protocol.flat import Flat
 
 
+STORAGE_ERROR_SINCE = 6  # KIP-112: older clients are told NOT_LEADER_OR_FOLLOWER, at which they ask again
 ZSTD_SINCE = 10  # KIP-110
 FOLLOWERS_SINCE = 11  # KIP-392
 NAMES_LEADERS_SINCE = 16  # KIP-951
@@ -187,7 +188,9 @@ class Reader:
             self._call.broker.cold_reads.warm(partition, error)
         except (KafkaError, OSError) as error:
             self._call.has_errors = self._finds_some = True
-            code = error.code if isinstance(error, KafkaError) else self._replicas.storage_error(partition, error).code
+            if isinstance(error, OSError):
+                error = self._replicas.storage_error(partition, error)
+            code = self._known(error.code)
             answers.append((wanted, failed_part(index, code, self._leader(wanted, code)), 0))
             return
         if region is not None:
@@ -202,6 +205,11 @@ class Reader:
         high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         part = (index, 0, high, stable, start, diverging, NO_LEADER, NO_SNAPSHOT, aborted, -1, records)
         answers.append((wanted, part, size))
+
+    def _known(self, code: ErrorCode) -> ErrorCode:
+        """The same error, by a code that clients of this version know."""
+        is_new = code is ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_SINCE
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_new else code
 
     def _leader(self, wanted: Wanted, code: ErrorCode) -> Flat:
         """What is said of the leader of a partition that failed with `code`."""

@@ -356,6 +356,16 @@ def test_a_lost_leader_answers_who_waits(world: World, client: Client) -> None:
     assert fetched(client.look()[number])[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@pytest.mark.parametrize("version", range(19))
+def test_a_partition_whose_disk_failed_is_told_by_a_code_that_the_client_knows(
+    world: World, client: Client, version: int
+) -> None:
+    world.partition("t").log = None
+    request = fetch(topic="t" if version < 13 else "", topic_id=world.topic_id("t"))
+    expected = ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetched(client.ask(request, version))[0].error_code == expected
+
+
 def test_a_failed_directory_answers_who_waits(world: World, client: Client) -> None:
     number = client.send(fetch(max_wait_ms=60_000), 12)
     world.disk.fail("write", ".log", 5)
