@@ -4,7 +4,9 @@ Served: Fetch 0-18 (0-3 in `fetch_old.py`), with incremental sessions (`fetch_se
 both isolation levels. An answer holds at most max_bytes, the request's or the broker's `fetch.max.bytes`, except that
 the first batch of the first partition with data always comes whole, so that a consumer gets on; and records of at
 most 1,000 partitions, since each may hold a file open. An error of any partition, or a divergence of epochs, is
-answered at once.
+answered at once. A segment that the disk has to bring first (`log/cold.py`) is waited for whatever a fetch says of
+waiting: a part of an answer is empty if there is nothing, or no room. A follower does not wait for one partition where
+others have records.
 
 Followers, which name a replica, read to the end of the log (`fetch_follower.py`), with Fetch 4 and newer.
 
@@ -21,12 +23,20 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
+from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import Reader, failed_part
 from kbroker.api.permitted import with_permission
 from kbroker.api.routes import Route
+from kbroker.broker.facts import Reply
 from kbroker.broker.fetch_sessions import named_in_slices
 from kbroker.broker.permission import CLUSTER_NAME, Operation, ResourceType
-from kbroker.config.limits import ELEMENTS_PER_REQUEST, LONG_POLL_SHARE, LONG_POLL_STEP_MS, MANY_PARTITIONS
+from kbroker.config.limits import (
+    COLD_PATIENCE_MS,
+    ELEMENTS_PER_REQUEST,
+    LONG_POLL_SHARE,
+    LONG_POLL_STEP_MS,
+    MANY_PARTITIONS,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -93,8 +103,8 @@ def _fetch(request: Flat, call: Call, named: dict[Key, Wanted] | None = None) ->
             session.used_by = call.session
         return _many(reader, call.now_ms, max_wait_ms)
     if max_wait_ms <= 0 or not wanted:
-        now: Result = reader.response()
-        return now
+        now: Answer | Signal | None = reader.response()
+        return now or ColdFetch(reader, call.now_ms)
     return reader.first_response() or DelayedFetch(reader, _deadline_ms(call.now_ms, max_wait_ms))
 
 
@@ -103,7 +113,13 @@ def _many(reader: Reader, now_ms: int, max_wait_ms: int) -> InSlices:
     yield
     if max_wait_ms > 0 and not reader.may_answer():
         return DelayedFetch(reader, _deadline_ms(now_ms, max_wait_ms))
-    return (yield from reader.response_in_slices())
+    return (yield from _read_in_slices(reader, now_ms))
+
+
+def _read_in_slices(reader: Reader, now_ms: int) -> InSlices:
+    """What there is, once the disk has brought it."""
+    response = yield from reader.response_in_slices()
+    return response or ColdFetch(reader, now_ms)
 
 
 def _follower(request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> FollowerReader:
@@ -142,15 +158,43 @@ class DelayedFetch:
         """The response once there is enough, or something to report."""
         if len(self.keys) <= MANY_PARTITIONS:
             return self._reader.response_if_enough()
-        return self._reader.response_in_slices() if self._reader.may_answer() else None
+        if self._reader.waits_for_disk() or not self._reader.may_answer():
+            return None
+        return _read_in_slices(self._reader, now_ms)
 
     def expired(self, now_ms: int) -> Flat | Signal | InSlices:
-        """The response at the deadline: whatever there is."""
+        """The response at the deadline: whatever there is; LATER if the disk has yet to bring it."""
         reader = self._reader
         if len(self.keys) > MANY_PARTITIONS:
-            return reader.response_in_slices()
-        response: Flat | Signal = reader.response()
+            return _read_in_slices(reader, now_ms)
+        response: Flat | Signal | None = reader.response()
+        if response is None:
+            reader.call.broker.tell(Reply(reader.call.ticket, ColdFetch(reader, now_ms)))
+            return LATER
         return response
+
+
+class ColdFetch(DelayedFetch):
+    """A fetch that waits for nothing but the disk."""
+
+    __slots__ = ()
+
+    def __init__(self, reader: Reader, now_ms: int) -> None:
+        super().__init__(reader, now_ms + COLD_PATIENCE_MS)
+
+    def answer(self, now_ms: int) -> Flat | Signal | InSlices | None:
+        """The response once the disk has brought what it reads."""
+        if self._reader.waits_for_disk():
+            return None
+        if len(self.keys) > MANY_PARTITIONS:
+            return _read_in_slices(self._reader, now_ms)
+        response: Flat | Signal | None = self._reader.response()
+        return response
+
+    def expired(self, now_ms: int) -> Flat | Signal | InSlices:
+        """The response without it, which says so."""
+        self._reader.give_up()
+        return super().expired(now_ms)
 
 
 def _refuse(request: Flat, code: ErrorCode, text: str, version: int) -> Flat:

@@ -22,9 +22,9 @@ from kbroker.replica.partition import NO_EPOCH
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
-    from kbroker.api.call import Call, InSlices, Signal
+    from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession, Part, Wanted
     from kbroker.replica import Partition
     from protocol.flat import Flat
@@ -35,6 +35,8 @@ class FollowerReader(Reader):
 
     replica_id: a broker's. broker_epoch: of its life, -1 unknown.
     """
+
+    WAITS_FOR_EACH = False  # it comes again, and what others have is to stay in sync
 
     __slots__ = ("_broker_epoch", "_comes_with_all", "_holds_back", "_replica_id")
 
@@ -150,7 +152,7 @@ class FollowerReader(Reader):
         self._note_sent(answers)
         return super()._answer(answers)
 
-    def _answer_in_slices(self, answers: Sequence[Part]) -> InSlices:
+    def _answer_in_slices(self, answers: Sequence[Part]) -> Generator[None, None, Flat]:
         self._note_sent(answers)
         return (yield from super()._answer_in_slices(answers))
 

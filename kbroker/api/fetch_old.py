@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from kbroker.api.call import LATER
 from kbroker.api.fetch_reader import EMPTY, ERROR_CODE, RECORDS, Reader, failed_part
 from kbroker.broker.facts import Reply
-from kbroker.log.cold import NotReadyError
 from kbroker.log.down_convert import DownConvertJob, Piece
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -27,7 +26,8 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.api.call import Call, InSlices, Signal
+    from kbroker.api.call import Call, Signal
+    from kbroker.api.fetch_reader import Slices
     from kbroker.broker.fetch_sessions import Part, Wanted
     from kbroker.broker.jobs import Job
     from kbroker.ports import Buffer
@@ -62,10 +62,10 @@ class OldReader(Reader):
         self._found: list[Found] = []
 
     def response(self, *, may_wait: bool = False) -> Any:
-        """Read now; LATER if there is anything to convert."""
+        """Read now, None as for others; LATER if there is anything to convert."""
         if may_wait and not self.may_answer():
             return None
-        self._answers = self._begin()
+        self._answers, self._found = self._begin(), []
         self._whole_first = self._call.version >= WHOLE_FIRST_SINCE
         for wanted in self._wanted:
             limit = min(self._left, wanted.max_bytes)
@@ -75,19 +75,19 @@ class OldReader(Reader):
             if size:
                 (region,) = part[RECORDS]
                 self._found.append(Found(Piece(region, wanted.fetch_offset), self._find(wanted), at, limit))
-            elif limit == wanted.max_bytes and part[ERROR_CODE] == 0:
+            elif 0 < limit == wanted.max_bytes and part[ERROR_CODE] == 0 and not self._cold:
                 self._tell_if_too_large(wanted, at)
-        if may_wait and self._cold and not self._finds_some:
+        if self._lacks_some():
             return None
         if not self._found:
             return self._answer(self._answers)
         self._give(self._found)
         return LATER
 
-    def response_in_slices(self) -> InSlices:
+    def response_in_slices(self) -> Slices:
         """Read in one go: clients of many partitions are not of this age."""
         yield
-        response: Flat | Signal = self.response()
+        response: Flat | Signal | None = self.response()
         return response
 
     def _find(self, wanted: Wanted) -> Partition:
@@ -99,16 +99,13 @@ class OldReader(Reader):
     def _tell_if_too_large(self, wanted: Wanted, at: int) -> None:
         """Nothing came although there is something: its first batch is larger than the client allows."""
         if self._call.version < WHOLE_FIRST_SINCE and self._has_some(wanted):
-            self._put(at, TOO_LARGE[: max(wanted.max_bytes, 0)])
+            self._put(at, TOO_LARGE[: wanted.max_bytes])
 
     def _has_some(self, wanted: Wanted) -> bool:
-        """Not where compaction left nothing up to the end, nor, for now, where the disk is to bring something first."""
+        """Not where compaction left nothing up to the end."""
         partition = self._find(wanted)
-        try:
-            end = partition.readable_end(self._isolation)
-            return partition.led().available_bytes(wanted.fetch_offset, end) > 0
-        except NotReadyError:
-            return False
+        end = partition.readable_end(self._isolation)
+        return partition.led().available_bytes(wanted.fetch_offset, end) > 0
 
     def _put(self, at: int, records: Buffer | list[Buffer]) -> None:
         """Records into a part of the answer."""

@@ -1,8 +1,9 @@
 """What one Fetch reads: is there enough, and if so, regions of files, partition by partition.
 
 Made by `fetch.py` for each request, and by `fetch_old.py`; a parked fetch keeps its own. It decides nothing about
-waiting. Errors are a partition's own, with the codes of `replica/partition.py` and the log. From version 16 on, a
-partition that is led elsewhere, or in a newer epoch, names its leader (`leaders.py`). Requests and answers are tuples
+waiting, but that there is no answer while the disk has to bring first what leads to records: an empty part says that
+there are none. Errors are a partition's own, with the codes of `replica/partition.py` and the log. From version 16 on,
+a partition that is led elsewhere, or in a newer epoch, names its leader (`leaders.py`). Requests and answers are tuples
 (`protocol/flat.py`).
 """
 
@@ -21,13 +22,16 @@ from protocol.message import ZERO_UUID
 from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
+    from typing import TypeAlias
 
-    from kbroker.api.call import Call, InSlices, Signal
+    from kbroker.api.call import Call, Signal
     from kbroker.broker.fetch_sessions import FetchSession, Part
+    from kbroker.log.cold import Cold
     from kbroker.replica import Partition
     from protocol.flat import Flat
 
+    Slices: TypeAlias = Generator[None, None, Flat | Signal | None]
 
 STORAGE_ERROR_SINCE = 6  # KIP-112: older clients are told NOT_LEADER_OR_FOLLOWER, at which they ask again
 ZSTD_SINCE = 10  # KIP-110
@@ -47,10 +51,13 @@ EMPTY: Any = b""
 class Reader:
     """One fetch: what it wants, and how much."""
 
+    WAITS_FOR_EACH = True  # that the disk has to bring, whatever others have: an empty part may pass for the end
+
     __slots__ = (
         "_call",
         "_cold",
         "_finds_some",
+        "_gives_up",
         "_isolation",
         "_left",
         "_max_bytes",
@@ -64,6 +71,7 @@ class Reader:
         "_whole_first",
     )
     _nodes: list[Flat]  # addresses of leaders that are named
+    _cold: list[Cold]  # segments that were not ready when they were last asked
 
     def __init__(self, request: Flat, call: Call, session: FetchSession | None, wanted: Sequence[Wanted]) -> None:
         """request: of FetchRequest."""
@@ -75,11 +83,30 @@ class Reader:
         self._none_aborted: list[Any] | None = [] if self._isolation is TXN_COMMITTED else None
         self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes: int = min(min_bytes, self._max_bytes)  # more than may be sent cannot come together
+        self._finds_some, self._gives_up = False, False
+        self._cold = []
+
+    @property
+    def call(self) -> Call:
+        """The request's surroundings."""
+        return self._call
 
     def partitions(self) -> list[Partition]:
         """The replicas it reads from, as far as they are here."""
         here = self._replicas.partitions
         return [found for each in self._wanted if (found := here.get((each.topic or "", each.index))) is not None]
+
+    def waits_for_disk(self) -> bool:
+        """Whether there can be no answer yet: a segment is being made ready that the last reading found cold."""
+        return self._lacks_some() and not self._call.broker.cold_reads.isdisjoint(self._cold)
+
+    def _lacks_some(self) -> bool:
+        """Whether what was read last is less than there is, and no answer."""
+        return bool(self._cold) and (self.WAITS_FOR_EACH or not self._finds_some)
+
+    def give_up(self) -> None:
+        """From now on what the disk has still not brought is KAFKA_STORAGE_ERROR."""
+        self._gives_up = True
 
     def may_answer(self) -> bool:
         """Whether there is enough, or an error, by a look that reads no records."""
@@ -122,7 +149,7 @@ class Reader:
 
     def response_if_enough(self) -> Flat | Signal | None:
         """The response, if it has min_bytes of records or something else to say, and need not wait for the disk."""
-        if self._min_bytes > 1 and not self.may_answer():
+        if (self._cold and self.waits_for_disk()) or (self._min_bytes > 1 and not self.may_answer()):
             return None
         response: Flat | Signal | None = self.response(may_wait=True)
         return response
@@ -130,26 +157,32 @@ class Reader:
     def response(self, *, may_wait: bool = False) -> Any:
         """Read now: the fields of FetchResponse, or Signal. Partitions share the bytes in the order they stand in.
 
-        may_wait: for something to say, or for the disk, which is to bring something first: then None.
+        may_wait: for something to say. None: it has to, or the disk is to bring something first.
         """
         answers = self._begin()
         for wanted in self._wanted:
             self._read(wanted, answers)
-        if may_wait and not self._finds_some and (self._min_bytes > 0 or self._cold):
+        if self._cold and self._lacks_some():
+            return None
+        if may_wait and not self._finds_some and self._min_bytes > 0:
             return None
         return self._answer(answers)
 
-    def response_in_slices(self) -> InSlices:
-        """As `response`, for many partitions."""
-        answers = self._begin()
-        for wanted in self._wanted:
-            yield
-            self._read(wanted, answers)
-        return (yield from self._answer_in_slices(answers))
+    def response_in_slices(self) -> Slices:
+        """As `response`, for many partitions; None if the disk is to bring something first, and has not by now."""
+        while True:
+            answers = self._begin()
+            for wanted in self._wanted:
+                yield
+                self._read(wanted, answers)
+            if not self._lacks_some():
+                return (yield from self._answer_in_slices(answers))
+            if self.waits_for_disk():
+                return None
 
     def _begin(self) -> list[Part]:
         self._left, self._regions_left = self._max_bytes, self._call.broker.fetch_regions
-        self._whole_first, self._finds_some, self._cold, self._nodes = True, False, False, []
+        self._whole_first, self._finds_some, self._cold, self._nodes = True, False, [], []
         return []
 
     def _answer(self, answers: Sequence[Part]) -> Flat:
@@ -158,7 +191,7 @@ class Reader:
             return 0, 0, 0, by_topic(answers), self._nodes
         return 0, 0, session.id, by_topic(session.news(answers)), self._nodes
 
-    def _answer_in_slices(self, answers: Sequence[Part]) -> InSlices:
+    def _answer_in_slices(self, answers: Sequence[Part]) -> Generator[None, None, Flat]:
         """As `_answer`, of many partitions."""
         session, topics = self._session, cast("list[Flat]", [])
         for start in range(0, len(answers) or 1, MANY_PARTITIONS):
@@ -184,8 +217,12 @@ class Reader:
             else:
                 self._finds_some = True
         except NotReadyError as error:
-            self._cold = True
             self._call.broker.cold_reads.warm(partition, error)
+            if self._gives_up:
+                self._call.has_errors = True
+                answers.append((wanted, failed_part(index, self._known(ErrorCode.KAFKA_STORAGE_ERROR)), 0))
+                return
+            self._cold.append(error.segment)
         except (KafkaError, OSError) as error:
             self._call.has_errors = self._finds_some = True
             if isinstance(error, OSError):

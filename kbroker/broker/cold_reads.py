@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.broker.facts import Touched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kbroker.broker.facts import Tell
     from kbroker.broker.jobs import Job, Owner
@@ -32,6 +32,10 @@ class ColdReads:
     def __len__(self) -> int:
         """How many segments are being made ready."""
         return len(self._segments)
+
+    def isdisjoint(self, segments: Sequence[Cold]) -> bool:
+        """Whether none of these segments is being made ready."""
+        return self._segments.isdisjoint(segments)
 
     def warm(self, partition: Partition, wanted: NotReadyError) -> None:
         """Have a segment made ready; the partition is touched when it is."""

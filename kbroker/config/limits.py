@@ -145,6 +145,11 @@ MOVE_RETRY_MS = 20  # until a flush that was under way is looked at again, or th
 LONG_POLL_STEP_MS = 100  # fetches without news are answered on multiples of this: one wake-up for many of them
 LONG_POLL_SHARE = 5  # or of their wait divided by this, if that is less
 
+# How long a fetch waits for the disk to bring what leads to its records, whatever it says of waiting: a client may take
+# an empty answer for the end. Longer than a slow disk needs, shorter than clients wait for an answer. Then it is
+# KAFKA_STORAGE_ERROR.
+COLD_PATIENCE_MS = 10_000
+
 # SO_SNDBUF where socket.send.buffer.bytes is as Kafka ships it: a reader of much wakes us, and is woken, less often.
 SHIPPED_SEND_BUFFER_BYTES, SEND_BUFFER_BYTES = 102_400, 256 * 1024
 

@@ -382,7 +382,7 @@ def _read(connection: Connection, topic: str, index: int, *, committed: bool) ->
     while at < end:
         partition = FetchPartition(partition=index, fetch_offset=at, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
-            max_wait_ms=TIMEOUT_MS,  # for the disk, too: who does not wait is told that there is nothing
+            max_wait_ms=0,
             min_bytes=1,
             isolation_level=int(committed),
             topics=[FetchTopic(topic=topic, partitions=[partition])],

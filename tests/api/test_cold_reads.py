@@ -7,9 +7,11 @@ import errno
 import pytest
 
 from kbroker.broker.facts import JobDone
+from kbroker.config.limits import COLD_PATIENCE_MS
+from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from tests.requests import batch, fetch, list_offsets, produce, produced
-from tests.world import Client, World
+from tests.world import BROKER, Client, World
 
 FIRST = "/a/t-0/00000000000000000000"
 
@@ -77,27 +79,142 @@ def test_a_fetch_that_wants_many_bytes_waits_for_the_disk_too(world: World, clie
     assert (before, records(client, number)) == ({}, (0, True))
 
 
-def test_at_the_end_of_its_wait_it_is_told_nothing_new(world: World, client: Client) -> None:
-    number = client.send(fetch(1, max_wait_ms=500), 12)
-    world.advance(600)
-    assert records(client, number) == (0, False)
+NO_ANSWER: dict[int, object] = {}
 
 
-def test_a_fetch_that_does_not_wait_gets_the_records_when_it_asks_again(world: World, client: Client) -> None:
-    first = records(client, client.send(fetch(1), 12))
+def ready(world: World) -> None:
+    """The disk does what it was asked for."""
     world.disk_is_busy = False
     world.settle()
-    assert (first, records(client, client.send(fetch(1), 12))) == ((0, False), (0, True))
 
 
-@pytest.mark.parametrize("version", [0, 2])
-def test_an_old_client_is_not_told_that_a_batch_is_too_large_for_it_which_is_only_not_there_yet(
-    world: World, client: Client, version: int
+@pytest.mark.parametrize("version", [0, 2, 4, 12])
+@pytest.mark.parametrize("min_bytes", [0, 1, 500])
+def test_a_fetch_that_does_not_wait_waits_for_the_disk_all_the_same(
+    world: World, client: Client, version: int, min_bytes: int
 ) -> None:
-    first = records(client, client.send(fetch(1), version))
+    number = client.send(fetch(1, min_bytes=min_bytes), version)
+    before = dict(client.look())
+    ready(world)
+    assert (before, records(client, number)) == (NO_ANSWER, (0, True))
+
+
+@pytest.mark.parametrize("offset", range(10))
+def test_each_segment_has_records_the_first_time_it_is_asked_for_them(
+    world: World, client: Client, offset: int
+) -> None:
     world.disk_is_busy = False
-    world.settle()
-    assert (first, records(client, client.send(fetch(1), version))) == ((0, False), (0, True))
+    assert records(client, client.send(fetch(offset), 4)) == (0, True)
+
+
+@pytest.mark.parametrize("version", [2, 12])
+@pytest.mark.parametrize("min_bytes", [1, 500])
+def test_behind_the_end_of_its_wait_a_fetch_waits_for_the_disk(
+    world: World, client: Client, version: int, min_bytes: int
+) -> None:
+    number = client.send(fetch(1, max_wait_ms=500, min_bytes=min_bytes), version)
+    world.advance(600)
+    before = dict(client.look())
+    ready(world)
+    assert (before, records(client, number)) == (NO_ANSWER, (0, True))
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER), (5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)],
+)
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_a_disk_that_brings_nothing_in_the_end_is_said_to_be_at_fault(
+    world: World, client: Client, version: int, code: ErrorCode, max_wait_ms: int
+) -> None:
+    number = client.send(fetch(1, max_wait_ms=max_wait_ms), version)
+    world.advance(max_wait_ms + COLD_PATIENCE_MS + 200)
+    assert records(client, number) == (code, False)
+    ready(world)
+    assert records(client, client.send(fetch(1), version)) == (0, True)
+
+
+def test_a_partition_beside_others_that_have_records_is_waited_for_too(world: World, client: Client) -> None:
+    """Who takes an empty part for the end of its partition would lose the rest."""
+    request = fetch(1)
+    request.topics += fetch(0, topic="other").topics
+    number = client.send(request, 4)
+    before = dict(client.look())
+    ready(world)
+    sizes = [len(topic.partitions[0].records or b"") > 0 for topic in client.look()[number].responses]
+    assert (before, sizes) == (NO_ANSWER, [True, True])
+
+
+def test_a_partition_for_which_there_is_no_room_is_not_waited_for(world: World, client: Client) -> None:
+    request = fetch(0, topic="other", max_bytes=1)
+    request.topics += fetch(1).topics
+    number = client.send(request, 4)
+    sizes = [len(topic.partitions[0].records or b"") > 0 for topic in client.look()[number].responses]
+    assert sizes == [True, False]
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_a_fetch_in_slices_waits_for_the_disk(
+    world: World, client: Client, max_wait_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.api.fetch.MANY_PARTITIONS", 1)
+    request = fetch(1, max_wait_ms=max_wait_ms)
+    request.topics += fetch(1, topic="other").topics  # where there is nothing
+    number = client.send(request, 12)
+    world.advance(max_wait_ms + 200)
+    before = dict(client.look())
+    ready(world)
+    world.advance(0)
+    assert (before, records(client, number)) == (NO_ANSWER, (0, True))
+
+
+def test_what_is_ready_before_a_fetch_in_slices_is_through_is_read_at_once(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.api.fetch.MANY_PARTITIONS", 1)
+    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 3)
+    request = fetch(1)
+    request.topics += fetch(1, topic="other").topics
+    number = client.start(request, 12)
+    ready(world)  # before its second partition is looked at
+    world.advance(0)
+    assert records(client, number) == (0, True)
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_a_follower_waits_for_the_disk(world: World, client: Client, max_wait_ms: int) -> None:
+    state = LeaderState(1, BROKER, 5, (BROKER, 2), 5, (BROKER, 2))
+    world.replicas.become("t", 0, world.topic_id("t"), state, is_new=False)
+    request = fetch(1, max_wait_ms=max_wait_ms)
+    request.replica_id = 2
+    number = client.send(request, 11)
+    world.advance(max_wait_ms + 200)
+    before = dict(client.look())
+    ready(world)
+    assert (before, records(client, number)) == (NO_ANSWER, (0, True))
+
+
+def test_a_follower_gets_what_other_partitions_have_meanwhile(world: World, client: Client) -> None:
+    """For it nothing is the end, and its leader's partitions are to stay in sync."""
+    for topic in ("t", "other"):
+        state = LeaderState(1, BROKER, 5, (BROKER, 2), 5, (BROKER, 2))
+        world.replicas.become(topic, 0, world.topic_id(topic), state, is_new=False)
+    request = fetch(1, max_wait_ms=500)
+    request.topics += fetch(0, topic="other").topics
+    request.replica_id = 2
+    number = client.send(request, 11)
+    sizes = [len(topic.partitions[0].records or b"") > 0 for topic in client.look()[number].responses]
+    assert sizes == [False, True]
+
+
+@pytest.mark.parametrize("timestamp", [0, 450, 900, -3])
+def test_a_question_by_time_waits_for_the_disk(world: World, client: Client, timestamp: int) -> None:
+    number = client.send(list_offsets(timestamp), 7)
+    before = dict(client.look())
+    ready(world)
+    part = client.look()[number].topics[0].partitions[0]
+    expected = {0: 0, 450: 5, 900: 9, -3: 9}[timestamp]
+    assert (before, part.error_code, part.offset) == (NO_ANSWER, 0, expected)
 
 
 def test_with_records_of_other_partitions_it_waits_for_nothing(world: World, client: Client) -> None:
