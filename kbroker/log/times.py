@@ -1,11 +1,14 @@
 """Offsets by time: the first record at or after a timestamp, and the record with the largest one.
 
 Called by ListOffsets. A time index leads to a batch, the batch's header tells whether to open it, and only one batch
-is read record by record. What is read is read by a job (`TimeScan`), since the log may be cold.
+is read record by record, or two where the log starts inside one. What is read is read by a job (`TimeScan`), since the
+log may be cold.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kbroker.log.cold import TouchJob, warm_times
@@ -13,14 +16,16 @@ from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
-from protocol.records.content import first_record_since
+from protocol.records.content import first_record_since, latest_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kbroker.log.log import Log
     from kbroker.log.segment import Segment
     from kbroker.ports import File
+
+_base_offset = attrgetter("base_offset")
 
 
 class Found(NamedTuple):
@@ -36,38 +41,52 @@ class TimeSearch:
     In most logs one stretch is enough. Between two the log may go on, lose segments or be cut back.
     """
 
-    __slots__ = ("_log", "_tried", "_wanted_ms")
+    __slots__ = ("_log", "_scans")
 
     def __init__(self, log: Log, timestamp: int | None) -> None:
         """timestamp: the first record that is not older is wanted; None: the first one with the largest of all."""
         self._log = log
-        self._wanted_ms = timestamp
-        self._tried = -1  # base offset of the last segment that was looked into
+        self._scans = self._for_largest() if timestamp is None else self._for_first(timestamp)
 
     def first_job(self) -> TouchJob | None:
         """What to have done before the first scan: time indices that nobody has asked yet may be cold."""
-        return warm_times(self._log.segments)
+        return warm_times(self._left())
 
     def next_scan(self) -> TimeScan | None:
         """What to read now; None: there is no such record. Raises: OSError."""
-        return self._for_largest() if self._wanted_ms is None else self._for_first(self._wanted_ms)
+        return next(self._scans, None)
 
-    def _for_first(self, timestamp: int) -> TimeScan | None:
-        for segment in self._log.segments:
-            if segment.base_offset > self._tried and segment.largest_timestamp >= timestamp:
-                return self._scan(segment, timestamp)
-        return None
+    def _left(self) -> Sequence[Segment]:
+        """The segments but those that lie before the log's start, and are not deleted yet."""
+        log = self._log
+        return log.segments[max(bisect_right(log.segments, log.log_start_offset, key=_base_offset) - 1, 0) :]
 
-    def _for_largest(self) -> TimeScan | None:
-        latest = max(self._log.segments, key=lambda segment: segment.max_timestamp)  # the first of several
-        largest = latest.max_timestamp
-        if largest == NO_TIMESTAMP or self._tried >= 0:
-            return None
-        return self._scan(latest, largest)
+    def _for_first(self, timestamp: int) -> Iterator[TimeScan]:
+        tried = -1
+        while True:
+            untried = (each for each in self._left() if each.base_offset > tried)
+            segment = next((each for each in untried if each.largest_timestamp >= timestamp), None)
+            if segment is None:
+                return
+            tried = segment.base_offset
+            yield self._scan(segment, timestamp)
+
+    def _for_largest(self) -> Iterator[TimeScan]:
+        """Where the log starts inside a segment, its largest may be that of a record that is gone."""
+        first, *others = self._left()
+        behind = max((each.max_timestamp for each in others), default=NO_TIMESTAMP)
+        if first.base_offset < self._log.log_start_offset and first.max_timestamp >= behind:
+            yield self._scan(first, first.max_timestamp)
+            start_offset = self._log.log_start_offset
+            position = first.offsets.lookup(start_offset)[1]
+            yield LargestScan(first.file, position, first.size, start_offset, behind)
+        whole = [each for each in self._left() if each.base_offset >= self._log.log_start_offset and each.size]
+        if whole:
+            latest = max(whole, key=lambda segment: segment.max_timestamp)  # the first of several
+            yield self._scan(latest, latest.max_timestamp)
 
     def _scan(self, segment: Segment, timestamp: int) -> TimeScan:
         start_offset = self._log.log_start_offset
-        self._tried = segment.base_offset
         position = segment.position_for_timestamp(timestamp, start_offset)
         return TimeScan(segment.file, position, segment.size, start_offset, timestamp)
 
@@ -97,22 +116,61 @@ class TimeScan:
             self.error = error
 
     def _first(self) -> Found | None:
-        for position, header in headers(self._file, self._position, self._end):
-            if header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset:
+        for position, header in self._headers():
+            if header[8] >= self._timestamp:
                 found = self._first_in_batch(position, header)
                 if found is not None:
                     return found
         return None
 
+    def _headers(self) -> Iterator[tuple[int, HeaderTuple]]:
+        """Of batches that are not gone as a whole."""
+        found = headers(self._file, self._position, self._end)
+        return (each for each in found if each[1][0] + each[1][6] >= self._start_offset)
+
     def _first_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
-        data = memoryview(self._file.read(position, header[1] + LENGTH_OVERHEAD))
+        data = self._batch(position, header)
         if header[3] == MAGIC:
             found = first_record_since(data, 0, header, self._timestamp, self._start_offset)
             return None if found is None else Found(*found)
-        for offset, timestamp in _legacy_times(data):
-            if offset >= self._start_offset and timestamp >= self._timestamp:
-                return Found(offset, timestamp)
-        return None
+        return next((each for each in self._messages(data) if each.timestamp >= self._timestamp), None)
+
+    def _batch(self, position: int, header: HeaderTuple) -> memoryview:
+        return memoryview(self._file.read(position, header[1] + LENGTH_OVERHEAD))
+
+    def _messages(self, data: memoryview) -> Iterator[Found]:
+        """What is left of a message of v0 or v1, or of those in a wrapper."""
+        from protocol.records.legacy import parse_set  # most logs have none
+
+        found = (Found(record.offset, record.timestamp) for record in parse_set(data))
+        return (each for each in found if each.offset >= self._start_offset)
+
+
+class LargestScan(TimeScan):
+    """The same for the first record with the largest time, if that is not older than a time."""
+
+    __slots__ = ()
+
+    def _first(self) -> Found | None:
+        """By the headers; but of the batch in which the log starts, the header tells that of records that are gone."""
+        found, largest = None, self._timestamp - 1
+        at: tuple[int, HeaderTuple] | None = None
+        for count, (position, header) in enumerate(self._headers()):
+            if not count:
+                found = self._largest_in_batch(position, header)
+                largest = max(largest, NO_TIMESTAMP if found is None else found.timestamp)
+            elif header[8] > largest:
+                largest, at = header[8], (position, header)
+        if at is not None:
+            found = self._largest_in_batch(*at)
+        return found if found is not None and found.timestamp >= self._timestamp else None
+
+    def _largest_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
+        data = self._batch(position, header)
+        if header[3] == MAGIC:
+            found = latest_record(data, 0, header, self._start_offset)
+            return None if found is None else Found(*found)
+        return max(self._messages(data), key=lambda message: message.timestamp, default=None)
 
 
 def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
@@ -131,10 +189,3 @@ def segment_starts(log: Log, timestamp: int | None, wall_ms: int) -> list[int]:
     if log.active.size and (timestamp is None or wall_ms <= timestamp):
         starts.append(log.log_end_offset)
     return sorted(starts, reverse=True)
-
-
-def _legacy_times(data: memoryview) -> Iterator[tuple[int, int]]:
-    """Of a message of v0 or v1, or of those in a wrapper."""
-    from protocol.records.legacy import parse_set  # most logs have none
-
-    return ((record.offset, record.timestamp) for record in parse_set(data))

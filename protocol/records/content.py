@@ -53,6 +53,7 @@ __all__ = [
     "check_records",
     "first_record_since",
     "gather_records",
+    "latest_record",
     "open_records",
     "parse_records",
     "parse_set",
@@ -157,6 +158,29 @@ def first_record_since(
     if found is None or (is_append_time and header[8] < timestamp):
         return None
     return header[0] + found[0], header[8] if is_append_time else found[1]
+
+
+def latest_record(
+    buffer: memoryview, position: int, header: HeaderTuple, offset: int, limit: int = LIMIT_BYTES
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record with the largest timestamp, of those from `offset` on.
+
+    header, limit, errors: as for `check_records`.
+    """
+    body, start, end = batch_body(buffer, position, header, limit)
+    count, base, least_delta = header[12], header[7], offset - header[0]
+    found = first_since(body, start, end, count, base, EARLIEST, least_delta)
+    if found is None or header[5] & LOG_APPEND_TIME:
+        return None if found is None else (header[0] + found[0], header[8])
+    earliest, latest = found[1], header[8]
+    while earliest < latest:  # some ten looks: of each, the compiled loop tells the first record that is not older
+        middle = (earliest + latest + 1) // 2
+        later = first_since(body, start, end, count, base, middle, least_delta)
+        if later is None:
+            latest = middle - 1
+        else:
+            found, earliest = later, later[1]
+    return header[0] + found[0], found[1]
 
 
 def refused_records(

@@ -62,6 +62,19 @@ def test_each_kind_of_question(client: Client, timestamp: int, offset: int, its_
     assert found(client.ask(list_offsets(timestamp), 11)) == (0, offset, its_timestamp)
 
 
+def test_of_records_without_a_time_the_first_one_has_the_largest(world: World, client: Client) -> None:
+    world.create("timeless")
+    client.ask(produce(records=batch(b"a", b"b", timestamps=(-1, -1)), topic="timeless"), 9)
+    assert found(client.ask(list_offsets(MAX_TIMESTAMP, topic="timeless"), 7)) == (0, 0, -1)
+
+
+def test_the_largest_time_is_that_of_a_record_that_is_left(client: Client) -> None:
+    delete(client, 3)
+    assert found(client.ask(list_offsets(MAX_TIMESTAMP), 7)) == (0, 3, 3000)
+    delete(client, 4)
+    assert found(client.ask(list_offsets(MAX_TIMESTAMP), 7)) == (0, -1, -1)
+
+
 @pytest.mark.parametrize("timestamp", [LATEST, 0])
 def test_refused_partitions_are_counted(world: World, client: Client, timestamp: int) -> None:
     client.ask(list_offsets(timestamp), 9)

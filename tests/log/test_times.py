@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 
-from kbroker.log.times import Found
+from kbroker.log.times import Found, TimeSearch
+from protocol.records import Record
+from protocol.records.legacy import build_set
 from tests.log.worlds import first_at_or_after, with_max_timestamp
 from tests.requests import batch, produce
 from tests.test_cost import LineCount
@@ -53,6 +58,71 @@ def test_records_below_the_log_start_are_not_found(world: World) -> None:
     assert log is not None
     log.advance_log_start(3)
     assert first_at_or_after(log, 0) == Found(3, 250)
+
+
+def of(times: Sequence[int], *, codec_id: int) -> World:
+    """A log of batches of three records with these timestamps, in several segments."""
+    world = World()
+    world.create("t", segment_bytes="500", index_interval_bytes="0", file_delete_delay_ms="1000000")
+    client = world.client()
+    for at in range(0, len(times), 3):
+        some = times[at : at + 3]
+        values = [Random(time).randbytes(80) for time in some]
+        client.ask(produce(records=batch(*values, timestamps=some, codec_id=codec_id)), 9)
+    return world
+
+
+@pytest.mark.parametrize("codec_id", [0, 1])
+@pytest.mark.parametrize(
+    "times",
+    [
+        [100, 900, 200, 800, 800, 300, 700, 100, 700, 100, 650, 650, 600, 5, 5, 5, 5, 4, 3, 600, 2],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18],
+        [18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1],
+        [-1] * 18,
+        [9, -1, -1, 9, -1, -1, -1, 8, -1, -1, -1, -1, 7, -1, -1, -1, -1, -1],
+    ],
+)
+def test_wherever_the_log_starts_the_largest_timestamp_is_that_of_a_record_that_is_left(
+    times: list[int], codec_id: int
+) -> None:
+    log = of(times, codec_id=codec_id).partition("t").log
+    assert log is not None
+    found, expected = [], []
+    for start in range(len(times)):
+        log.advance_log_start(start)
+        found.append(with_max_timestamp(log))
+        latest = max(times[start:])
+        expected.append(Found(times.index(latest, start), latest))
+    assert (found, len(log.segments) > 2) == (expected, True)
+    log.advance_log_start(len(times))
+    assert with_max_timestamp(log) is None
+
+
+@pytest.mark.parametrize("codec_id", [0, 1])
+def test_wherever_the_log_starts_the_largest_timestamp_of_old_messages_is_one_that_is_left(codec_id: int) -> None:
+    times = [100, 900, 200, 800, 800, 300, 700, 100, 700]
+    world = World(log_message_format_version="0.10.2", inter_broker_protocol_version="2.8")
+    world.create("t")
+    for at in range(0, 9, 3):
+        some = [Record(index, time, None, b"v") for index, time in enumerate(times[at : at + 3])]
+        world.client().send(produce(records=bytes(build_set(some, 1, codec_id=codec_id))), 2)
+    log = world.partition("t").log
+    assert log is not None
+    assert (log.log_end_offset, log.active.file.read(16, 1)) == (9, b"\x01")
+    for start in range(9):
+        log.advance_log_start(start)
+        latest = max(times[start:])
+        assert with_max_timestamp(log) == Found(times.index(latest, start), latest)
+
+
+def test_segments_that_wait_for_their_deletion_are_not_looked_into(world: World) -> None:
+    log = world.partition("t").log
+    assert log is not None
+    log.advance_log_start(19)
+    search = TimeSearch(log, 0)
+    scans = [search.next_scan(), search.next_scan()]
+    assert [scan is None for scan in scans] == [False, True]
 
 
 def test_of_log_append_time_every_record_has_the_batchs_time() -> None:

@@ -19,6 +19,7 @@ from protocol.records.content import (
     build_batch,
     check_records,
     first_record_since,
+    latest_record,
     parse_records,
     parse_set,
     rebuild_batch,
@@ -262,6 +263,22 @@ def test_the_first_record_since_a_time_is_that_of_the_parsed_ones(
     for timestamp in (which.timestamp - 1, which.timestamp, which.timestamp + 1, -(2**63), 2**63 - 1):
         for offset in (least, least + 1):
             assert first_record_since(view, 0, header, timestamp, offset) == first_of(parsed, timestamp, offset)
+
+
+@settings(max_examples=200)
+@given(some_records(), FIELDS, st.data())
+def test_the_latest_record_is_that_of_the_parsed_ones(
+    records: list[Record], fields: dict[str, Any], data: st.DataObject
+) -> None:
+    view = memoryview(build_batch(records, **fields))
+    header = batch.check(view, 0, len(view))
+    parsed = parse_records(view, 0, header)
+    least = data.draw(st.sampled_from(parsed)).offset
+    for offset in (least, least + 1):
+        left = [each for each in parsed if each.offset >= offset]
+        latest = max(left, key=lambda each: each.timestamp, default=None)
+        expected = None if latest is None else (latest.offset, latest.timestamp)
+        assert latest_record(view, 0, header, offset) == expected
 
 
 @settings(max_examples=200)
