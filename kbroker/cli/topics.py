@@ -83,12 +83,11 @@ def _describe(admin: KafkaAdminClient, topic: str | None, as_json: bool, options
         found = [each for each in found if configs[each["name"]]]
     wanted = _NARROW[options["narrow"]]
     described = [_described(each, configs[each["name"]], wanted) for each in found]
+    described = [each for each in described if each["partitions"]]
     if as_json:
         show_json(described)
         return
     for each in described:
-        if not each["partitions"]:
-            continue
         settings = ",".join(f"{key}={value}" for key, value in each["configs"].items()) or "none of its own"
         count, factor = each["partition_count"], each["replication_factor"]
         spread = f"{count} partition{'s' * (count != 1)} x {factor} replica{'s' * (factor != 1)}"

@@ -67,6 +67,25 @@ def test_only_topics_with_settings_of_their_own_are_described_if_asked(ask: Ask)
     assert [each["topic"] for each in rows(out)] == ["own-1"]
 
 
+@pytest.mark.parametrize(
+    ("narrow", "hurt"), [("--under-replicated-partitions", "both"), ("--unavailable-partitions", "alone")]
+)
+def test_topics_are_described_only_with_partitions_that_are_asked_for(
+    capsys: Captured, narrow: str, hurt: str
+) -> None:
+    def topics(*words: str) -> str:
+        assert run(["topics", "-b", c.brokers[0].bootstrap, *words]) == 0
+        return capsys.readouterr().out
+
+    with cluster(2) as c:
+        for topic, assignment in (("healthy", "1"), ("alone", "2"), ("both", "2:1")):
+            topics("--create", "--topic", topic, "--replica-assignment", assignment)
+        assert rows(topics("--describe", narrow, "--json")) == []
+        c.brokers[1].kill()
+        assert [each["topic"] for each in rows(topics("--describe", narrow, "--json"))] == [hurt]
+        assert [each.split()[0] for each in topics("--describe", narrow).split("\n\n") if each.strip()] == [hurt]
+
+
 def test_a_topic_that_is_there_or_is_not_is_no_error_if_so_asked(ask: Ask) -> None:
     ask("topics", "--create", "--topic", "twice")
     assert ask("topics", "--create", "--topic", "twice", "--if-not-exists")[0] == 0
