@@ -202,7 +202,7 @@ class ControlPlane:
         self._join(fact.session)
 
     def _session_expired(self, fact: SessionExpired, now_ms: int) -> None:
-        log.warning("the session with the metadata store is over; a new one follows")
+        log.warning("broker %d was not heard of in time: it registers again", self.broker_id)
         self._taken = None  # nobody knows whether it still is: the next session looks, and waits anew
         self.control_requests.broker_epoch = -1
         self.controller.session_ended()

@@ -602,7 +602,7 @@ class ZooKeeperStore:
         self._watches.clear()
         if self._session:
             self._session = 0
-            log.warning("the session with ZooKeeper at %s is over", self._connect)
+            log.warning("ZooKeeper at %s has ended this broker's session", self._connect)
             self._post(SessionExpired())
 
     def _grow_impatient(self) -> None:

@@ -199,8 +199,10 @@ class MetadataServer:
         self._ticked_s = now_s
         if stalled_s > 0:  # a process that was stopped has not listened: what clients sent is still to be read
             self._sessions.excuse(round(stalled_s * 1000))
-        for session in self._sessions.expire(_now_ms()):
-            log.warning("session %d is over: nothing was heard of it for %d ms", session.number, session.timeout_ms)
+        for session, broker_id in self._sessions.expire(_now_ms()):
+            who = f"a client without a broker's registration (session {session.number})"
+            who = who if broker_id is None else f"broker {broker_id}"
+            log.warning("%s was not heard of for %d ms: its session is over", who, session.timeout_ms)
             self._settle_soon()
         for wire in list(self._wires.values()):
             if wire.connection.session is None and not wire.connection.is_over and now_s >= wire.began_s + SILENT_S:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kbroker.metadata.store import BROKER_IDS, broker_ids, broker_path
 from kbroker.metadata.tree import Node, Tree
 from kbroker.ports import Children, Create, Delete, Exists, Get, Multi, Outcome, SetData, StoreFault
 from kbroker.runtime.metadata_server import wire
@@ -96,12 +97,19 @@ class Sessions:
             session.connection = None
             self._tree.forget(session.number)
 
-    def expire(self, now_ms: int) -> list[Session]:
-        """End the sessions that were not heard of in time; which these were."""
+    def expire(self, now_ms: int) -> list[tuple[Session, int | None]]:
+        """End the sessions that were not heard of in time; which these were, and which broker each was."""
         late = [each for each in self._sessions.values() if each.expires_ms <= now_ms]
+        brokers = self._registered() if late else {}
         for each in late:
             self._end(each)
-        return late
+        return [(each, brokers.get(each.number)) for each in late]
+
+    def _registered(self) -> dict[int, int]:
+        """Broker ids by the sessions that they are registered in."""
+        nodes = self._tree.nodes
+        ids = broker_ids(nodes[BROKER_IDS].children) if BROKER_IDS in nodes else []
+        return {nodes[broker_path(each)].session: each for each in ids if broker_path(each) in nodes}
 
     def excuse(self, stalled_ms: int) -> None:
         """Nobody was listened to for so long, which is no session's fault."""
