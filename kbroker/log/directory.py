@@ -65,6 +65,10 @@ class DirectoryRefusedError(Exception):
     """
 
 
+class DirectoryUnusableError(DirectoryRefusedError):
+    """A log directory that no broker could use just now: it cannot be made or written, or another broker has it."""
+
+
 class LoadProgress(NamedTuple):
     """How far the loading of one directory is. recovering: a partition whose segments are being read, and how far."""
 
@@ -218,7 +222,7 @@ class LogDirectory:
         try:
             self._lock = self.disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:
-            raise DirectoryRefusedError(f"{self.path}: is in use by another broker, which holds {LOCK}") from None
+            raise DirectoryUnusableError(f"{self.path}: is in use by another broker, which holds {LOCK}") from None
 
     def release(self) -> None:
         """Unlock; idempotent."""

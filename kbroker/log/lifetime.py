@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.config.limits import LOGS_CLOSED_AT_ONCE
 from kbroker.log.background import Flush, Timers
 from kbroker.log.config import NEVER
-from kbroker.log.directory import DirectoryRefusedError, Loaded, whose
+from kbroker.log.directory import DirectoryRefusedError, DirectoryUnusableError, Loaded, whose
 from kbroker.log.errors import fault_of, lacks_descriptors
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.metaproperties import MetaProperties, check_agreement
@@ -86,7 +86,7 @@ class Lifetime:
         if fault is not None:
             raise DirectoryRefusedError(str(fault))
         if not metas:
-            raise DirectoryRefusedError("; ".join(fault_of(error, path) for path, error in failed.items()))
+            raise DirectoryUnusableError("; ".join(fault_of(error, path) for path, error in failed.items()))
         for directory in manager.directories:
             if directory.path in failed:
                 self._fail(directory, failed[directory.path])
@@ -101,7 +101,7 @@ class Lifetime:
 
     def _require_a_directory(self) -> None:
         if not self._manager.has_online_directory:
-            raise DirectoryRefusedError(f"no log directory can be used: {'; '.join(self._manager._reasons)}")
+            raise DirectoryUnusableError(f"no log directory can be used: {'; '.join(self._manager._reasons)}")
 
     def _take(self, directory: LogDirectory, meta: MetaProperties, cluster_id: str | None, node_id: int) -> None:
         try:

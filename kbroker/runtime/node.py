@@ -15,6 +15,7 @@ may live in one, each on a loop and a thread of its own.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -29,10 +30,11 @@ from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.broker.permission import Permission
 from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
 from kbroker.config.broker import SECURITY_PROTOCOLS
+from kbroker.config.listeners import Listener
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
-from kbroker.log.directory import DirectoryRefusedError, stored_identity
+from kbroker.log.directory import DirectoryRefusedError, DirectoryUnusableError, stored_identity
 from kbroker.log.facts import Notice
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
@@ -44,7 +46,7 @@ from kbroker.runtime.embedded import EmbeddedStore, Run
 from kbroker.runtime.late_peers import LatePeers
 from kbroker.runtime.loading import Loading, Show
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.server import Limits, Server, listening_socket
+from kbroker.runtime.server import Limits, Server, bound_socket
 from kbroker.runtime.store_file import StoreMissingError, find_store
 from kbroker.runtime.tree_file import DamagedError
 from protocol.namedtuple import NamedTuple
@@ -65,6 +67,18 @@ MOST_ANSWER_FRAMES = 2  # an answer of another broker holds what a request broug
 
 class StartupError(Exception):
     """The broker cannot start; the text is the one line that says why."""
+
+
+class AddressInUseError(StartupError):
+    """An address to listen on is another process's. port: of the one listener that is to be; None if they are many."""
+
+    def __init__(self, text: str, port: int | None) -> None:
+        super().__init__(text)
+        self.port = port
+
+
+class NoDirectoryError(StartupError):
+    """A log directory cannot be used just now; another one could."""
 
 
 class NodeStore(MetadataStore, Protocol):
@@ -147,13 +161,24 @@ class Node:
     # -- coming up
 
     def open(self, given_up: Callable[[], object] = lambda: False) -> bool:
-        """Find the cluster, load the logs, take the ports, begin to join. Not from within a callback of the loop.
+        """Take the ports, find the cluster, load the logs, begin to join. Not from within a callback of the loop.
 
         given_up: asked while an ensemble is waited for. Returns: whether it is open; else it was given up. Raises:
         StartupError. Then, too, nothing is held.
         """
-        configs = Configs(self.layers)
         self._store_path = self._find_store()
+        try:
+            self._bind()  # first: where a port is taken nothing has been made or asked yet
+            is_open = self._open(given_up)
+        except BaseException:
+            self._close_sockets()
+            raise
+        if not is_open:
+            self._close_sockets()
+        return is_open
+
+    def _open(self, given_up: Callable[[], object]) -> bool:
+        configs = Configs(self.layers)
         introduction = self._meet_ensemble(given_up) if self._is_in_cluster else None
         try:
             if introduction is not None and not introduction.is_over:
@@ -173,10 +198,9 @@ class Node:
         self._store_pool = DiskPool(self._loop, 1)  # its own: a slow log directory takes all of the other
         self._name_pool = DiskPool(self._loop)  # its own: where no name server answers, each look-up takes long
         try:
-            self._bind()
+            self._listen()
             self._build(facts, configs)
         except BaseException:
-            self._close_sockets()
             self._close_logs()
             raise
         self._is_loaded = True
@@ -327,6 +351,8 @@ class Node:
                 progress=Loading(self._host.show_loading),
                 begin_compaction=self._host.begin_compaction,
             )
+        except DirectoryUnusableError as error:
+            raise NoDirectoryError(str(error)) from None
         except DirectoryRefusedError as error:
             raise StartupError(str(error)) from None
 
@@ -340,19 +366,14 @@ class Node:
             raise StartupError(str(error)) from None
 
     def _bind(self) -> None:
-        """Take the ports. Connections made from now on wait until the broker is ready. Raises: StartupError."""
+        """Take the ports; nobody can connect yet. Raises: StartupError."""
         for listener in self.listeners.bound:
             try:
-                self._sockets[listener.name] = listening_socket(
-                    listener.host,
-                    listener.port,
-                    backlog=self.config.socket_listen_backlog_size,
-                    receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
+                self._sockets[listener.name] = bound_socket(
+                    listener.host, listener.port, receive_buffer_bytes=self.config.socket_receive_buffer_bytes
                 )
             except OSError as error:
-                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-                reason = reason.partition(" (while ")[0]  # it names the address, as we have
-                raise StartupError(f"cannot listen on {listener}: {reason}") from None
+                raise self._cannot_listen(listener, error) from None
         self.ports = {name: listening.getsockname()[1] for name, listening in self._sockets.items()}
         self._bind_monitoring()
         self.endpoints = tuple(
@@ -365,17 +386,32 @@ class Node:
             for listener in self.listeners.advertised
         )
 
+    def _listen(self) -> None:
+        """Connections made from now on wait until the broker is ready. Raises: StartupError."""
+        for listener in self.listeners.bound:
+            try:
+                self._sockets[listener.name].listen(self.config.socket_listen_backlog_size)
+            except OSError as error:  # another process has come to listen since
+                raise self._cannot_listen(listener, error) from None
+        if self._monitored is not None:
+            from kbroker.runtime.monitoring import MOST_VISITORS  # most brokers have no such listener
+
+            self._monitored.listen(MOST_VISITORS)
+
+    def _cannot_listen(self, listener: Listener, error: OSError) -> StartupError:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        line = f"cannot listen on {listener}: {reason}"
+        if error.errno != errno.EADDRINUSE:
+            return StartupError(line)
+        return AddressInUseError(line, listener.port if len(self.listeners.bound) == 1 else None)
+
     def _bind_monitoring(self) -> None:
         """Take the port of /metrics and /health, if there is to be one. Raises: StartupError."""
         address = self.config.kbroker_metrics_listener
         if address:
-            from kbroker.runtime.monitoring import MOST_VISITORS  # most brokers have no such listener
-
             host, _, port = address.rpartition(":")
             try:
-                self._monitored = listening_socket(
-                    host.strip("[]"), int(port), backlog=MOST_VISITORS, receive_buffer_bytes=-1
-                )
+                self._monitored = bound_socket(host.strip("[]"), int(port), receive_buffer_bytes=-1)
             except (OSError, OverflowError) as error:
                 reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
                 raise StartupError(f"cannot listen on kbroker.metrics.listener={address}: {reason}") from None

@@ -61,22 +61,25 @@ class Limits(NamedTuple):
     most_sockets: int = 1 << 20  # no setting: how many descriptors there are for clients
 
 
-def listening_socket(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
-    """A socket that listens. host: "" for every interface. port: 0 for any free one. Raises: OSError.
+def bound_socket(host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
+    """A socket that has its address and does not listen yet. host: "" for every interface. port: 0 for any free one.
 
     receive_buffer_bytes: of the connections to come; -1 leaves it to the system. Set before the first one is accepted,
-    since it bounds the window that a peer is offered.
+    since it bounds the window that a peer is offered. Raises: OSError.
     """
     everywhere = not host and socket.has_dualstack_ipv6()
-    listening = socket.create_server(
-        (host, port),
-        family=socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET,
-        backlog=backlog,
-        dualstack_ipv6=everywhere,
-    )
-    if receive_buffer_bytes > 0:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-    return listening
+    bound = socket.socket(socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not everywhere)
+        if receive_buffer_bytes > 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        bound.bind((host, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def _most_held(limits: Limits) -> int:

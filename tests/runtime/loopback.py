@@ -29,7 +29,7 @@ from kbroker.channel import Channel
 from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.server import Limits, Server, listening_socket
+from kbroker.runtime.server import Limits, Server, bound_socket
 
 PATIENCE_S = 10.0
 LIMITS = Limits(
@@ -176,7 +176,8 @@ class Loopback:
 
     def listen(self, name: str, *, control: bool = False) -> None:
         """One more listener."""
-        listening = listening_socket("127.0.0.1", 0, backlog=50, receive_buffer_bytes=-1)
+        listening = bound_socket("127.0.0.1", 0, receive_buffer_bytes=-1)
+        listening.listen()
         self.ports[name] = listening.getsockname()[1]
         self.server.accept_from(name, listening, control=control)
 
