@@ -27,12 +27,15 @@ log = logging.getLogger("kbroker")
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LAST_PORT = 65535
 
 
 class Start(NamedTuple):
     """The arguments of `kbroker start`. properties, faults: the path of a server.properties, of a file of faults."""
 
     properties: str | None = None
+    port: int | None = None
+    data: str | None = None
     overrides: tuple[str, ...] = ()
     log_format: str = "text"
     log_level: str = "info"
@@ -43,7 +46,7 @@ def plain_start(words: Sequence[str]) -> Start | None:
     """What click would make of these arguments; None if they ask for help, are wrong, or not worth knowing here."""
     files: list[str] = []
     overrides: list[str] = []
-    options = {"--log-format": "text", "--log-level": "info"}
+    options: dict[str, str | None] = {"--port": None, "--data": None, "--log-format": "text", "--log-level": "info"}
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
@@ -60,10 +63,19 @@ def plain_start(words: Sequence[str]) -> Start | None:
             options[name] = value
         else:
             return None
-    is_sound = options["--log-format"] in LOG_FORMATS and options["--log-level"] in LOG_LEVELS
+    port, data, log_format, log_level = options.values()
+    is_sound = log_format in LOG_FORMATS and log_level in LOG_LEVELS and is_directory(data)
     if not is_sound or len(files) > 1 or not all(map(os.path.isfile, files)):
         return None
-    return Start(files[0] if files else None, tuple(overrides), *options.values())
+    if port is not None and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= LAST_PORT):
+        return None
+    number = None if port is None else int(port)
+    return Start(files[0] if files else None, number, data, tuple(overrides), log_format or "", log_level or "")
+
+
+def is_directory(data: str | None) -> bool:
+    """Whether the argument of --data can be one: it may be missing; a comma would part it in log.dirs."""
+    return data is None or ("," not in data and (os.path.isdir(data) or not os.path.exists(data)))
 
 
 def run_broker(start: Start) -> int:
@@ -126,7 +138,7 @@ def discard_output() -> None:
 
 
 def _settings(start: Start) -> dict[str, Given]:
-    from kbroker.config import ConfigError, static_values, warnings
+    from kbroker.config import BrokerConfig, ConfigError, Given, static_values, warnings
 
     text, name = "", "server.properties"
     if start.properties is not None:
@@ -139,6 +151,15 @@ def _settings(start: Start) -> dict[str, Given]:
             number = content.count(b"\n", 0, error.start) + 1
             raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None
     static = static_values(text, file_name=name, environment=os.environ, overrides=start.overrides)
+    if start.port is not None:
+        listeners = static["listeners"].text if "listeners" in static else str(BrokerConfig.KEYS["listeners"].default)
+        if "," in listeners:
+            raise ConfigError(
+                [f"--port {start.port}: there are several listeners ({listeners}); set their ports there"]
+            )
+        static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", "--port")
+    if start.data is not None:
+        static["log.dirs"] = Given(start.data, "--data")
     for line in warnings(static):
         log.warning("%s", line)
     return static
@@ -185,7 +206,19 @@ def _run(start: Start, static: dict[str, Given], began: float) -> int:
         make_core, disk = _core_and_disk(start.faults)
         return run_process(static, started, make_core, bars, disk)
     except (StartupError, UsageError) as error:
-        return _cannot([str(error)], as_json=as_json)
+        return _cannot([f"{error}{_instead(error, start)}"], as_json=as_json)
+
+
+def _instead(error: Exception, start: Start) -> str:
+    """What to type where the address or the directory of a start is somebody else's."""
+    from kbroker.runtime.node import AddressInUseError, NoDirectoryError
+
+    again = f"kbroker start {start.properties}" if start.properties else "kbroker start"
+    if isinstance(error, AddressInUseError):
+        if error.port is None:
+            return "; write another port into listeners"
+        return f"; another port: {again} --port {error.port + 1 if error.port < LAST_PORT else 0}"
+    return f"; another directory: {again} --data DIR" if isinstance(error, NoDirectoryError) else ""
 
 
 def _bars() -> Show:
@@ -223,11 +256,7 @@ def _summary(node: Node, seconds: float) -> str:
     lines = [title, *(f"  {name:12} {value}" for name, value in rows)]
     if node.endpoints:
         topic = f"-b {_address(node.endpoints[0].host, node.endpoints[0].port)} -t quickstart"
-        lines += [
-            "  try, after pip install kafka-python:",
-            f"    kafka-python consumer {topic}",
-            f"    kafka-python producer {topic}",
-        ]
+        lines += ["  try:", f"    kbroker produce {topic}", f"    kbroker consume {topic} -o beginning"]
     return "\n".join(lines)
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kbroker.cli._numbers import LAST_PORT, whole
+from kbroker.cli._broker import LAST_PORT
+from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
 from protocol.namedtuple import NamedTuple
 

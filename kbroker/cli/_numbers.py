@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-LAST_PORT = 65535
 _WHOLE = re.compile("[+-]?[0-9]{1,20}")  # no number of Kafka's is longer; of very long ones int makes an error
 
 
@@ -23,7 +22,16 @@ def whole(text: str) -> int:
 
 
 class Number(click.IntRange):
-    """An option's whole number."""
+    """An option's whole number, between bounds if there are any."""
+
+    def __init__(self, min: int | None = None, max: int | None = None) -> None:  # noqa: A002  # click's names
+        super().__init__(min, max)
+        if min is None and max is None:
+            self.name = "integer"
+
+    def _describe_range(self) -> str:
+        """What help says of the bounds; where there are none, click would say `x<=None`."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number. Raises: BadParameter."""

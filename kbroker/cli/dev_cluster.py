@@ -19,9 +19,9 @@ from pathlib import Path
 import click
 
 from kbroker.cli import said_by_system
-from kbroker.cli._broker import announce
+from kbroker.cli._broker import LAST_PORT, announce
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
-from kbroker.cli._numbers import LAST_PORT, Number
+from kbroker.cli._numbers import Number
 from kbroker.config import BrokerConfig
 from kbroker.config.sources import from_environment
 from kbroker.runtime.loop import Loop

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kbroker.cli._broker import LOG_FORMATS, LOG_LEVELS, Start, run_broker
+from kbroker.cli._broker import LAST_PORT, LOG_FORMATS, LOG_LEVELS, Start, is_directory, run_broker
+from kbroker.cli._numbers import Number
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("--port", type=Number(0, LAST_PORT), help="Where to listen instead of the listener's own; 0: any free.")
+@click.option("--data", type=click.Path(file_okay=False), help="Where to keep data, log.dirs.")
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting; beats the file and the environment."
 )
@@ -18,11 +21,19 @@ from kbroker.cli._broker import LOG_FORMATS, LOG_LEVELS, Start, run_broker
     "--faults", type=click.Path(exists=True, dir_okay=False), help="What to do wrong on purpose, for tests of clients."
 )
 def start(
-    properties: str | None, overrides: tuple[str, ...], log_format: str, log_level: str, faults: str | None
+    properties: str | None,
+    port: int | None,
+    data: str | None,
+    overrides: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+    faults: str | None,
 ) -> int:
     """Run a broker until Ctrl-C or SIGTERM.
 
     PROPERTIES is a server.properties as Apache Kafka's; without one, Kafka's defaults count. Environment variables
     such as KAFKA_LOG_DIRS set any of them too.
     """
-    return run_broker(Start(properties, overrides, log_format, log_level, faults))
+    if not is_directory(data):
+        raise click.UsageError(f"--data {data}: allowed: a path without commas, which part directories in log.dirs")
+    return run_broker(Start(properties, port, data, overrides, log_format, log_level, faults))

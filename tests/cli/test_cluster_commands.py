@@ -70,9 +70,7 @@ def test_only_topics_with_settings_of_their_own_are_described_if_asked(ask: Ask)
 @pytest.mark.parametrize(
     ("narrow", "hurt"), [("--under-replicated-partitions", "both"), ("--unavailable-partitions", "alone")]
 )
-def test_topics_are_described_only_with_partitions_that_are_asked_for(
-    capsys: Captured, narrow: str, hurt: str
-) -> None:
+def test_topics_are_described_only_with_partitions_that_are_asked_for(capsys: Captured, narrow: str, hurt: str) -> None:
     def topics(*words: str) -> str:
         assert run(["topics", "-b", c.brokers[0].bootstrap, *words]) == 0
         return capsys.readouterr().out

@@ -74,6 +74,9 @@ def test_without_a_command_the_overview_is_shown(capsys: Captured) -> None:
         (["dump-log", "--cluster-metadata-decoder", "x"], "kbroker: records of cluster metadata"),
         (["dump-log", "--value-decoder-class", "my.Own", "x"], "kbroker: there is no decoder 'my.Own'"),
         (["start", "--nonsense"], "kbroker: No such option"),
+        (["start", "--port", "65536"], "kbroker: Invalid value for '--port': 65536 is not in the range 0<=x<=65535."),
+        (["start", "--data", "/a,/b"], "kbroker: --data /a,/b: allowed: a path without commas"),
+        (["start", "--data", __file__], "kbroker: Invalid value for '--data': Directory"),
         (
             ["-b", "127.0.0.1:9092", "topics", "--list"],
             "kbroker: No such option '-b'. It goes behind the command: kbroker topics -b ...",
@@ -171,6 +174,16 @@ def test_a_reader_that_has_seen_enough_is_no_error(sound: Path) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+def test_help_says_bounds_only_of_numbers_that_have_some() -> None:
+    for words, command in every_command(kbroker):
+        assert "None" not in command.get_help(click.Context(command)), words
+    context = click.Context(found := kbroker.get_command(click.Context(kbroker), "consume"))  # type: ignore[arg-type]
+    assert found is not None
+    assert "-p, --partition INTEGER   Only this partition." in re.sub(" +", " ", found.get_help(context)).replace(
+        " Only", "   Only"
+    )
+
+
 def test_every_number_of_every_command_is_read_in_the_same_way() -> None:
     numbers = [
         (*words, param.name)
@@ -255,6 +268,8 @@ def test_the_commands_that_the_pages_show_can_be_typed() -> None:
         [__file__],
         ["--override", "a=b", __file__, "--override=c=d=e", "--log-level", "debug"],
         ["--log-format=json", "--log-level=error", "--log-level=warning"],
+        ["--port", "9093", "--data=/no/such/directory", __file__],
+        ["--port=0", "--data", os.path.dirname(__file__)],
     ],
 )
 def test_a_plainly_written_start_is_read_as_click_reads_it(arguments: list[str]) -> None:
@@ -273,6 +288,11 @@ def test_a_plainly_written_start_is_read_as_click_reads_it(arguments: list[str])
         ["--override", "--log-level"],
         ["--log-level", "loud"],
         ["--log-format=yaml"],
+        ["--port", "65536"],
+        ["--port", "+1"],
+        ["--port", "one"],
+        ["--data", __file__],
+        ["--data", "/a,/b"],
         [__file__, __file__],
         ["/no/such.properties"],
         [os.path.dirname(__file__)],

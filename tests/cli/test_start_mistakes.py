@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from kbroker.runtime.files import SystemDisk
 
 CLUSTER = "abcdefghijklmnopqrstuv"
 OTHER_CLUSTER = "zzcdefghijklmnopqrstuv"
@@ -86,7 +87,8 @@ def test_a_log_directory_that_no_file_system_can_name(folder: str, capsys: pytes
 
 def test_a_log_directory_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    assert said(capsys, log_dirs=str(tmp_path / "file")) == f"{tmp_path}/file: is not a directory [ENOTDIR]"
+    instead = "another directory: kbroker start --data DIR"
+    assert said(capsys, log_dirs=str(tmp_path / "file")) == f"{tmp_path}/file: is not a directory [ENOTDIR]; {instead}"
 
 
 def test_a_log_directory_below_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +99,19 @@ def test_a_log_directory_below_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_log_directory_that_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
     line = said(capsys, log_dirs="/proc/kbroker")  # where even root makes nothing
     assert line.startswith("no log directory can be used: /proc/kbroker: ")
+    assert line.endswith("; another directory: kbroker start --data DIR")
+
+
+def test_a_log_directory_of_a_broker_that_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data.mkdir()
+    lock = SystemDisk().lock(str(data / ".lock"))
+    try:
+        line = said(capsys, log_dirs=str(data))
+    finally:
+        lock.release()
+    assert (
+        line == f"{data}: is in use by another broker, which holds .lock; another directory: kbroker start --data DIR"
+    )
 
 
 def test_a_log_directory_named_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,11 +146,27 @@ def test_a_host_that_nobody_knows(data: Path, capsys: pytest.CaptureFixture[str]
     assert "Errno" not in line
 
 
-def test_a_port_in_use(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        listener = f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
+        port = other.getsockname()[1]
+        listener = f"PLAINTEXT://127.0.0.1:{port}"
         line = said(capsys, log_dirs=str(data), listeners=listener)
-    assert line == f"cannot listen on {listener}: Address already in use"
+        protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+        both = f"OTHER://127.0.0.1:0,{listener}"
+        several = said(capsys, log_dirs=str(data), listeners=both, listener_security_protocol_map=protocols)
+        (file := tmp_path / "a.properties").write_text("num.partitions=1\n")
+        by_file = said(capsys, str(file), log_dirs=str(data), listeners=listener)
+    taken = f"cannot listen on {listener}: Address already in use"
+    assert line == f"{taken}; another port: kbroker start --port {port + 1}"
+    assert several == f"{taken}; write another port into listeners"
+    assert by_file == f"{taken}; another port: kbroker start {file} --port {port + 1}"
+    assert not data.exists()  # a start that cannot be leaves nothing behind
+
+
+def test_one_port_for_several_listeners(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
+    line = said(capsys, "--port", "9093", log_dirs=str(data), listeners=listeners)
+    assert line == f"--port 9093: there are several listeners ({listeners}); set their ports there"
 
 
 def test_a_fault_that_cannot_be_is_told_with_its_place(

@@ -26,7 +26,8 @@ def test_the_banner_fits_80_columns_and_says_where_to_begin(tmp_path: Path) -> N
         port = broker.port
     said = broker.says + broker.rest.splitlines()
     assert max(len(line) for line in said if "data in" not in line) <= 80
-    assert f"    kafka-python producer -b 127.0.0.1:{port} -t quickstart" in said
+    assert f"    kbroker produce -b 127.0.0.1:{port} -t quickstart" in said
+    assert f"    kbroker consume -b 127.0.0.1:{port} -t quickstart -o beginning" in said
     assert f"  runs on      {describe_interpreter()}" in said
 
 
@@ -50,7 +51,7 @@ def test_an_ipv6_address_is_told_as_clients_take_it(tmp_path: Path) -> None:
         port = broker.port
     said = broker.says + broker.rest.splitlines()
     assert f"  listening on PLAINTEXT://[::1]:{port}" in said
-    assert f"    kafka-python producer -b [::1]:{port} -t quickstart" in said
+    assert f"    kbroker produce -b [::1]:{port} -t quickstart" in said
 
 
 def test_with_json_everything_printed_is_json(tmp_path: Path) -> None:
