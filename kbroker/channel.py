@@ -35,7 +35,7 @@ class Request(Call):
 
     __slots__ = ("answer", "channel", "correlation_id", "late", "parked", "route", "waiting")
     answer: list[Piece] | None  # encoded, while earlier answers are missing; [] is no answer at all
-    late: bool  # stands in its channel's `pending`, and its answer comes now
+    late: bool  # stands in its channel's `pending`
     parked: Parked[Hashable, Request] | None  # the purgatory's receipt for it
     waiting: Waiting | Unbegun | None
 

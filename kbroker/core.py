@@ -135,7 +135,7 @@ class Core:
         request = Request(channel, route, version, correlation_id, client_id, now_ms)
         if channel.pending and api_key not in DATA_PATH:
             request.waiting = Unbegun(frame, start)
-            channel.pending.append(request)
+            _stand_in_line(request)
             channel.held_bytes += len(frame)
             return
         try:
@@ -168,7 +168,7 @@ class Core:
             self._turns.begin(self, self._over(expired))
         else:
             for request in expired:
-                self._finish(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
+                self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
         if self._turns:
@@ -237,25 +237,48 @@ class Core:
             result = request.route.handle(body, request)
             if result.__class__ is GeneratorType and not self._turns:
                 result = begun(cast("InSlices", result))
-        except Exception as error:  # here and in `_handled` a failure becomes a code
+        except Exception as error:  # here and in `_worked_off` a failure becomes a code
             result = self._refusal(request, body, error)
         if result is LATER and self._facts:
             result = self._told_already(request)
+        self._conclude(request, result, body)
+
+    def _conclude(self, request: Request, result: Result, body: Answer | None = None) -> None:
+        """The one place where what a handler gives back, at once or later, becomes an answer, or what there is instead.
+
+        body: of a request that has just been begun, with the first steps of a handler that is done in slices.
+        """
         if isinstance(result, IS_ANSWER):
-            self._answer(request, result)
-        elif result is LATER or result is FIRST:
-            if not request.late:
-                request.channel.pending.append(request)
-            if result is FIRST:
-                request.channel.held_by = request
+            if request.is_large:
+                self._in_slices(request, self._encoded(request, result), LARGE_FIRST_STEPS)
+            else:
+                self._answer(request, result)
         elif result is SILENCE:
             self._put(request, [])
         elif result is HANGUP:
             self._hang_up(request.channel, f"{request!r} failed, and there is no answer to say so")
+        elif result is LATER or result is FIRST:
+            _stand_in_line(request)
+            if result is FIRST:
+                request.channel.held_by = request
         elif result.__class__ is GeneratorType:
-            self._in_slices(request, self._handled(request, body, cast("InSlices", result)), first_steps=0)
+            steps = self._worked_off(request, body, cast("InSlices", result))
+            self._in_slices(request, steps, first_steps=None if body is None else 0)
         else:
             self._park(request, cast("Waiting", result))
+
+    def _resolve(self, request: Request, result: Result) -> None:
+        """A request that waited has a result: it waits no longer, or for something else."""
+        if request.parked is not None:
+            request.parked = None
+            self._parked_by[request.session.peer_host] -= 1
+        request.waiting = None
+        self._let_go(request)
+        if request.channel.closing:
+            return
+        if isinstance(result, IS_ANSWER):
+            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
+        self._conclude(request, result)
 
     def _told_already(self, request: Request) -> Answer | Signal:
         """The answer that was to come later, if it was the last thing told: it need not wait in line then."""
@@ -286,11 +309,10 @@ class Core:
 
         Where too many wait already, here or of its address, and earlier if its connection has many, its time is up.
         """
-        if not request.late:
-            request.channel.pending.append(request)
+        _stand_in_line(request)
         mine, parked = self._parked_by[request.session.peer_host], len(self._purgatory)
         if (2 * mine >= PARKED_PER_ADDRESS or 2 * parked >= PARKED_OPERATIONS) and _is_over(request, mine, parked):
-            self._finish(request, waiting.expired(self._now_ms))
+            self._resolve(request, waiting.expired(self._now_ms))
             return
         self._parked_by[request.session.peer_host] = mine + 1
         request.waiting = waiting
@@ -306,12 +328,15 @@ class Core:
         try:
             buffers = framed(request, request.route.writers[request.version](response))
         except EncodeError as error:
-            if self.broker.strict:
-                raise
-            log.error("%r: the answer cannot be written: %s", request, error)
-            self._hang_up(request.channel, f"internal error answering {request!r}")
-            return
-        self._put(request, buffers)
+            self._cannot_write(request, error)
+        else:
+            self._put(request, buffers)
+
+    def _cannot_write(self, request: Request, error: EncodeError) -> None:
+        if self.broker.strict:
+            raise error
+        log.error("%r: the answer cannot be written: %s", request, error)
+        self._hang_up(request.channel, f"internal error answering {request!r}")
 
     def _put(self, request: Request, buffers: list[Piece]) -> None:
         """Into `out` if every earlier answer has left; else it waits for them."""
@@ -329,7 +354,7 @@ class Core:
             request.answer = buffers
             channel.held_bytes += bytes_in(buffers)
             if not request.late:
-                pending.append(request)
+                _stand_in_line(request)
                 return
         while pending and (answer := pending[0].answer) is not None:
             pending.popleft()
@@ -347,7 +372,6 @@ class Core:
         request.waiting = None
         route, start = request.route, held.start
         request.now_ms = now_ms
-        request.late = True
         channel.held_bytes -= len(held.frame)
         try:
             if request.version >= route.flexible_from:
@@ -388,9 +412,7 @@ class Core:
         first_steps: at once, if nothing else waits; None for as many as usual.
         """
         channel = request.channel
-        if not request.late:
-            request.late = True
-            channel.pending.append(request)
+        _stand_in_line(request)
         if channel.held_by is None:
             channel.held_by = request
         self._deadline_moved = True
@@ -419,40 +441,45 @@ class Core:
         channel.held_bytes += decoded_bytes - len(frame)
         request.now_ms = self._now_ms
         try:
-            yield from self._handled(request, body, None)
+            yield from self._worked_off(request, body, None)
         finally:
             channel.held_bytes -= decoded_bytes
 
-    def _handled(self, request: Request, body: Answer | None, result: Result | None) -> Steps:
-        """Go through with a handler, and answer. result: what it gave back, if it has been called."""
+    def _worked_off(self, request: Request, body: Answer | None, result: InSlices | None) -> Steps:
+        """Go through with a handler, and answer. body: None if it has waited. result: None if it is not called yet."""
+        outcome: Result | None = result
         count = 0
         try:
-            if result is None and body is not None:
-                result = request.route.handle(body, request)
-            while result.__class__ is GeneratorType:
+            if outcome is None and body is not None:
+                outcome = request.route.handle(body, request)
+            while outcome.__class__ is GeneratorType:
                 try:
-                    next(cast("InSlices", result))
+                    next(cast("InSlices", outcome))
                 except StopIteration as end:
-                    result = end.value
+                    outcome = end.value
                 else:
                     count += 1
                     yield
         except Exception as error:
-            result = self._refusal(request, body, error)
-        if (request.is_large or count > MANY_STEPS) and isinstance(result, IS_ANSWER):
-            route = request.route
-            if request.has_errors or route.api not in SAY_ERRORS:
-                yield from self.broker.counters.note_errors_in_slices(route.api, result, route.flat)
-                yield
-            try:
-                buffers = framed(request, (yield from route.write_slices(result, request.version)))
-            except EncodeError:
-                request.is_large = False  # said below
-            else:
-                self._let_go(request)
-                self._put(request, buffers)
-                return
-        self._reply(request, cast("Result", result))
+            outcome = self._refusal(request, body, error)
+        if (request.is_large or count > MANY_STEPS) and isinstance(outcome, IS_ANSWER):
+            yield from self._encoded(request, outcome)
+        else:
+            self._resolve(request, cast("Result", outcome))
+
+    def _encoded(self, request: Request, response: Answer) -> Steps:
+        """As `_answer`, in slices."""
+        route = request.route
+        if request.has_errors or route.api not in SAY_ERRORS:
+            yield from self.broker.counters.note_errors_in_slices(route.api, response, route.flat)
+            yield
+        try:
+            buffers = framed(request, (yield from route.write_slices(response, request.version)))
+        except EncodeError as error:
+            self._cannot_write(request, error)
+        else:
+            self._let_go(request)
+            self._put(request, buffers)
 
     def _let_go(self, request: Request) -> None:
         """A request that held back others of its connection has been carried out."""
@@ -508,7 +535,7 @@ class Core:
 
     def _heed(self, fact: object, now_ms: int) -> None:
         if isinstance(fact, Reply):
-            self._reply(cast(Request, fact.ticket), cast("Result", fact.response))
+            self._resolve(cast(Request, fact.ticket), cast("Result", fact.response))
         elif isinstance(fact, Touched):
             self._look_again(fact.keys, now_ms)
         elif isinstance(fact, Resume):
@@ -528,7 +555,7 @@ class Core:
                 continue
             answers: Iterator[tuple[Request, Answer | Signal | InSlices]] = self._purgatory.check(key, answer)
             for request, response in answers:
-                self._finish(request, response)
+                self._resolve(request, response)
                 yield request.channel
 
     def _look_again(self, keys: Sequence[Hashable], now_ms: int) -> None:
@@ -553,7 +580,7 @@ class Core:
                 response = self._asked(request, cast("Waiting", request.waiting).answer, self._now_ms)
                 if response is not None:
                     self._purgatory.cancel(parked)
-                    self._finish(request, response)
+                    self._resolve(request, response)
                 yield
         self._is_waking = False
 
@@ -561,32 +588,8 @@ class Core:
         """Answer the many whose time is up."""
         for request in expired:
             if request.parked is not None:  # its connection is still there
-                self._finish(request, self._asked(request, cast("Waiting", request.waiting).expired, self._now_ms))
+                self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, self._now_ms))
                 yield
-
-    def _reply(self, request: Request, result: Result) -> None:
-        """What a handler would have given back at once, had it not taken so long."""
-        request.late = True
-        channel = request.channel
-        self._let_go(request)
-        if channel.closing:
-            return
-        if isinstance(result, IS_ANSWER):
-            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
-            if request.is_large:
-                self._in_slices(request, self._handled(request, None, result), LARGE_FIRST_STEPS)
-            else:
-                self._answer(request, result)
-        elif result.__class__ is GeneratorType:
-            self._in_slices(request, self._handled(request, None, result))
-        elif result is SILENCE:
-            self._put(request, [])
-        elif result is HANGUP:
-            self._hang_up(channel, f"{request!r} failed, and there is no answer to say so")
-        elif result is FIRST:
-            channel.held_by = request
-        elif result is not LATER:
-            self._park(request, cast("Waiting", result))
 
     def _asked(self, request: Request, ask: Callable[[int], AnswerOrNone], now_ms: int) -> AnswerOrNone | Signal:
         """What a waiting request says now. If it fails, that is its own connection's end, and nobody else's."""
@@ -602,17 +605,12 @@ class Core:
         log.error("%r failed while it waited", request, exc_info=error)
         return HANGUP
 
-    def _finish(self, request: Request, response: Answer | Signal | InSlices) -> None:
-        if request.parked is not None:
-            self._parked_by[request.session.peer_host] -= 1
-        request.parked, request.waiting, request.late = None, None, True
-        if isinstance(response, IS_ANSWER):
-            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
-            self._answer(request, response)
-        elif isinstance(response, GeneratorType):
-            self._in_slices(request, self._handled(request, None, response))
-        elif response is not LATER:
-            self._hang_up(request.channel, f"{request!r} failed")
+
+def _stand_in_line(request: Request) -> None:
+    """Its answer comes later: those behind it wait for it."""
+    if not request.late:
+        request.late = True
+        request.channel.pending.append(request)
 
 
 def _is_over(request: Request, mine: int, parked: int) -> bool:
