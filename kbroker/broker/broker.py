@@ -231,7 +231,7 @@ class Broker:
     def disk_failed(self, error: OSError) -> None:
         """An OSError reached the core: if it names a file in a log directory, that one goes offline."""
         if isinstance(error.filename, str):
-            self.replicas.went_offline(self.logs.disk_failed(error.filename, error))
+            self.logs.disk_failed(error.filename, error)
 
     # -- clients
 

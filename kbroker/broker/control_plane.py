@@ -18,7 +18,7 @@ from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
 from kbroker.controller.outbox import LEADER_AND_ISR_VERSION, ControlRequestDue
-from kbroker.log.facts import LogDirectoryFailed, LogTruncated, NoLogDirectoryLeft
+from kbroker.log.facts import LogDirectoryFailed, LogTruncated
 from kbroker.metadata.cache import MetadataCache
 from kbroker.metadata.steps import Procedure, SessionLostError, Steps, StoreRefusedError
 from kbroker.metadata.store import (
@@ -190,7 +190,6 @@ class ControlPlane:
             ControlRequestDue: self._send,
             ControlAnswer: self._answered,
             LogDirectoryFailed: self._log_directory_failed,
-            NoLogDirectoryLeft: self._no_log_directory_left,
             LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
             RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
             CutsEnded: lambda fact, now_ms: self.control_requests.go_on(),
@@ -208,19 +207,18 @@ class ControlPlane:
         self.controller.session_ended()
 
     def _log_directory_failed(self, fact: LogDirectoryFailed, now_ms: int) -> None:
-        """Tell the controller, which asks what was in it, and has others lead that.
+        """Tell the controller, which asks what was in it, and has others lead that; with the last one, end.
 
         Who is in no session is told of all its replicas in the next one, and says then which it has not.
         """
-        if self._session != NO_SESSION:
+        if fact.is_last:
+            self.fatal = "no log directory is left"
+        elif self._session != NO_SESSION:
             self._steps.run(self._saying_that_a_directory_failed(), failed=_only_lost)
 
     def _saying_that_a_directory_failed(self) -> Procedure[None]:
         path = f"{LOG_DIR_EVENTS}/log_dir_event_"
         yield [Create(path, encode_log_dir_event(self.broker_id), sequential=True)]
-
-    def _no_log_directory_left(self, fact: NoLogDirectoryLeft, now_ms: int) -> None:
-        self.fatal = "no log directory is left"
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on."""

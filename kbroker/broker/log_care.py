@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.broker.jobs import Errand
 from kbroker.log.cleaner.config import CleanerConfig
-from kbroker.log.facts import LogCleaned, LogFlushed, LogsLost, Notice
+from kbroker.log.facts import LogCleaned, LogDirectoryFailed, LogFlushed, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ class LogCare:
     def handlers(self) -> Mapping[type, Handler]:
         """What the logs have found out."""
         return {
-            LogsLost: lambda fact, now_ms: self._replicas.went_offline(fact.partitions),
+            LogDirectoryFailed: lambda fact, now_ms: self._replicas.went_offline(fact.partitions),
             LogFlushed: lambda fact, now_ms: self._replicas.became_durable(fact.partition),
             LogCleaned: lambda fact, now_ms: _say_cleaned(fact),
             BrokerConfigChanged: lambda fact, now_ms: self._reconfigure(),
@@ -66,7 +66,7 @@ class LogCare:
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """One of their jobs has ended."""
-        self._replicas.went_offline(self._logs.finished(job, error, now_ms))
+        self._logs.finished(job, error, now_ms)
 
 
 def _say_cleaned(fact: LogCleaned) -> None:

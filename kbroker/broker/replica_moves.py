@@ -295,7 +295,7 @@ class ReplicaMoves:
         elif lacks_descriptors(error):
             self._give(job, _Ending(self))
         else:
-            self._replicas.went_offline(self._logs.disk_failed(error.filename or job.target.path, error))
+            self._logs.disk_failed(error.filename or job.target.path, error)
 
     # -- failure
 
@@ -306,7 +306,7 @@ class ReplicaMoves:
             move.wake_ms = now_ms + DESCRIPTOR_RETRY_MS
             return
         path = error.filename if isinstance(error.filename, str) else move.future.folder.path
-        self._replicas.went_offline(self._logs.disk_failed(path, error))
+        self._logs.disk_failed(path, error)
         self._forget(move.partition)
 
     def _give_up(self, move: Move, error: KafkaError, now_ms: int) -> None:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from kbroker.log.names import TopicPartition
 
 
-class LogsLost(NamedTuple):
-    """A log directory went offline under the manager's own hands, and these partitions' logs with it."""
+class LogDirectoryFailed(NamedTuple):
+    """A log directory went offline, and these partitions' logs with it. is_last: there is no other one left."""
 
+    path: str
     partitions: Sequence[TopicPartition]
+    is_last: bool
 
 
 class LogFlushed(NamedTuple):
@@ -47,11 +49,3 @@ class LogCleaned(NamedTuple):
     bytes_after: int
     records: int
     took_ms: int
-
-
-class LogDirectoryFailed(NamedTuple):
-    """A log directory went offline, whoever found out; another one is left."""
-
-
-class NoLogDirectoryLeft(NamedTuple):
-    """The last log directory went offline: this broker cannot go on."""

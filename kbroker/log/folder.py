@@ -6,6 +6,7 @@ the folder is one assignment and an idle segment costs no string. Called by ever
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from typing import Protocol
 
@@ -44,13 +45,15 @@ class OpenFiles:
 
     The second-chance algorithm: being used costs an owner one assignment (`touched = True`), not a place in a list.
     A descriptor that a region on its way out or an fsync still holds outlives this bound, but not its holder.
+    is_offline: the log directory has failed: no file of its logs is opened any more.
     """
 
-    __slots__ = ("_owners", "limit")
+    __slots__ = ("_owners", "is_offline", "limit")
 
     def __init__(self, limit: int = 4096) -> None:
         assert limit >= 2, limit
         self.limit = limit
+        self.is_offline = False
         self._owners: OrderedDict[Opened, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -89,5 +92,7 @@ class Folder:
         return f"{self.path}/{base_offset:020d}.{part}{suffix}"
 
     def open(self, base_offset: int, part: SegmentPart, mode: OpenMode) -> File:
-        """Open one part of a segment."""
+        """Open one part of a segment. Raises OSError; also if the log directory is offline."""
+        if self.open_files.is_offline:
+            raise OSError(errno.EIO, "the log directory is offline", self.path)
         return self.disk.open(f"{self.path}/{base_offset:020d}.{part}", mode)

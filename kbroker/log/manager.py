@@ -52,7 +52,7 @@ from kbroker.log.directory import (
     check_is_nowhere,
 )
 from kbroker.log.errors import UnforeseenError, fault_of, lacks_descriptors, reason_of, storage_error
-from kbroker.log.facts import LogDirectoryFailed, LogFlushed, LogsLost, LogTruncated, NoLogDirectoryLeft, Notice
+from kbroker.log.facts import LogDirectoryFailed, LogFlushed, LogTruncated, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
 from kbroker.log.known_producers import KnownProducers
@@ -376,20 +376,20 @@ class LogManager:
 
     # ---- failure
 
-    def disk_failed(self, path: str, error: OSError) -> list[TopicPartition]:
-        """Take the directory that `path` lies in offline; the partitions that went with it.
+    def disk_failed(self, path: str, error: OSError) -> None:
+        """Take the directory that `path` lies in offline, if there is one; LogDirectoryFailed is told.
 
-        [] if it was offline before, if the path is in no log directory, or if there was no descriptor left: that is no
-        fault of the directory's, and clients can bring it about.
+        Not if there was no descriptor left: that is no fault of the directory's, and clients can bring it about.
         """
         directory = self._directory_around(path)
         if directory is None or not directory.online:
-            return []
+            return
         if lacks_descriptors(error):
             if not isinstance(error, UnforeseenError):  # which whoever reports bugs has said
                 self._notice(f"for want of a descriptor: {fault_of(error, path)}")
-            return []
+            return
         directory.online = False
+        directory.open_files.is_offline = True
         reason = f"{directory.path}: goes offline: {fault_of(error, path) if error.filename else reason_of(error)}"
         self._reasons.append(reason)
         self._notice(reason)
@@ -404,17 +404,12 @@ class LogManager:
         self._paused.drop(directory)
         self._outdated.pop(directory, None)
         directory.release()
-        if self.has_online_directory:
-            self._tell(LogDirectoryFailed())
-        else:
+        if not self.has_online_directory:
             self._notice("no log directory is left: this broker cannot go on")
-            self._tell(NoLogDirectoryLeft())
-        return gone
+        self._tell(LogDirectoryFailed(directory.path, gone, is_last=not self.has_online_directory))
 
-    def _fail(self, directory: LogDirectory, error: OSError) -> list[TopicPartition]:
-        lost = self.disk_failed(directory.path, error)
-        self._tell(LogsLost(lost))
-        return lost
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        self.disk_failed(directory.path, error)
 
     @contextmanager
     def _storage(self, directory: LogDirectory) -> Iterator[None]:
@@ -444,27 +439,32 @@ class LogManager:
 
     # ---- work for the pool
 
-    def flush(self, topic: str, index: int) -> list[TopicPartition]:
-        """Have a log made durable, after an append that asks for it. Returns: what is lost if it cannot begin."""
+    def flush(self, topic: str, index: int) -> None:
+        """Have a log made durable, after an append that asks for it.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR if its directory fails at the beginning of that.
+        """
         partition = TopicPartition(topic, index)
         log = self._logs.get(partition)
-        return [] if log is None else self._flush(partition, log)
+        if log is not None:
+            self._flush(partition, log)
+            if partition not in self._logs:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be flushed")
 
-    def _flush(self, partition: TopicPartition, log: Log) -> list[TopicPartition]:
+    def _flush(self, partition: TopicPartition, log: Log) -> None:
         if self._moves is not None and partition in self._moves.held:
-            return []
+            return
         directory = self.directory_of(log.folder.path)
         try:
             job = log.start_flush()
         except OSError as error:  # it writes the newest entries of indices
-            lost = self._fail(directory, error)
+            self._fail(directory, error)
             if directory.online:
                 self._unbegun.append((partition, log))
                 self.due_ms = 0
-            return lost
+            return
         if job is not None:
             self._jobs.append(Flush(directory, partition, log, job, directory.names))
-        return []
 
     def _flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
@@ -488,8 +488,8 @@ class LogManager:
                 job.cleaning.is_waiting = False  # it comes back, whatever becomes of its directory
         return list(jobs)
 
-    def finished(self, job: Job, error: OSError | None, now_ms: int) -> list[TopicPartition]:
-        """A job ended. Returns the partitions that went offline because of its error."""
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """A job ended."""
         assert isinstance(job, Work), job
         if error is not None and lacks_descriptors(error):
             self._fail(job.directory, error)
@@ -497,7 +497,7 @@ class LogManager:
                 self.cleaner.finished(job, error, now_ms)
             else:
                 self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
-            return []
+            return
         if isinstance(job, CleanPiece):
             self.cleaner.finished(job, error, now_ms)
         elif error is None:
@@ -509,14 +509,15 @@ class LogManager:
             job.log.flush_failed(job.job)
         elif isinstance(job, Delete) and error.errno == errno.ENOTEMPTY:
             self._run_later(job, now_ms + FOLDER_RETRY_MS)  # a job that began before has left a file in it
-            return []
+            return
         elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
             self._notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
-            return []  # the next start finds what stayed behind
+            return  # the next start finds what stayed behind
         self.due_ms = min(self.due_ms, self.cleaner.due_ms)
         if isinstance(job, CleanPiece) and job.unforeseen is not None:
             raise job.unforeseen  # for whoever reports bugs: the cleaner is done with it
-        return [] if error is None else self.disk_failed(job.directory.path, error)
+        if error is not None:
+            self._fail(job.directory, error)
 
     def _conclude(self, job: Flush | Truncate | Delete | Write, now_ms: int) -> None:
         directory = job.directory

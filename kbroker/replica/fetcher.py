@@ -379,8 +379,7 @@ class Fetcher:
 
     def _follow_bounds(self, following: Following, high_watermark: int, log_start_offset: int) -> None:
         own = following.partition.log
-        if own is None:  # the disk has failed at what has just been appended
-            return
+        assert own is not None, following
         following.is_caught_up = own.log_end_offset >= high_watermark
         self._replicas.follow_bounds(following.partition, high_watermark, log_start_offset)
         if own.log_start_offset != following.told_start:  # whoever deletes records waits for all replicas to say so

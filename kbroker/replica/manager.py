@@ -109,11 +109,7 @@ class ReplicaManager:
     def flush_if_wanted(self, partition: Partition, plan: AppendPlan) -> None:
         """Begin the fsync that an append has asked for. Raises: KafkaError KAFKA_STORAGE_ERROR."""
         if plan.needs_flush:
-            self.went_offline(self._logs.flush(partition.topic, partition.index))
-            if partition.log is None:  # it could not even begin
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic}-{partition.index} cannot be flushed"
-                )
+            self._logs.flush(partition.topic, partition.index)
 
     def storage_error(self, partition: Partition, error: OSError) -> KafkaError:
         """The disk failed under a partition: its directory goes offline with all that is in it.
@@ -121,7 +117,7 @@ class ReplicaManager:
         Not for want of a descriptor: then the client's next try may succeed.
         """
         if partition.log is not None:
-            self.went_offline(self._logs.disk_failed(partition.log.folder.path, error))
+            self._logs.disk_failed(partition.log.folder.path, error)
         return _storage_error(partition, error)
 
     def went_offline(self, lost: Iterable[tuple[str, int]]) -> None:
@@ -197,7 +193,7 @@ class ReplicaManager:
         if plan is not None:
             self.touched.append(partition)
             if plan.needs_flush:
-                self.went_offline(self._logs.flush(partition.topic, partition.index))
+                self._logs.flush(partition.topic, partition.index)
 
     def follow_bounds(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
         """The leader's bounds, as far as they are within the own log. What was committed once stays so."""
@@ -297,7 +293,7 @@ class ReplicaManager:
         try:
             found = self._logs.topic_id(partition.topic, partition.index)
         except OSError as error:
-            self.went_offline(self._logs.disk_failed(stranger.folder.path, error))
+            self._logs.disk_failed(stranger.folder.path, error)
             raise storage_error(error, str(error)) from error
         has_id = found is not None and found != ZERO_UUID
         if found != partition.topic_id if has_id else is_new and stranger.log_end_offset > 0:

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.broker.facts import Handler, JobDone
 from kbroker.broker.jobs import Errand, Job
-from kbroker.log.facts import NoLogDirectoryLeft, Notice
+from kbroker.log.facts import LogDirectoryFailed, Notice
 from tests.world import World
 
 
@@ -128,7 +128,7 @@ def test_an_end_of_a_job_that_moves_a_deadline_is_noticed(world: World) -> None:
 
 
 def test_without_a_log_directory_the_broker_cannot_go_on(world: World) -> None:
-    world.core.handle(NoLogDirectoryLeft(), 0)
+    world.core.handle(LogDirectoryFailed("/data", [], is_last=True), 0)
     assert world.plane.fatal == "no log directory is left"
 
 

@@ -15,7 +15,7 @@ from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.config import LogConfig
 from kbroker.log.directory import OFFSETS_OF, DirectoryRefusedError, LoadProgress, stored_identity
-from kbroker.log.facts import LogsLost
+from kbroker.log.facts import LogDirectoryFailed
 from kbroker.log.manager import PARTITIONS_A_MS, LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
 from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, TopicPartition
@@ -502,20 +502,39 @@ def test_a_failing_directory_goes_offline_alone() -> None:
     disk = SimDisk()
     manager = start(disk, "/a", "/b")
     create(manager, "t", 0, 1, 2)
-    gone = manager.disk_failed("/a/t-0/00000000000000000000.log", OSError(errno.EIO, "Input/output error"))
-    assert gone == [("t", 0), ("t", 2)]
+    manager.disk_failed("/a/t-0/00000000000000000000.log", OSError(errno.EIO, "Input/output error"))
+    failed = [LogDirectoryFailed("/a", [("t", 0), ("t", 2)], is_last=False)]
+    assert told(manager, LogDirectoryFailed) == failed
     assert notices(manager)[-1] == "/a: goes offline: Input/output error [EIO]"
     with pytest.raises(KafkaError) as caught:
         manager.get("t", 2)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert manager.get("t", 1) is not None
-    assert manager.disk_failed("/a", OSError(errno.EIO, "again")) == []
+    manager.disk_failed("/a", OSError(errno.EIO, "again"))
+    assert told(manager, LogDirectoryFailed) == failed
 
 
 def test_an_error_elsewhere_takes_no_directory_offline() -> None:
     manager = start(SimDisk())
-    assert manager.disk_failed("/elsewhere/file", OSError(errno.EIO, "Input/output error")) == []
+    manager.disk_failed("/elsewhere/file", OSError(errno.EIO, "Input/output error"))
     assert manager.has_online_directory
+
+
+def test_nothing_is_written_to_a_log_whose_directory_is_offline() -> None:
+    """Another part may hold it until it has heard of that."""
+    disk = SimDisk()
+    manager = start(disk, "/a", "/b")
+    create(manager, "t")
+    append(manager, "t")
+    log = manager.get("t", 0)
+    assert log is not None
+    manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
+    size = disk.stat("/a/t-0/00000000000000000000.log")
+    with pytest.raises(OSError, match="the log directory is offline"):
+        log.append_from_client(batch(), 0, NOW)
+    with pytest.raises(OSError, match="the log directory is offline"):
+        log.read(0, 100, 1)
+    assert disk.stat("/a/t-0/00000000000000000000.log") == size
 
 
 def test_a_partition_that_may_be_offline_is_not_made_anew() -> None:
@@ -561,7 +580,8 @@ def test_a_failed_flush_takes_the_directory_offline() -> None:
     disk.fail("sync", ".log", errno.EIO)
     with pytest.raises(OSError, match="EIO") as caught:
         job.run()
-    assert manager.finished(job, caught.value, 0) == [("t", 0)]
+    manager.finished(job, caught.value, 0)
+    assert told(manager, LogDirectoryFailed) == [LogDirectoryFailed("/a", [("t", 0)], is_last=False)]
 
 
 def test_a_flush_that_cannot_begin_takes_the_directory_offline() -> None:
@@ -573,7 +593,7 @@ def test_a_flush_that_cannot_begin_takes_the_directory_offline() -> None:
     disk.fail("open", ".index", errno.EIO)
     manager.reconfigure("t", 0, LogConfig(flush_messages=1))
     assert [directory.online for directory in manager.directories] == [False, True]
-    assert told(manager, LogsLost) == [LogsLost([("t", 0)])]
+    assert told(manager, LogDirectoryFailed) == [LogDirectoryFailed("/a", [("t", 0)], is_last=False)]
     assert manager.get_or_create("u", 0, None, LogConfig(), is_new=True, wall_ms=NOW).folder.path == "/b/u-0"
 
 
@@ -641,7 +661,8 @@ def test_a_flush_that_comes_back_after_the_deletion_is_harmless() -> None:
     manager.delete("t", 0, now_ms=0)
     for job in jobs:
         job.run()
-        assert manager.finished(job, None, 0) == []
+        manager.finished(job, None, 0)
+    assert told(manager, LogDirectoryFailed) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.flat import flattened, message_of
 from protocol.messages.fetch import (
     EpochEndOffset,
@@ -374,16 +374,14 @@ def test_a_batch_that_is_damaged_is_not_appended_and_asked_for_again_later() -> 
     assert (follower.bounds, soon, follower.asked()) == ((0, 0, 0), {}, {0: (0, -1)})
 
 
-def test_a_disk_that_fails_with_what_was_appended_keeps_no_other_partition_from_its_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flush_that_cannot_begin_keeps_no_other_partition_from_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower(0, 1)
     append = follower.world.replicas.append_as_follower
 
     def fails_behind(partition: Partition, records: memoryview, wall_ms: int) -> None:
         append(partition, records, wall_ms)
         if partition.index == 0:
-            follower.world.replicas.went_offline([("p", 0)])
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "p-0 cannot be flushed")
 
     monkeypatch.setattr(follower.world.replicas, "append_as_follower", fails_behind)
     follower.ask()

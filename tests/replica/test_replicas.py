@@ -284,6 +284,7 @@ def test_a_failed_directory_takes_its_partitions_offline_and_no_others(world: Wo
     assert one.log is not None
     world.disk.fail("write", ".log", 5)
     assert refusal(world, one) == ErrorCode.KAFKA_STORAGE_ERROR
+    world.settle()
     assert (one.log is None, append(world, two, b"v")) == (True, 0)
 
 
