@@ -13,6 +13,9 @@ What takes long is done in slices (`timing/turns.py`), and asks for the next one
 are decoded so, handlers that are generators run so, and their answers are encoded so. No other request of the
 connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
 
+Timers that are due fire before the request or the event of the same turn: what comes in after a deadline finds what the
+deadline has brought. Work that is wanted at once (a slice) is no such timer: `expire` does it, behind the requests.
+
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`). Whoever drives the core may have it
 gather the partitions instead, and say when to look at what waits for them (`look_around`): what comes in together is
@@ -75,6 +78,9 @@ LARGE_FIRST_STEPS = 2  # at once, of a large request: up to its first batch, whi
 MANY_STEPS = 16  # of a handler, behind its first ones: from here on its answer is encoded in slices, too
 
 
+NEVER_MS = 1 << 62
+
+
 class Core:
     """One broker's every decision, on one thread.
 
@@ -96,6 +102,7 @@ class Core:
         self._now_ms = now_ms
         self._deadline_ms: int | None = None
         self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
+        self._due_ms = NEVER_MS  # the same, but for work that is wanted at once: its turn is behind the requests
 
     # -- what happens to the broker
 
@@ -108,6 +115,10 @@ class Core:
 
         frame: its memory is the caller's again when this returns; the broker's for good if over LONG_PRODUCE_BYTES.
         """
+        if now_ms >= self._due_ms:
+            self._fire(now_ms)
+            if channel.closing:
+                return
         self._now_ms = now_ms
         try:
             api_key, version, correlation_id, client_id, start = parse_request_header(frame)
@@ -159,10 +170,17 @@ class Core:
 
     def expire(self, now_ms: int) -> None:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
+        self._fire(now_ms)
+        if self._turns:
+            self._turns.run(self.broker.clock.now_ms)
+            self._follow(now_ms)
+
+    def _fire(self, now_ms: int) -> None:
+        """Do what is due. Nothing that was held back is begun before all of it is done."""
         self._now_ms = now_ms
-        self._deadline_moved = True
-        if self.moved:
-            self.look_around(now_ms)  # who waited for what has come about is not told that it has not
+        self._deadline_moved, self._due_ms = True, NEVER_MS  # until it is asked for: once for all of a turn's requests
+        for _ in self._looked_at_moved(now_ms):  # who waited for what has come about is not told that it has not
+            pass
         expired = self._purgatory.expire(now_ms)
         if len(expired) > WOKEN_AT_ONCE:
             self._turns.begin(self, self._over(expired))
@@ -171,12 +189,11 @@ class Core:
                 self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
         self.broker.expire(now_ms)
         self._follow(now_ms)
-        if self._turns:
-            self._turns.run(self.broker.clock.now_ms)
-            self._follow(now_ms)
 
     def handle(self, event: object, now_ms: int) -> None:
         """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
+        if now_ms >= self._due_ms:
+            self._fire(now_ms)
         self._now_ms = now_ms
         self.broker.handle(event, now_ms)
         self._follow(now_ms)
@@ -189,9 +206,14 @@ class Core:
     def looked_around(self, now_ms: int) -> Iterator[Channel]:
         """The same, with the channel of each answer once it is made: whoever writes it lets its reader begin."""
         self._now_ms = now_ms
-        moved, self.moved = self.moved, {}
-        yield from self._looked_at(tuple(moved), now_ms)
+        yield from self._looked_at_moved(now_ms)
+        if now_ms >= self._due_ms:
+            self._fire(now_ms)
         self._follow(now_ms)
+
+    def _looked_at_moved(self, now_ms: int) -> Iterator[Channel]:
+        moved, self.moved = self.moved, {}
+        return self._looked_at(tuple(moved), now_ms)
 
     def closed(self, channel: Channel, now_ms: int) -> None:
         """The connection is gone: its waiting answers have nobody to go to."""
@@ -206,19 +228,17 @@ class Core:
 
     def next_deadline_ms(self) -> int | None:
         """When to call `expire` next: asked after every event, and of the parts only if it can be another one."""
-        if not (self._deadline_moved or self.broker.deadline_moved):
-            return self._deadline_ms
-        if self._turns:  # the next slice is due; whatever has moved is still to be asked for
-            self._deadline_ms = self._now_ms
-            return self._now_ms
-        self._deadline_moved = self.broker.deadline_moved = False
-        ours = self._purgatory.next_deadline_ms()
-        theirs = self.broker.next_deadline_ms(self._now_ms)
-        if ours is None or theirs is None:
-            self._deadline_ms = theirs if ours is None else ours
-        else:
-            self._deadline_ms = ours if ours < theirs else theirs
-        return self._deadline_ms
+        if self._deadline_moved or self.broker.deadline_moved:
+            self._deadline_moved = self.broker.deadline_moved = False
+            ours = self._purgatory.next_deadline_ms()
+            theirs = self.broker.next_deadline_ms(self._now_ms)
+            if ours is None or theirs is None:
+                deadline_ms = theirs if ours is None else ours
+            else:
+                deadline_ms = ours if ours < theirs else theirs
+            self._deadline_ms = deadline_ms
+            self._due_ms = NEVER_MS if deadline_ms is None or deadline_ms <= self._now_ms else deadline_ms
+        return self._now_ms if self._turns else self._deadline_ms  # a slice is wanted at once
 
     def take_dirty(self) -> Sequence[Channel]:
         """The channels to write to, each once."""
@@ -319,7 +339,8 @@ class Core:
         deadline_ms = waiting.deadline_ms
         request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
-            self._deadline_ms = deadline_ms  # nobody else's can have moved for it: the parts need not be asked
+            # Nobody else's can have moved for it: the parts need not be asked.
+            self._deadline_ms = self._due_ms = deadline_ms
 
     def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""

@@ -118,6 +118,10 @@ class Client:
     def ask(self, request: Message, version: int) -> Any:
         """The response. Raises ConnectionError if the broker hangs up."""
         self.send(request, version)
+        return self.answer_to(type(request), version)
+
+    def answer_to(self, request: type[Message], version: int) -> Any:
+        """The next answer, to what was sent last."""
         assert request.api is not None
         response = BY_KEY[request.api].response
         frame = self.frame()

@@ -219,10 +219,10 @@ class Machine:
     def _take(self, conn: Conn, frame: bytes) -> None:
         core, channel = self.core, conn.channel
         assert core is not None
-        before = len(channel.pending)
-        core.receive(channel, memoryview(bytearray(frame)), self.world.now_ms)  # batches are stamped in place
         pending = channel.pending
-        if len(pending) > before and pending[-1].answer is None:
+        last = pending[-1] if pending else None  # others may be over first
+        core.receive(channel, memoryview(bytearray(frame)), self.world.now_ms)  # batches are stamped in place
+        if pending and pending[-1] is not last and pending[-1].answer is None:
             self.on_parked(pending[-1])
         assert len(pending) <= REQUESTS_IN_FLIGHT_PER_CONNECTION, channel.session
         self._flush(conn)

@@ -10,13 +10,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.config import Given
-from kbroker.ports import TO_CONTROLLER, PeerAddress
+from kbroker.ports import TO_CONTROLLER, Clock, PeerAddress
 from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.compaction_beside import Beside
 from kbroker.runtime.descriptors import Shares
@@ -25,7 +26,15 @@ from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
 from kbroker.runtime.tree_file import Change, TreeFile
+from protocol.errors import ErrorCode
+from protocol.message import Message
 from protocol.messages.control import ControlledShutdownRequest
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
 from tests.requests import VERSIONS
@@ -41,14 +50,14 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
-def node_in(folder: Path, loop: Loop, **settings: str) -> Node:
+def node_in(folder: Path, loop: Loop, clock: Clock | None = None, **settings: str) -> Node:
     given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder / "data"), **settings}
     static = {key.replace("_", "."): Given(value, "the test") for key, value in given.items()}
-    return Node(static, loop, Host(SystemDisk(), SystemClock(), SystemRandom(), Shares.of(1024)))
+    return Node(static, loop, Host(SystemDisk(), clock or SystemClock(), SystemRandom(), Shares.of(1024)))
 
 
-def serving(folder: Path, loop: Loop) -> Node:
-    node = node_in(folder, loop)
+def serving(folder: Path, loop: Loop, clock: Clock | None = None, **settings: str) -> Node:
+    node = node_in(folder, loop, clock, **settings)
     node.open()
     loop.run_until(lambda: node.ready or node.fatal)
     node.serve()
@@ -260,6 +269,48 @@ def test_of_two_nodes_on_one_folder_the_second_is_refused(tmp_path: Path, loop: 
 
 def answered(client: Client) -> bool:
     return bool(select.select([client.socket], [], [], 0)[0])
+
+
+JOIN = JoinGroupRequest(
+    group_id="g",
+    session_timeout_ms=6_000,
+    rebalance_timeout_ms=60_000,
+    member_id="",
+    group_instance_id="static",
+    protocol_type="consumer",
+    protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+)
+
+
+class AheadClock(SystemClock):
+    """The machine's, ahead by what a test adds; timers of the loop do not hear of that."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """See Clock."""
+        return super().now_ms() + self.ahead_ms
+
+
+def test_a_session_that_is_over_has_ended_for_a_request_that_comes_before_the_loop_s_timer(
+    tmp_path: Path, loop: Loop
+) -> None:
+    clock = AheadClock()
+    node = serving(tmp_path, loop, clock, group_initial_rebalance_delay_ms="0", offsets_topic_num_partitions="1")
+    client = Client(node.ports["PLAINTEXT"])
+
+    def ask(request: Message, version: int) -> Any:
+        client.send(request, version)
+        loop.run_until(lambda: answered(client))
+        return client.answer_to(type(request), version)
+
+    while ask(FindCoordinatorRequest(key="g"), 3).error_code or ask(JOIN, 5).error_code:
+        pass  # its topic is being made, and loaded
+    before = ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+    clock.ahead_ms += JOIN.session_timeout_ms
+    after = ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+    node.stop()
+    assert [answer.results[0].error_code for answer in (before, after)] == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.NONE]
 
 
 def test_nobody_waits_for_the_disk_that_metadata_goes_to(
