@@ -1,6 +1,5 @@
 # A small image of one broker: docker build -t kbroker . && docker run -p 9092:9092 -v kbroker:/var/lib/kbroker kbroker
-# Settings: KAFKA_* variables (KAFKA_ADVERTISED_LISTENERS is advertised.listeners), or a server.properties of your own
-# mounted over /etc/kbroker/server.properties. Arguments go to `kbroker start`.
+# Settings: KAFKA_* variables (docs/containers.md), or a server.properties of your own mounted over /etc/kbroker/server.properties. Arguments go to `kbroker start`.
 # A folder of the host in place of the volume has to belong to user 1000. There is no HEALTHCHECK: settings choose names
 # and ports of listeners, so whoever runs the container knows which one to try.
 # The official image's Python is optimised (profile and link time), a tenth faster than one that is not.

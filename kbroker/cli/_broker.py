@@ -138,7 +138,7 @@ def discard_output() -> None:
 
 
 def _settings(start: Start) -> dict[str, Given]:
-    from kbroker.config import BrokerConfig, ConfigError, Given, static_values, warnings
+    from kbroker.config import BrokerConfig, ConfigError, Given, static_values, unheeded, warnings
 
     text, name = "", "server.properties"
     if start.properties is not None:
@@ -160,7 +160,7 @@ def _settings(start: Start) -> dict[str, Given]:
         static["listeners"] = Given(f"{listeners.rpartition(':')[0]}:{start.port}", "--port")
     if start.data is not None:
         static["log.dirs"] = Given(start.data, "--data")
-    for line in warnings(static):
+    for line in [*unheeded(os.environ), *warnings(static)]:
         log.warning("%s", line)
     return static
 

@@ -22,8 +22,8 @@ from kbroker.cli import said_by_system
 from kbroker.cli._broker import LAST_PORT, announce
 from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.cli._numbers import Number
-from kbroker.config import BrokerConfig
-from kbroker.config.sources import from_environment
+from kbroker.config import BrokerConfig, ConfigError
+from kbroker.config.environment import from_environment
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
 from kbroker.usage import unknown
@@ -189,7 +189,11 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _check_environment() -> None:
     """Raises: UsageError: the brokers' settings files would not count, for a variable beats them."""
-    for key, given in from_environment(os.environ).items():
+    try:
+        variables = from_environment(os.environ)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    for key, given in variables.items():
         if key in OF_EACH:
             raise click.UsageError(f"{given.where}: {key} is chosen here for each broker; unset the variable")
 

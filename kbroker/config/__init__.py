@@ -1,6 +1,8 @@
 """Configuration: what may be set (broker, topic), where it is written (sources, listeners), what counts (resolve)."""
 
 from kbroker.config.broker import BrokerConfig
+from kbroker.config.environment import unheeded
+from kbroker.config.given import ConfigError, Given
 from kbroker.config.listeners import Listener, Listeners, resolve_listeners
 from kbroker.config.resolve import (
     ONE_BROKER,
@@ -18,7 +20,7 @@ from kbroker.config.resolve import (
     warnings,
 )
 from kbroker.config.settings import ConfigType, Dynamic, Setting
-from kbroker.config.sources import ConfigError, Given, parse_properties, static_values
+from kbroker.config.sources import parse_properties, static_values
 from kbroker.config.topic import TopicConfig
 
 __all__ = [
@@ -46,5 +48,6 @@ __all__ = [
     "resolve_listeners",
     "resolve_topic",
     "static_values",
+    "unheeded",
     "warnings",
 ]

@@ -83,6 +83,11 @@ class BrokerConfig(Settings):
     broker_id_generation_enable: Boolean = setting(
         True, doc="Whether broker.id -1 takes the next free number of the cluster."
     )
+    cluster_id: String | None = setting(
+        None,
+        matching("[A-Za-z0-9_-]{22}", "22 letters of base64url, as kafka-storage random-uuid makes them"),
+        doc="Id of a cluster that is new; one that there is keeps its own.",
+    )
     reserved_broker_max_id: Int = setting(
         1000,
         at_least(0),
@@ -612,7 +617,7 @@ FOREIGN_KEYS = frozenset((
     "server.max.startup.time.ms", "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
     "transaction.two.phase.commit.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable", "controller.performance.always.log.threshold.ms",
-    "controller.performance.sample.period.ms", "cluster.id",
+    "controller.performance.sample.period.ms",
 ))  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import re
 from itertools import combinations
 
 from kbroker.config.broker import SECURITY_PROTOCOLS, BrokerConfig
-from kbroker.config.sources import ConfigError
+from kbroker.config.given import ConfigError
 from protocol.namedtuple import NamedTuple
 
 SERVED_PROTOCOLS = ("PLAINTEXT",)  # grows with TLS and SASL

@@ -14,8 +14,8 @@ from typing import Any
 
 from kbroker.config import broker, topic
 from kbroker.config.broker import BrokerConfig
+from kbroker.config.given import ConfigError, Given
 from kbroker.config.settings import ConfigType, Dynamic, Setting, Value
-from kbroker.config.sources import ConfigError, Given
 from kbroker.config.topic import TopicConfig
 from protocol.namedtuple import NamedTuple
 
@@ -103,10 +103,27 @@ def resolve_broker(layers: BrokerLayers) -> BrokerConfig:
         texts |= {key: text for key, text in values.items() if key in BrokerConfig.KEYS}
     explicit = _parse(BrokerConfig.KEYS, texts, {key: given.where for key, given in layers.static.items()})
     config = BrokerConfig({key: _broker_value(each, explicit) for key, each in BrokerConfig.KEYS.items()})
-    faults = broker.contradictions(config)
+    faults = broker.contradictions(config) + _quorums(config)
     if faults:
         raise ConfigError(faults)
     return config
+
+
+def _quorums(config: BrokerConfig) -> list[str]:
+    """A line for each setting by which a broker would be one of several of a metadata quorum.
+
+    Each of them would start as one that is alone, with a cluster of its own.
+    """
+    why = "for a broker that is alone: others are joined by zookeeper.connect, not by a metadata quorum"
+    roles = config.process_roles
+    lines = []
+    if roles and not {"broker", "controller"} <= set(roles):
+        lines.append(f"process.roles={','.join(roles)}: allowed: broker,controller {why}")
+    members = {
+        "controller.quorum.voters": config.controller_quorum_voters,
+        "controller.quorum.bootstrap.servers": config.controller_quorum_bootstrap_servers,
+    }
+    return lines + [f"{key}={','.join(some)}: allowed: one, {why}" for key, some in members.items() if len(some) > 1]
 
 
 def resolve_topic(overrides: Mapping[str, str], config: BrokerConfig) -> TopicConfig:

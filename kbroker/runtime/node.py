@@ -155,7 +155,7 @@ class Node:
         self._has_id = given >= 0 or known.node_id is not None
         self.node_id = given if given >= 0 else FIRST_NODE_ID if known.node_id is None else known.node_id
         self._stored_cluster_id = known.cluster_id
-        own = known.cluster_id or self._host.cluster_id
+        own = known.cluster_id or self._host.cluster_id or self.config.cluster_id
         self.cluster_id = own or format_uuid(self._host.random.token(CLUSTER_ID_BYTES))
 
     # -- coming up
@@ -183,6 +183,8 @@ class Node:
         try:
             if introduction is not None and not introduction.is_over:
                 return False
+            if self.config.cluster_id not in (None, self.cluster_id):
+                log.warning("cluster.id=%s: has no effect: this is cluster %s", self.config.cluster_id, self.cluster_id)
             self._load(configs)
         finally:
             if introduction is not None and not self._is_loaded:

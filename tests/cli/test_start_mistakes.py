@@ -184,3 +184,11 @@ def test_a_file_of_faults_that_is_no_text_is_told(
     faults = tmp_path / "faults.toml"
     faults.write_bytes(b"\xff\xfe[\x00")
     assert said(capsys, "--faults", str(faults), log_dirs=str(data)).startswith(f"{faults}: is not TOML: ")
+
+
+def test_two_variables_that_say_different_things(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "1")
+    monkeypatch.setenv("KAFKA_CFG_NUM_PARTITIONS", "2")
+    assert said(capsys).startswith("KAFKA_CFG_NUM_PARTITIONS and KAFKA_NUM_PARTITIONS: allowed: one of these")

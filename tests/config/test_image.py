@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.config import static_values
+from kbroker.config import BrokerLayers, resolve_broker, resolve_listeners, static_values
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
@@ -53,7 +53,8 @@ def test_its_data_lie_in_the_volume_and_its_port_is_exposed() -> None:
     given = static_values((ROOT / "docker.properties").read_text())
     (volume,), (port,) = all_of("VOLUME", FINAL), all_of("EXPOSE", FINAL)
     assert given["log.dirs"].text.startswith(volume + "/")
-    assert given["listeners"].text.endswith(f":{port}")
+    (listener,) = resolve_listeners(resolve_broker(BrokerLayers(static=given))).bound
+    assert listener.port == int(port)
 
 
 def test_both_stages_have_the_same_python() -> None:

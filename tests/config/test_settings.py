@@ -151,6 +151,7 @@ def kafka(scope: str, each: Setting) -> dict[str, str]:
 
 
 OWN_CHOICE = {
+    "cluster.id",  # given to kafka-storage in Kafka
     "kbroker.metrics.listener",  # unknown to Kafka, as is the next
     "kbroker.zookeeper.sasl.jaas.config",
     "leader.replication.throttled.rate",  # exist only dynamically, DescribeConfigs never lists them

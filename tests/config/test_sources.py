@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.config.sources import ConfigError, from_environment, parse_overrides, parse_properties, static_values
+from kbroker.config import ConfigError
+from kbroker.config.sources import parse_overrides, parse_properties, static_values
 
 
 def values(text: str) -> dict[str, str]:
@@ -64,23 +65,6 @@ def test_escaped_values_come_back(wanted: dict[str, str]) -> None:
 
     written = "\n".join(f"{key}={escaped(value)}" for key, value in wanted.items())
     assert values(written) == {key: value.strip() for key, value in wanted.items()}
-
-
-@pytest.mark.parametrize(
-    ("variable", "key"),
-    [
-        ("KAFKA_ADVERTISED_LISTENERS", "advertised.listeners"),
-        ("KAFKA_SOME__KEY", "some_key"),
-        ("KAFKA_SOME___KEY", "some-key"),
-        ("KAFKA_LISTENER_NAME_A__B_SSL", "listener.name.a_b.ssl"),
-    ],
-)
-def test_environment_variable_names_a_key(variable: str, key: str) -> None:
-    assert list(from_environment({variable: "x"})) == [key]
-
-
-def test_variables_of_the_images_scripts_are_not_settings() -> None:
-    assert from_environment({"KAFKA_HEAP_OPTS": "-Xmx1G", "KAFKA_": "x", "PATH": "/bin", "CLUSTER_ID": "x"}) == {}
 
 
 def test_override_beats_environment_beats_file() -> None:

@@ -116,6 +116,20 @@ def test_a_node_that_serves_takes_connections(tmp_path: Path, loop: Loop) -> Non
     assert client.socket.recv(1) == b""
 
 
+def test_the_id_of_a_new_cluster_may_be_given_and_one_that_is_there_keeps_its_own(
+    tmp_path: Path, loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = []
+    for given in ("a" * 22, "a" * 22, "b" * 22):
+        node = node_in(tmp_path, loop, cluster_id=given)
+        node.open()
+        ids.append(node.cluster_id)
+        node.stop()
+    assert ids == ["a" * 22] * 3
+    told = [record.getMessage() for record in caplog.records if "cluster.id" in record.getMessage()]
+    assert told == [f"cluster.id={'b' * 22}: has no effect: this is cluster {'a' * 22}"]
+
+
 def test_alone_it_is_ready_when_it_leads_again_what_it_led(tmp_path: Path, loop: Loop) -> None:
     first = serving(tmp_path, loop)
     client = Client(first.ports["PLAINTEXT"])
