@@ -138,7 +138,16 @@ def discard_output() -> None:
 
 
 def _settings(start: Start) -> dict[str, Given]:
-    from kbroker.config import BrokerConfig, ConfigError, Given, static_values, unheeded, warnings
+    from kbroker.config import (
+        BrokerConfig,
+        ConfigError,
+        Given,
+        check_file,
+        parse_properties,
+        static_values,
+        unheeded,
+        warnings,
+    )
 
     text, name = "", "server.properties"
     if start.properties is not None:
@@ -150,6 +159,7 @@ def _settings(start: Start) -> dict[str, Given]:
         except UnicodeDecodeError as error:
             number = content.count(b"\n", 0, error.start) + 1
             raise ConfigError([f"{name} line {number}: allowed: text in UTF-8, other characters as \\uXXXX"]) from None
+        check_file(parse_properties(text, name), name)
     static = static_values(text, file_name=name, environment=os.environ, overrides=start.overrides)
     if start.port is not None:
         listeners = static["listeners"].text if "listeners" in static else str(BrokerConfig.KEYS["listeners"].default)

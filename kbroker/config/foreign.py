@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kbroker.config.broker import NO_SECURITY, BrokerConfig
+from kbroker.config.broker import FOREIGN_KEYS, NO_SECURITY, BrokerConfig
 from kbroker.config.settings import (
     CLUSTER_WIDE,
     LONG_MAX,
@@ -216,6 +216,10 @@ FIXED = frozenset((
 
 KNOWN: Mapping[str, Setting] = {**BrokerConfig.KEYS, **ForeignConfig.KEYS}
 """Every key of a broker that has a type here."""
+
+
+ALL = KNOWN.keys() | FOREIGN_KEYS | FIXED
+"""Every key of Apache's broker, and ours."""
 
 
 def base_of(key: str) -> str:

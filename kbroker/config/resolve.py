@@ -157,6 +157,21 @@ def warnings(static: Mapping[str, Given]) -> list[str]:
     return lines
 
 
+def check_file(given: Mapping[str, Given], name: str) -> None:
+    """Raises: ConfigError for a file without any key of a broker: whatever it is, it is no server.properties.
+
+    A broker that starts on defaults alone is open to everybody.
+    """
+    if any(key in BrokerConfig.KEYS for key in given):
+        return
+    from kbroker.config import foreign  # nearly every file has a key that is honoured
+
+    if not any(foreign.base_of(key) in foreign.ALL for key in given):
+        raise ConfigError(
+            [f"{name}: no key of a broker is in it; allowed: lines of key=value, as server.properties has"]
+        )
+
+
 MOST_FAULTS = 20  # told of one change; to find what an unknown key may have meant takes half a millisecond
 
 

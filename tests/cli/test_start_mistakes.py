@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import run
+from kbroker.config import check_file, parse_properties
 from kbroker.runtime.files import SystemDisk
 
 CLUSTER = "abcdefghijklmnopqrstuv"
@@ -77,6 +78,35 @@ def test_a_mark_of_byte_order_is_no_part_of_the_first_key(tmp_path: Path, capsys
     path = tmp_path / "windows.properties"
     path.write_bytes(b"\xef\xbb\xbfnum.partitions=x\n")
     assert said(capsys, str(path)).startswith("num.partitions=x: allowed: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"# listeners=PLAINTEXT://127.0.0.1:9092\n",
+        b'{\n  "listeners": "PLAINTEXT://127.0.0.1:9092",\n  "log.dirs": "/data"\n}\n',
+        "listeners=PLAINTEXT://127.0.0.1:9092\nlog.dirs=/data\n".encode("utf-16-le"),
+        b"meta.properties\nmetadata.db\nmetadata.db-wal\nt-0\n",
+        b"bootstrap.servers=127.0.0.1:9092\nsecurity.protocol=SSL\n",
+        b"\0" * 4096,
+    ],
+    ids=["empty", "comments", "JSON", "UTF-16", "names of files", "a client's", "zeros"],
+)
+def test_a_file_without_a_key_of_a_broker_is_no_start(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or a broker on defaults would be open to everybody."""
+    path = tmp_path / "server.properties"
+    path.write_bytes(content)
+    assert said(capsys, str(path)) == (
+        f"{path}: no key of a broker is in it; allowed: lines of key=value, as server.properties has"
+    )
+
+
+@pytest.mark.parametrize("line", ["ssl.keystore.location=x", "listener.name.a.ssl.keystore.type=x", "num.partitions=x"])
+def test_a_file_with_one_key_of_a_broker_is_read(line: str) -> None:
+    check_file(parse_properties(line), "server.properties")
 
 
 @pytest.mark.parametrize("folder", ["a\0b", "a\ud800b"])
