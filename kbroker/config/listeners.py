@@ -36,6 +36,14 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+_ALL_ZERO = re.compile(r"(?:(?=.*:.*:)(?:::ffff:)?[0:.]*(?:%.*)?|[0.]+)?", re.IGNORECASE)
+
+
+def is_every_interface(host: str) -> bool:
+    """Whether this is no host, or a spelling of 0.0.0.0 or ::, which name no interface: a server there is on all."""
+    return _ALL_ZERO.fullmatch(host) is not None
+
+
 class Listeners(NamedTuple):
     """All listeners of a broker.
 
@@ -145,7 +153,7 @@ def _advertised_faults(
         else f"listeners={config.listeners}: {listener} cannot be told to clients; allowed: advertised.listeners with "
         f"one, or no host at all ({listener.name}://:{listener.port}), which tells them this machine's name"
         for listener in advertised
-        if listener.host in ("0.0.0.0", "::")
+        if listener.host and is_every_interface(listener.host)
     ]
     faults += [
         f"{shown}: {name}; allowed: names of listeners ({', '.join(sorted(known))})"

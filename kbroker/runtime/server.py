@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import JobDone, tell_of_end
+from kbroker.config import is_every_interface
 from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
@@ -64,15 +65,16 @@ class Limits(NamedTuple):
 def bound_socket(host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
     """A socket that has its address and does not listen yet. host: "" for every interface. port: 0 for any free one.
 
+    On every interface, however that is spelled, it takes clients of IPv4 and IPv6, as Kafka's does.
     receive_buffer_bytes: of the connections to come; -1 leaves it to the system. Set before the first one is accepted,
     since it bounds the window that a peer is offered. Raises: OSError.
     """
-    everywhere = not host and socket.has_dualstack_ipv6()
-    bound = socket.socket(socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET)
+    is_dual, host = socket.has_dualstack_ipv6(), "" if is_every_interface(host) else host
+    bound = socket.socket(socket.AF_INET6 if ":" in host or (is_dual and not host) else socket.AF_INET)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if bound.family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not everywhere)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_dual)
         if receive_buffer_bytes > 0:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         bound.bind((host, port))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config import BrokerLayers, ConfigError, Given, Listeners, resolve_broker, resolve_listeners
+from kbroker.config import (
+    BrokerLayers,
+    ConfigError,
+    Given,
+    Listeners,
+    is_every_interface,
+    resolve_broker,
+    resolve_listeners,
+)
 
 
 def listeners(**keys: str) -> Listeners:
@@ -88,7 +96,9 @@ def test_control_plane_has_its_own_listener() -> None:
         ({"listener_security_protocol_map": "A"}, "NAME:PROTOCOL"),
         ({"listener_security_protocol_map": "A:TCP"}, "PROTOCOL one of"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "an address that clients can reach"),
+        ({"advertised_listeners": "PLAINTEXT://[0:0:0:0:0:0:0:0]:9092"}, "an address that clients can reach"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "or no host at all (PLAINTEXT://:9092)"),
+        ({"listeners": "PLAINTEXT://[::0]:9092"}, "or no host at all (PLAINTEXT://:9092)"),
         ({"advertised_listeners": "SSL://broker:9092"}, "names of listeners (PLAINTEXT)"),
         ({"inter_broker_listener_name": "OTHER"}, "allowed: PLAINTEXT"),
         ({"security_inter_broker_protocol": "SSL"}, "inter.broker.listener.name"),
@@ -99,3 +109,27 @@ def test_mistake_gets_one_line_with_key_and_what_is_allowed(keys: dict[str, str]
     line = fault(**keys)
     assert said in line
     assert "allowed" in line
+
+
+@pytest.mark.parametrize(
+    ("host", "is_all"),
+    [
+        ("", True),
+        ("::", True),
+        ("0:0:0:0:0:0:0:0", True),
+        ("0000::0", True),
+        ("::0.0.0.0", True),
+        ("::%eth0", True),
+        ("::ffff:0.0.0.0", True),
+        ("::FFFF:0:0", True),
+        ("0.0.0.0", True),
+        ("0", True),
+        ("::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("ffff::", False),
+        ("10.0.0.0", False),
+        ("localhost", False),
+    ],
+)
+def test_the_address_of_every_interface_has_many_spellings(host: str, is_all: bool) -> None:
+    assert is_every_interface(host) is is_all

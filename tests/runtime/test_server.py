@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kbroker.broker.jobs import Errand
+from kbroker.runtime.server import bound_socket
 from tests.runtime.loopback import LIMITS, Loopback, is_closed, running
 
 
@@ -23,6 +25,40 @@ def here() -> Iterator[Loopback]:
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged as a warning."""
     return [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+
+
+# -- where it listens
+
+
+@contextmanager
+def listening_at(host: str, port: int = 0) -> Iterator[int]:
+    """The port."""
+    with bound_socket(host, port, receive_buffer_bytes=-1) as bound:
+        bound.listen()
+        yield bound.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    "host", ["", "::", "0:0:0:0:0:0:0:0", "::0", "::ffff:0.0.0.0", "0.0.0.0", "0"], ids=lambda host: host or "none"
+)
+def test_on_every_interface_clients_of_both_families_are_let_in(host: str) -> None:
+    with listening_at(host) as port:
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, port)).close()
+
+
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("::ffff:127.0.0.1", "::1")])
+def test_at_one_address_clients_of_no_other_are_let_in(host: str, other: str) -> None:
+    with listening_at(host) as port:
+        socket.create_connection((host, port)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((other, port))
+
+
+def test_a_port_may_have_a_listener_of_each_family() -> None:
+    """KIP-797."""
+    with listening_at("127.0.0.1") as port, listening_at("::1", port) as same:
+        assert same == port
 
 
 # -- who is let in
