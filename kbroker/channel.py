@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kbroker.api.call import Call
 from kbroker.config.limits import ANSWER_BYTES_PER_CONNECTION, REQUESTS_IN_FLIGHT_PER_CONNECTION
 from kbroker.ports import Region
+from protocol.errors import shortened
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kbroker.timing import Parked
 
     Piece: TypeAlias = Buffer | Region
+
+CLIENT_ID_CHARACTERS = 100  # of one in a line of the log
 
 _HEAD, _HEAD_BYTES = Layout(">ii").pack, 4  # size of what follows it, correlation id; bytes behind the size
 _TAGGED_HEAD, _TAGGED_HEAD_BYTES = Layout(">iix").pack, 5  # the same, and no tagged fields
@@ -59,7 +62,8 @@ class Request(Call):
         return self
 
     def __repr__(self) -> str:
-        return f"{self.route.name} v{self.version} #{self.correlation_id} of {self.client_id!r} at {self.session}"
+        client_id = None if self.client_id is None else shortened(self.client_id, CLIENT_ID_CHARACTERS)
+        return f"{self.route.name} v{self.version} #{self.correlation_id} of {client_id!r} at {self.session}"
 
 
 class Unbegun:

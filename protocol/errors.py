@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ErrorCode", "KafkaError"]
+__all__ = ["ErrorCode", "KafkaError", "shortened"]
+
+MOST_CHARACTERS = 1_000  # of a text for people: it may quote a name of 32 KB, and no answer has room for more than that
 
 _RETRY = True  # the same request may succeed later, perhaps after a look at fresh metadata
 
@@ -176,17 +178,25 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, "The broker holds as many share sessions as it may.", _RETRY
 
 
+def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+    """A text of any length without its middle: who and what it is about stand first, why stands last."""
+    if len(text) <= most:
+        return text
+    tail = most // 4
+    return f"{text[: most - tail]}... ({len(text) - most} more) ...{text[-tail:]}"
+
+
 class KafkaError(Exception):
     """A failure that a client or a peer can cause, and that it is told of by its code.
 
-    code: what travels. message: what people read, in logs and in answers that carry text; the code's own
+    code: what travels. message: what people read, in logs and in answers that carry text, shortened; the code's own
     sentence if none is given.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         assert code is not ErrorCode.NONE, message
         self.code = code
-        self.message = code.message if message is None else message
+        self.message = code.message if message is None else shortened(message)
         super().__init__(code, self.message)  # both, so that the exception survives pickling
 
     def __str__(self) -> str:

@@ -164,7 +164,9 @@ class OldReader(Reader):
         return found._replace(piece=Piece(fetched.region, piece.next_offset))
 
     def _could_not_read(self, at: int, partition: Partition, error: KafkaError | OSError) -> None:
-        log.error("%s-%d cannot be read for an old client: %s", partition.topic, partition.index, error)
+        is_too_old = isinstance(error, KafkaError) and error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        level = logging.DEBUG if is_too_old else logging.ERROR  # what a client lacks is no fault of ours
+        log.log(level, "%s-%d cannot be read for an old client: %s", partition.topic, partition.index, error)
         if isinstance(error, OSError):
             error = self._replicas.storage_error(partition, error)
         self._call.has_errors = True

@@ -4,8 +4,8 @@ Set up once by `kbroker start`. On a terminal an event is its time, its level in
 the terminal's width; in a file or a pipe it is one line, with the date and the part of the broker that says it.
 Whatever clients call themselves cannot move the cursor or break a line: control characters are written as escapes.
 
-A line that would repeat without end, such as one for each refused connection, is limited to so many a second for each
-place in the code; how many were left out is said with the next one.
+What clients can cause fills no disk: lines are limited to so many a second for each place in the code, whatever their
+level, and how many were left out is said with the next one; and a line is cut to a length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ import re
 import sys
 import time
 
+from protocol.errors import shortened
+
 LINES_PER_PLACE = 10  # in one second; enough to see what is going on, too few to fill a disk
+DEBUG_LINES_PER_PLACE = 100  # whoever wants those looks at single requests
+MOST_CHARACTERS = 2_000  # of a line: clients choose names of up to 32 KB
 NARROWEST = 40  # columns; nobody reads a log that is folded more tightly
 
 # C0 and C1 controls, separators of lines, and what turns the direction of writing round
@@ -36,7 +40,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
         handler.setFormatter(TerminalFormatter(shows_colours=may_colour(sys.stderr)))
     else:
         handler.setFormatter(TextFormatter())
-    handler.addFilter(_RateLimit())
+    handler.addFilter(RateLimit())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -49,8 +53,8 @@ def may_colour(stream: object) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text with every control character as an escape, so that it is one line and harmless."""
-    return _CONTROL.sub(_escape, text)
+    """The text with every control character as an escape, and not too long, so that it is one line and harmless."""
+    return _CONTROL.sub(_escape, shortened(text, MOST_CHARACTERS))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -105,9 +109,11 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Time (ISO 8601, UTC), level, logger, message, and error with a traceback if there is one."""
-        line: dict[str, object] = {"logger": record.name, "message": record.getMessage()}
+        message = shortened(record.getMessage(), MOST_CHARACTERS)
+        line: dict[str, object] = {"logger": record.name, "message": message}
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            error = self.formatException(record.exc_info)
+            line["error"] = "\n".join(shortened(each, MOST_CHARACTERS) for each in error.split("\n"))
         return json_line(record.levelname.lower(), record.created, line)
 
 
@@ -119,8 +125,8 @@ def json_line(level: str, seconds: float, fields: dict[str, object]) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)  # those that JSON may leave as they are
 
 
-class _RateLimit(logging.Filter):
-    """Passes LINES_PER_PLACE lines a second of each place that logs; debug lines and errors always."""
+class RateLimit(logging.Filter):
+    """Passes so many lines a second of each place that logs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,15 +134,13 @@ class _RateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line goes out; it says how many before it did not."""
-        if record.levelno not in (logging.INFO, logging.WARNING):
-            return True
         second = int(record.created)
         place = self._places.setdefault((record.pathname, record.lineno), [second, 0, 0])
         if place[0] != second:
             if place[2]:
                 record.msg = f"{record.msg} ({place[2]} lines like this were left out)"
             place[:] = [second, 0, 0]
-        if place[1] >= LINES_PER_PLACE:
+        if place[1] >= (LINES_PER_PLACE if record.levelno > logging.DEBUG else DEBUG_LINES_PER_PLACE):
             place[2] += 1
             return False
         place[1] += 1

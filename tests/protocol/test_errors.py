@@ -56,6 +56,13 @@ def test_error_survives_pickling() -> None:
     assert (copy.code, copy.message) == (ErrorCode.NOT_CONTROLLER, "ask 3")
 
 
+def test_what_an_error_quotes_at_length_is_cut_and_the_reason_stays() -> None:
+    name = "x" * 32_767
+    message = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: is too long").message
+    assert (len(message) < 1_100, message.startswith("xxx"), message.endswith("x: is too long")) == (True, True, True)
+    assert str(len(name) - 1_000 + len(": is too long")) in message
+
+
 def test_there_is_no_error_without_a_code() -> None:
     with pytest.raises(AssertionError):
         KafkaError(ErrorCode.NONE)

@@ -8,7 +8,17 @@ import logging
 
 import pytest
 
-from kbroker.runtime.logs import JsonFormatter, TerminalFormatter, TextFormatter, may_colour, visible
+from kbroker.runtime.logs import (
+    DEBUG_LINES_PER_PLACE,
+    LINES_PER_PLACE,
+    MOST_CHARACTERS,
+    JsonFormatter,
+    RateLimit,
+    TerminalFormatter,
+    TextFormatter,
+    may_colour,
+    visible,
+)
 
 HOSTILE = "a\x1b[2J\nb\x9b\u202ec\x7f\t"
 ESCAPED = "a\\x1b[2J\\nb\\x9b\\u202ec\\x7f\\t"
@@ -23,6 +33,45 @@ def test_what_a_client_calls_itself_stays_one_harmless_line() -> None:
     assert visible(HOSTILE) == ESCAPED
     assert TextFormatter().format(event(HOSTILE)).endswith(f" INFO    kbroker.groups: {ESCAPED}")
     assert TerminalFormatter(shows_colours=False).format(event(HOSTILE)).endswith(f" INFO    {ESCAPED}")
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), TerminalFormatter(shows_colours=False), JsonFormatter()])
+def test_what_a_client_makes_long_is_cut_and_still_says_why(formatter: logging.Formatter) -> None:
+    name = "x" * 32_767
+    error = ValueError(f"{name} is no name")
+    line = formatter.format(event(f"g: {name} was not heard of", logging.ERROR, error))
+    assert len(line) < 3 * MOST_CHARACTERS
+    line = " ".join(line.split())  # a terminal's is folded
+    assert all(words in line for words in ("g: xxx", "was not heard of", "ValueError: xxx", "is no name"))
+
+
+@pytest.mark.parametrize(
+    ("level", "most"),
+    [
+        (logging.DEBUG, DEBUG_LINES_PER_PLACE),
+        (logging.INFO, LINES_PER_PLACE),
+        (logging.WARNING, LINES_PER_PLACE),
+        (logging.ERROR, LINES_PER_PLACE),
+    ],
+)
+def test_a_place_has_so_many_lines_a_second_at_any_level(
+    level: int, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("kbroker.test")
+    limit, caplog.handler.formatter = RateLimit(), TextFormatter()
+    caplog.handler.addFilter(limit)
+    try:
+        with caplog.at_level(logging.DEBUG):
+            for second in (1, 2):
+                for number in range(most + 7):
+                    line = logger.makeRecord("kbroker.test", level, __file__, 1, "refused %d", (number,), None)
+                    line.created = float(second)
+                    logger.handle(line)
+    finally:
+        caplog.handler.removeFilter(limit)
+    lines = [line.getMessage() for line in caplog.records]
+    assert len(lines) == 2 * most
+    assert lines[most] == "refused 0 (7 lines like this were left out)"
 
 
 def test_letters_of_any_script_are_not_escaped() -> None:
