@@ -24,6 +24,7 @@ from click.core import ParameterSource
 from kbroker.cli._broker import LAST_PORT
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
+from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ _ADDRESS = re.compile(
     r"|[0-9a-fA-F:]*::[0-9a-fA-F:.]*|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}"
 )
 _NOBODY = "Unable to bootstrap"  # in a client's error
+_SAID = {
+    "KafkaTimeoutError": "the cluster at {bootstrap} does not answer in time",
+    "KafkaConnectionError": "the connection to a broker of the cluster at {bootstrap} is lost: try again",
+    "NodeNotReadyError": "a broker of the cluster at {bootstrap} cannot be reached: try again",
+    "UnknownBrokerIdError": "a broker that the cluster at {bootstrap} named is gone: try again",
+}
+"""What is said of the client's own errors, by their names; of errors that a broker answers with Kafka has the words."""
 MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
 
 
@@ -113,7 +121,7 @@ def speaks_to_cluster(command: Command) -> Command:
         refusals = _refusals()
         try:
             return command(cluster, **arguments)
-        except (client.KafkaError, ValueError, AssertionError) as error:  # the latter two: settings that cannot be
+        except (client.KafkaError, ValueError, AssertionError, RuntimeError) as error:  # ValueError: of its settings
             why = refusals[-1] if refusals and _NOBODY in str(error) else error
             raise click.ClickException(said_by_client(why, cluster.bootstrap)) from None
         except struct.error as error:  # the client packs what it is given, and looks at it no further
@@ -167,31 +175,35 @@ def once_coordinated(ask: Callable[[], Result]) -> Result:
 
 
 def said_by_client(error: Exception, bootstrap: str) -> str:
-    """A client's error in one line, without the requests it likes to print."""
+    """A client's error in one line, in Kafka's words and ours: the client's own name its functions and arguments."""
     from kafka import errors
 
     if _NOBODY in str(error):
         return f"no broker answers at {bootstrap}"
     if isinstance(error, errors.IncompatibleBrokerVersion | errors.UnsupportedVersionError):
-        return f"the broker at {bootstrap} does not serve what this needs: {_plain(error)}"
-    if isinstance(error, errors.BrokerResponseError) and error.description:
-        return f"{error.message}: {error.description}"
-    return _plain(error)
+        return f"the broker at {bootstrap} does not serve what this needs: it is older, or is told not to"
+    if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
+        return said_by_broker(error.errno, error.description)  # a sentence of Kafka's protocol guide
+    for kind, words in _SAID.items():
+        if isinstance(error, getattr(errors, kind)):
+            return words.format(bootstrap=bootstrap)
+    if isinstance(error, RuntimeError):  # which it raises for want of a controller alone
+        return f"the cluster at {bootstrap} has no controller now: try again"
+    return f"the client refuses its settings: {_plain(error)}"
 
 
-def said_by_broker(code: int, text: str | None) -> str:
+def said_by_broker(code: int, text: str | None = None) -> str:
     """An error code of an answer in one line. text: the broker's own, if it gave one."""
+    found = ErrorCode.of(code)
+    return f"{found.name}: {text or found.message}"
+
+
+def fault_of(kind: object) -> ErrorCode | None:
+    """What went wrong, where the client gives a class of error, its name, or the word OK; None if all went well."""
     from kafka import errors
 
-    kind = errors.for_code(code)
-    return f"{kind.message or kind.__name__}: {text or kind.description or 'no reason given'}"
-
-
-def name_of(kind: object) -> str | None:
-    """The error's name where the client gives a class of error, an error or the word OK; None if all went well."""
-    if kind is None or kind == "OK" or getattr(kind, "errno", None) == 0:
-        return None
-    return getattr(kind, "message", None) or str(kind)
+    code = getattr(getattr(errors, kind, None) if isinstance(kind, str) else kind, "errno", None)
+    return None if kind is None or kind == "OK" or code == 0 else ErrorCode.of(-1 if code is None else code)
 
 
 def properties_of(path: str) -> dict[str, str]:

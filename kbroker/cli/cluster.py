@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, speaks_to_cluster
 from kbroker.cli._tables import show_done, show_json, show_table
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -99,8 +100,6 @@ def _log_dirs(admin: KafkaAdminClient, topics: tuple[str, ...], *, as_json: bool
 
 def _directories(brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each directory, those with no partitions and those that have failed among them."""
-    from kafka.errors import for_code
-
     rows = []
     for broker in brokers:
         for directory in broker["log_dirs"]:
@@ -113,7 +112,7 @@ def _directories(brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "partitions": len(sizes),
                     "bytes": sum(sizes),
                     "free_bytes": None if free < 0 else free,
-                    "state": name_of(for_code(code)) if code else "online",
+                    "state": ErrorCode.of(code).name if code else "online",
                 }
             )
     return sorted(rows, key=lambda row: (row["broker"], row["log_dir"]))

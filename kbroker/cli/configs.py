@@ -194,9 +194,18 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     answers = _answered(kind, name, lambda: admin.alter_configs([resource], raise_on_unknown=False))
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":
-        raise click.ClickException(str(result).partition(": ")[2] or str(result))
+        raise click.ClickException(_refused(result))
     sentence = f"Completed updating config for {kind.removesuffix('s')} {name}."
     show_done(sentence, _changed(kind, name, changes), as_json=as_json)
+
+
+def _refused(text: str) -> str:
+    """What a broker said: the client gives it as `[Error 40] ItsOwnName: the broker's words`, or None for those."""
+    found = re.fullmatch(r"\[Error (-?\d+)\] \w+(?:: (.*))?", text, re.DOTALL)
+    if found is None:
+        return text
+    words = found[2] if found[2] not in ("", "None") else None
+    return words or said_by_broker(int(found[1]))
 
 
 def _changed(kind: str, name: str, changes: Mapping[str, tuple[str, str | None]]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, name_of, once_coordinated, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, fault_of, once_coordinated, said_by_broker, speaks_to_cluster
 from kbroker.cli._offsets import SPECIFICATIONS, Offsets, Reset, resets
 from kbroker.cli._tables import show_json, show_table
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -163,10 +164,10 @@ _VIEWS: dict[str, Callable[[KafkaAdminClient, Iterable[Group]], Iterator[dict[st
 
 def _delete(admin: KafkaAdminClient, names: Sequence[str], as_json: bool, options: dict[str, Any]) -> None:
     for name, result in once_coordinated(lambda: admin.delete_groups(list(names))).items():
-        if (wrong := name_of(result)) == "GroupIdNotFoundError":
+        if (wrong := fault_of(result)) is ErrorCode.GROUP_ID_NOT_FOUND:
             raise click.ClickException(f"there is no consumer group {name!r}")
         if wrong is not None:
-            raise click.ClickException(f"group {name} is not deleted: {wrong}")
+            raise click.ClickException(f"group {name} is not deleted: {said_by_broker(wrong)}")
         if not as_json:
             click.echo(f"Deleted group {name}.")
     if as_json:
@@ -188,8 +189,9 @@ def _delete_offsets(admin: KafkaAdminClient, names: Sequence[str], as_json: bool
         partitions = offsets[name].chosen(options["topics"])
         results = admin.delete_group_offsets(name, [TopicPartition(*each) for each in partitions])
         for partition, result in sorted(results.items()):
-            if (wrong := name_of(result)) is not None:
-                raise click.ClickException(f"{partition.topic}-{partition.partition} of {name}: {wrong}")
+            if (wrong := fault_of(result)) is not None:
+                place = f"{partition.topic}-{partition.partition} of {name}"
+                raise click.ClickException(f"{place}: {said_by_broker(wrong)}")
         forgotten += [{"group": name, "topic": topic, "partition": partition} for topic, partition in partitions]
         if not as_json:
             click.echo(f"Forgot {len(partitions)} offsets of group {name}.")
@@ -231,8 +233,9 @@ def _commit(admin: KafkaAdminClient, planned: Iterable[Reset]) -> None:
         by_group.setdefault(each.group, {})[place] = OffsetAndMetadata(each.new_offset, "", -1)
     for group, offsets in by_group.items():
         for partition, result in admin.alter_group_offsets(group, offsets).items():
-            if (wrong := name_of(result)) is not None:
-                raise click.ClickException(f"{partition.topic}-{partition.partition} of {group}: {wrong}")
+            if (wrong := fault_of(result)) is not None:
+                place = f"{partition.topic}-{partition.partition} of {group}"
+                raise click.ClickException(f"{place}: {said_by_broker(wrong)}")
 
 
 _DOES: dict[str, Callable[[KafkaAdminClient, Sequence[str], bool, dict[str, Any]], None]] = {

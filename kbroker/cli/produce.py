@@ -88,9 +88,9 @@ def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: 
     try:
         sent = sending.all(pieces, options["max_messages"])
     except _NotSentError as failed:
-        raise click.ClickException(
-            f"record {failed.number} to {shape.topic}: {said_by_client(failed.error, cluster.bootstrap)}"
-        ) from None
+        is_value = isinstance(failed.error, AssertionError | ValueError)
+        why = str(failed.error) if is_value else said_by_client(failed.error, cluster.bootstrap)
+        raise click.ClickException(f"record {failed.number} to {shape.topic}: {why}") from None
     if as_json:
         show_json({"topic": shape.topic, "records": sent})
     elif sys.stderr.isatty():

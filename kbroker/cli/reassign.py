@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, name_of, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, fault_of, said_by_broker, speaks_to_cluster
 from kbroker.cli._numbers import whole
 from kbroker.cli._tables import show_done, show_json, show_table
 
@@ -85,6 +85,7 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     for place in wanted:
         if place not in current:
             raise click.ClickException(f"there is no partition {_name(place)}")
+    _check_brokers(admin, wanted)
     before = {place: current[place] for place in wanted}
     if as_json:
         _alter(admin, dict(wanted))
@@ -95,6 +96,18 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
     _alter(admin, dict(wanted))
     click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
     return 0
+
+
+def _check_brokers(admin: KafkaAdminClient, wanted: dict[Place, list[int]]) -> None:
+    """Raises: ClickException that names a broker which is not there, and a partition that would go to it."""
+    there = {each["broker_id"] for each in admin.describe_cluster()["brokers"]}
+    for place, replicas in sorted(wanted.items()):
+        for broker in replicas:
+            if broker not in there:
+                known = ", ".join(map(str, sorted(there)))
+                raise click.ClickException(
+                    f"there is no broker {broker}, where {_name(place)} is to go: there are {known}"
+                )
 
 
 def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
@@ -164,8 +177,8 @@ def _alter(admin: KafkaAdminClient, wanted: dict[Place, list[int] | None]) -> No
         return
     answers = admin.alter_partition_reassignments({TopicPartition(*place): to for place, to in wanted.items()})
     for partition, result in answers.items():
-        if (wrong := name_of(result)) is not None:
-            raise click.ClickException(f"{partition.topic}-{partition.partition}: {wrong}")
+        if (wrong := fault_of(result)) is not None:
+            raise click.ClickException(f"{partition.topic}-{partition.partition}: {said_by_broker(wrong)}")
 
 
 def _moving(admin: KafkaAdminClient) -> dict[Place, dict[str, Any]]:
@@ -192,6 +205,8 @@ def _wanted(options: dict[str, Any]) -> dict[Place, list[int]]:
             replicas = [_as(int, broker) for broker in each["replicas"]]
             if place in wanted or len(set(replicas)) < len(replicas):
                 raise click.ClickException(f"{path}: {_name(place)}: a partition, and each of its replicas, once")
+            if not replicas:
+                raise click.ClickException(f"{path}: {_name(place)}: replicas: allowed: at least one broker")
             wanted[place] = replicas
     except (KeyError, TypeError):
         example = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'

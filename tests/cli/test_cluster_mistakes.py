@@ -12,9 +12,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from kafka import errors
 from kafka.admin import KafkaAdminClient
 
-from kbroker.cli._cluster import Cluster
+from kbroker.cli._cluster import Cluster, fault_of, said_by_client
+from protocol.errors import ErrorCode
 from protocol.headers import parse_request_header
 from protocol.message import Message
 from protocol.messages.handshake import ApiVersion, ApiVersionsResponse, SaslAuthenticateResponse, SaslHandshakeResponse
@@ -235,6 +237,55 @@ def test_an_address_is_taken_in_every_form_that_the_client_takes(ask: Ask, boots
 def test_nobody_answers_at_an_address_that_can_be_one(ask: Ask, address: str) -> None:
     code, _, err = ask("topics", "--list", "-b", address, "-X", "bootstrap.timeout.ms=200")
     assert (code, err) == (2, f"kbroker: no broker answers at {address}\n")
+
+
+def plan(tmp_path: Path, replicas: str) -> str:
+    (file := tmp_path / "plan.json").write_text(
+        f'{{"version":1,"partitions":[{{"topic":"moved","partition":0,"replicas":{replicas}}}]}}'
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_a_plan_that_the_cluster_cannot_carry_out_is_refused_before_anything_is_said(
+    ask: Ask, tmp_path: Path, as_json: tuple[str, ...]
+) -> None:
+    ask("topics", "--create", "--topic", "moved")
+    words = ("reassign", "--execute", *as_json, "--reassignment-json-file")
+    said = ask(*words, file := plan(tmp_path, "[1,7]"))
+    assert said == (2, "", "kbroker: there is no broker 7, where moved-0 is to go: there are 1\n")
+    said = ask(*words, file := plan(tmp_path, "[]"))
+    assert said == (2, "", f"kbroker: {file}: moved-0: replicas: allowed: at least one broker\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (errors.InvalidReplicationAssignmentError("Request 'X' failed with"), "INVALID_REPLICA_ASSIGNMENT: "),
+        (errors.NotLeaderForPartitionError("list_partition_offsets timed out"), "NOT_LEADER_OR_FOLLOWER: "),
+        (errors.KafkaTimeoutError("Timed out after 3 ms"), "the cluster at b:1 does not answer in time"),
+        (errors.NodeNotReadyError("controller"), "a broker of the cluster at b:1 cannot be reached: try again"),
+        (RuntimeError("Failed to find active controller id!"), "the cluster at b:1 has no controller now: try again"),
+    ],
+)
+def test_a_failure_is_said_in_kafkas_words_and_not_in_the_clients(error: Exception, line: str) -> None:
+    said = said_by_client(error, "b:1")
+    assert said.startswith(line)
+    assert str(error.args[0]) not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("OK", None),
+        (errors.NoError, None),
+        ("NonEmptyGroupError", ErrorCode.NON_EMPTY_GROUP),
+        (errors.InvalidReplicationAssignmentError, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("somethingNew", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_error_of_the_clients_has_kafkas_name(given: object, code: ErrorCode | None) -> None:
+    assert fault_of(given) is code
 
 
 def test_a_record_that_nobody_takes_is_named(ask: Ask) -> None:
