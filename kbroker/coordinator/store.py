@@ -59,6 +59,10 @@ class Store(Protocol):
         """
         ...
 
+    def append_error(self, partition: int) -> ErrorCode:
+        """Why an append would be refused now, as while too few replicas are in sync; NONE if it would not."""
+        ...
+
     def read(self, partition: int, offset: int) -> Slice | None:
         """Some batches from `offset` on, or from the log start if that is later; None at the end of the log.
 
@@ -157,6 +161,14 @@ class TopicStore:
         plan = self._replicas.append(found, memoryview(batch), ALL_REPLICAS, Origin.COORDINATOR, wall_ms)
         high_watermark = 0 if found.log is None else found.log.high_watermark
         return Appended(plan.first_offset, plan.last_offset + 1, high_watermark)
+
+    def append_error(self, partition: int) -> ErrorCode:
+        """See Store."""
+        try:
+            self._replicas.find(self.topic, partition).check_appendable()
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
 
     def read(self, partition: int, offset: int) -> Slice | None:
         """See Store."""

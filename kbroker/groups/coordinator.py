@@ -204,7 +204,7 @@ class GroupCoordinator:
         offsets = group.offsets
         return {
             where: (NOWHERE, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            if require_stable and offsets.unstable(where)
+            if require_stable and offsets.unstable(where, shard.given_up_below)
             else (offsets.committed.get(where, NOWHERE), NONE)
             for where in (offsets.committed if partitions is None else partitions)
         }

@@ -96,9 +96,10 @@ class GroupOffsets:
 
     # --- questions
 
-    def unstable(self, where: TopicPartition) -> bool:
-        """Whether a commit for a partition is still on its way (KIP-447)."""
-        return where in self._on_the_way or any(where in pending for pending in self._in_transactions.values())
+    def unstable(self, where: TopicPartition, given_up_below: int = 0) -> bool:
+        """Whether a commit for a partition is still on its way (KIP-447). given_up_below: not one that is older."""
+        record_offset, _ = self._on_the_way.get(where, (-1, None))
+        return record_offset >= given_up_below or any(where in pending for pending in self._in_transactions.values())
 
     @property
     def is_any_on_the_way(self) -> bool:

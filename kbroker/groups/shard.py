@@ -60,6 +60,7 @@ class GroupShard(Shard[GroupsRecord]):
         self._in_transactions: dict[int, set[str]] = {}  # groups by producer id
         self._on_the_way: deque[tuple[int, str, TopicPartition, Commit | None]] = deque()  # offsets, by record_offset
         self._doubtful_below = 0  # the end of what was on the way already when this began to serve
+        self.given_up_below = 0  # the end of what was waited for too long
         self._deleted_meanwhile: list[TopicPartition] = []  # partitions, while this was loading
         self._patience: deque[tuple[int, int]] = deque()  # until when what ends here is waited for
 
@@ -189,9 +190,11 @@ class GroupShard(Shard[GroupsRecord]):
         """Whether it is unknown which offsets of a group are committed, so that none can be told.
 
         A new leader may find commits in its log that an earlier one has answered, above a high watermark that is older:
-        what is below it may be long superseded, until the followers have fetched.
+        what is below it may be long superseded, until the followers have fetched. If they do not, as when too few are
+        in sync, what is in the log is told after offsets.commit.timeout.ms: a leader in sync has all that was answered.
         """
-        return self.high_watermark < self._doubtful_below and group.offsets.is_any_on_the_way
+        told_below = max(self.high_watermark, self.given_up_below)
+        return told_below < self._doubtful_below and group.offsets.is_any_on_the_way
 
     def has_room(self, turn: Turn, group_id: str, commits: Mapping[TopicPartition, Commit], host: str) -> bool:
         """Whether offsets may be held for a client of this address."""
@@ -332,7 +335,10 @@ class GroupShard(Shard[GroupsRecord]):
 
     def uncommitted(self, turn: Turn) -> None:
         """See Shard.uncommitted: nobody waits longer than offsets.commit.timeout.ms."""
-        end, patience = self.waiting[-1][0], self._patience
+        self._be_patient(turn, self.waiting[-1][0])
+
+    def _be_patient(self, turn: Turn, end: int) -> None:
+        patience = self._patience
         if patience and patience[-1][1] >= end:
             return
         if not patience:
@@ -342,7 +348,10 @@ class GroupShard(Shard[GroupsRecord]):
     def _lose_patience(self, turn: Turn) -> None:
         patience = self._patience
         while patience and patience[0][0] <= turn.now_ms:
-            self.give_up_below(turn, patience.popleft()[1], ErrorCode.REQUEST_TIMED_OUT)
+            self.given_up_below = patience.popleft()[1]
+            self.give_up_below(turn, self.given_up_below, ErrorCode.REQUEST_TIMED_OUT)
+        if self._doubtful_below <= self.given_up_below:
+            self._count_below(self._doubtful_below)
         if patience:
             turn.set_timer("commit", "", patience[0][0] - turn.now_ms)
 
@@ -351,8 +360,12 @@ class GroupShard(Shard[GroupsRecord]):
         patience = self._patience
         while patience and patience[0][1] <= self.high_watermark:
             patience.popleft()
+        self._count_below(self.high_watermark)
+
+    def _count_below(self, end: int) -> None:
+        """Offsets and tombstones in the log below `end` count."""
         on_the_way = self._on_the_way
-        while on_the_way and on_the_way[0][0] < self.high_watermark:
+        while on_the_way and on_the_way[0][0] < end:
             record_offset, group_id, where, commit = on_the_way.popleft()
             group = self.groups.get(group_id)
             if group is not None:
@@ -407,7 +420,9 @@ class GroupShard(Shard[GroupsRecord]):
 
     def loaded(self, turn: Turn) -> None:
         """See Shard.loaded."""
-        self._doubtful_below = self._on_the_way[-1][0] + 1 if self._on_the_way else 0
+        if self._on_the_way:
+            self._doubtful_below = self._on_the_way[-1][0] + 1
+            self._be_patient(turn, self._doubtful_below)
         for group in list(self.groups.values()):
             if _is_gone(group) and not group.offsets:
                 del self.groups[group.group_id]  # its offsets were there, and went

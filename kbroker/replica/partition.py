@@ -312,6 +312,10 @@ class Partition:
             self._commit_alone(log)
         return written
 
+    def check_appendable(self) -> None:
+        """Raises: KafkaError, as `append_own` would now."""
+        self._appendable(ALL_REPLICAS)
+
     def _appendable(self, acks: int) -> Log:
         """The log, if this is its leader, and enough are in sync. Raises: KafkaError."""
         log = self.log

@@ -16,7 +16,7 @@ from kbroker.txn import Producer
 from kbroker.txn.makers import has_room
 from kbroker.txn.shard import TransactionShard, WriteMarkers
 from kbroker.txn.state import DEAD, State, TopicPartition, Transaction
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -136,13 +136,7 @@ class TransactionCoordinator:
     def verify(self, name: str, producer: Producer, partition: TopicPartition) -> ErrorCode:
         """Whether a partition takes part in a producer's open transaction (KIP-890): NONE, or why not."""
         shard = self._shard(name)
-        if isinstance(shard, ErrorCode):
-            return shard
-        try:
-            shard.verify(name, producer, partition)
-        except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
+        return shard if isinstance(shard, ErrorCode) else shard.verify(name, producer, partition)
 
     def marked(self, partition: int, epoch: int, transaction: Transaction, now_ms: int) -> list[Effect]:
         """Every partition of a decided transaction has its marker. partition, epoch: as WriteMarkers said."""

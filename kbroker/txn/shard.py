@@ -3,7 +3,9 @@
 The coordinator (coordinator.py) has already found this shard for the transactional id. An operation asks rules.py for
 what is known next, writes it through its turn, and is answered when that is committed. A decided outcome leaves as
 `WriteMarkers` once it is committed, and again when the partition is loaded; `marked` is told when all partitions have
-their marker. While something of an id is not committed, others are told CONCURRENT_TRANSACTIONS.
+their marker. While something of an id is not committed, others are told CONCURRENT_TRANSACTIONS; but
+COORDINATOR_NOT_AVAILABLE where the log takes nothing, as while too few replicas are in sync, or has not got on for as
+long as the transaction may take: clients wait for a coordinator, and some give up on the other code after a while.
 """
 
 from __future__ import annotations
@@ -41,12 +43,16 @@ class WriteMarkers(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Something has been written about a transactional id. call: to be answered, None if nobody asked."""
+    """Something has been written about a transactional id.
+
+    call: to be answered, None if nobody asked, or has been told that it is not known. written_ms: when.
+    """
 
     transaction: Transaction
     call: Call | None
     response: Message | None
     refusal: Answer
+    written_ms: int = 0
 
 
 class TransactionShard(Shard[TransactionRecord]):
@@ -65,6 +71,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self._config = config
         self.makers = Makers()
         self._on_the_way: dict[str, int] = {}  # records that are not committed yet, by id
+        self._overdue: set[str] = set()  # ids of those that have been waited for too long
         self._in_doubt: dict[str, int] = {}  # offsets of those that were found so while this was loading
 
     @property
@@ -90,7 +97,7 @@ class TransactionShard(Shard[TransactionRecord]):
             self._check_settled(name)
             after = rules.init(name, self.transactions.get(name), asker, timeout_ms, turn.now_ms, new_id)
         except KafkaError as error:
-            turn.reply(caller.call, refusal(error.code))
+            turn.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
         if after.state is not PREPARE_ABORT:
             response = answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)
@@ -114,7 +121,7 @@ class TransactionShard(Shard[TransactionRecord]):
             known = self._known(name, producer)
             after = rules.add_partitions(known, producer, partitions, turn.now_ms)
         except KafkaError as error:
-            turn.reply(caller.call, answer(error.code))
+            turn.reply(caller.call, answer(self._refusal_code(error, name)))
             return
         if after is None:
             turn.reply(caller.call, answer(ErrorCode.NONE))
@@ -144,7 +151,7 @@ class TransactionShard(Shard[TransactionRecord]):
             else:
                 after = rules.end_and_raise(known, producer, commit=commit, now_ms=turn.now_ms, new_id=new_id)
         except KafkaError as error:
-            turn.reply(caller.call, refusal(error.code))
+            turn.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
         if after is None:
             assert known is not None, name
@@ -152,9 +159,13 @@ class TransactionShard(Shard[TransactionRecord]):
         else:
             self._decide(turn, after, caller.call, answer(ErrorCode.NONE, *after.goes_on_as), refusal)
 
-    def verify(self, name: str, producer: Producer, partition: TopicPartition) -> None:
-        """Whether a partition takes part. Raises: KafkaError, see rules.verify."""
-        rules.verify(self.transactions.get(name), producer, partition)
+    def verify(self, name: str, producer: Producer, partition: TopicPartition) -> ErrorCode:
+        """Whether a partition takes part: NONE, or why not."""
+        try:
+            rules.verify(self.transactions.get(name), producer, partition)
+        except KafkaError as error:
+            return self._refusal_code(error, name)
+        return ErrorCode.NONE
 
     def marked(self, turn: Turn, transaction: Transaction) -> None:
         """Every partition of a decided transaction has its marker."""
@@ -180,6 +191,15 @@ class TransactionShard(Shard[TransactionRecord]):
         if name in self._on_the_way:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{name} is being written")
 
+    def _refusal_code(self, error: KafkaError, name: str) -> ErrorCode:
+        """What is told to a client that may not go on: whether it waits for a transaction, or for the log."""
+        if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            return error.code
+        if name in self._overdue:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = self._store.append_error(self.partition)
+        return error.code if code is ErrorCode.NONE else write_error(code)
+
     def _decide(
         self, turn: Turn, after: Transaction, call: Call | None, response: Message | None, refusal: Answer
     ) -> bool:
@@ -191,7 +211,8 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def _write(self, turn: Turn, after: Transaction, note: Decided) -> ErrorCode:
         after = after._replace(updated_ms=turn.wall_ms)  # whether it is old may be for a later process to say
-        code = turn.write([TransactionRecord(after.name, after)], note._replace(transaction=after))
+        note = note._replace(transaction=after, written_ms=turn.now_ms)
+        code = turn.write([TransactionRecord(after.name, after)], note)
         if code is ErrorCode.NONE:
             self._on_the_way[after.name] = self._on_the_way.get(after.name, 0) + 1
         return code
@@ -212,12 +233,29 @@ class TransactionShard(Shard[TransactionRecord]):
 
     def _abort_overdue(self, turn: Turn) -> None:
         turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self._give_up(turn)
         for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
             if known.name in self._on_the_way:
                 continue
             after = rules.fence(known, turn.now_ms)
             if self._decide(turn, after, None, None, _nobody):
                 turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
+
+    def _give_up(self, turn: Turn) -> None:
+        """Whoever has waited too long for replicas, or waits while too few are in sync, is told that nobody knows.
+
+        What was written stays in the log: it counts once it is committed, and nothing follows it before.
+        """
+        code = self._store.append_error(self.partition)
+        for at, (end, note) in enumerate(self.waiting):
+            assert isinstance(note, Decided), note
+            is_overdue = note.written_ms + note.transaction.timeout_ms <= turn.now_ms
+            if is_overdue:
+                self._overdue.add(note.transaction.name)
+            if note.call is not None and (is_overdue or code is not ErrorCode.NONE):
+                turn.happened(note.transaction.name, "still waits for its record to be on all in-sync replicas")
+                self.abandoned(turn, note, ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE else code)
+                self.waiting[at] = end, note._replace(call=None)
 
     def _forget_old(self, turn: Turn) -> None:
         config = self._config()
@@ -261,6 +299,8 @@ class TransactionShard(Shard[TransactionRecord]):
         left = self._on_the_way.pop(name) - 1
         if left:
             self._on_the_way[name] = left
+        else:
+            self._overdue.discard(name)
 
     def _have_marked(self, turn: Turn, transaction: Transaction) -> None:
         turn.carry(WriteMarkers(self.partition, self.epoch, transaction))
@@ -289,7 +329,8 @@ class TransactionShard(Shard[TransactionRecord]):
         for name, record_offset in sorted(self._in_doubt.items(), key=itemgetter(1)):
             if record_offset >= self.high_watermark and name in self.transactions:
                 self._on_the_way[name] = 1
-                self.waiting.append((record_offset + 1, Decided(self.transactions[name], None, None, _nobody)))
+                note = Decided(self.transactions[name], None, None, _nobody, turn.now_ms)
+                self.waiting.append((record_offset + 1, note))
         self._in_doubt.clear()
         for known in self.transactions.values():
             if known.state in PREPARED and known.name not in self._on_the_way:
@@ -307,6 +348,7 @@ class TransactionShard(Shard[TransactionRecord]):
         self.transactions.clear()
         self.makers.clear()
         self._on_the_way.clear()
+        self._overdue.clear()
         self._in_doubt.clear()
 
 

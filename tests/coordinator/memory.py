@@ -58,6 +58,9 @@ class MemoryStore:
         )
         return self._add(partition, batch)
 
+    def append_error(self, partition: int) -> ErrorCode:
+        return self.refuse or ErrorCode.NONE
+
     def append_marker(self, partition: int, producer_id: int, *, commit: bool) -> int:
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, 0)
         batch = build_marker_batch(marker, producer_id=producer_id, producer_epoch=0, timestamp=0)

@@ -10,6 +10,7 @@ from kbroker.coordinator.store import TopicStore
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, unpack_header
 from protocol.records.content import parse_records
+from tests.api.test_follower_fetch import lead
 from tests.log.worlds import refused
 from tests.world import World
 
@@ -57,6 +58,27 @@ def test_a_batch_of_a_producer_is_transactional(world: World, producer_id: int, 
     store.append(0, RECORDS, producer_id, 3)
     header, _ = first_batch(store)
     assert (header.is_transactional, header.producer_id, header.producer_epoch) == (is_transactional, producer_id, 3)
+
+
+def test_why_an_append_would_be_refused_is_what_it_is_refused_with(world: World) -> None:
+    store, partition = store_of(world), world.partition("t")
+    told = [store.append_error(0), store.append_error(9)]
+    for epoch, isr in ((5, (1, 2)), (6, (1,))):
+        lead(world, isr, epoch)
+        partition.min_insync_replicas = 2
+        told.append(store.append_error(0))
+    with pytest.raises(KafkaError) as refused:
+        store.append(0, RECORDS, -1, -1)
+    offline(world)
+    told.append(store.append_error(0))
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert told == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
 
 
 def test_batches_are_in_the_codec_of_the_setting(world: World) -> None:
