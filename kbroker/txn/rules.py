@@ -41,12 +41,15 @@ def init(
     timeout_ms: int,
     now_ms: int,
     new_id: Callable[[], int],
+    *,
+    raises: bool = False,
 ) -> Transaction:
     """InitProducerId: give the id to whoever asks, in an epoch above all before.
 
     asker: a producer that holds it and wants to go on after an error (KIP-360), None for a new one. new_id: a producer
-    id that nobody has had. Returns: in state PREPARE_ABORT an open transaction has to be ended before, and the asker
-    comes again. Raises: KafkaError CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, and what new_id raises.
+    id that nobody has had. raises: as for `fence`. Returns: in state PREPARE_ABORT an open transaction has to be ended
+    before, and the asker comes again. Raises: KafkaError CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, and what new_id
+    raises.
     """
     if known is None:
         return Transaction(name, new_id(), 0, timeout_ms, EMPTY, NOTHING, NEVER, now_ms)
@@ -57,7 +60,7 @@ def init(
     if known.state in PREPARED:
         raise _busy(known)
     if known.state is ONGOING:
-        return fence(known, now_ms)
+        return fence(known, now_ms, raises=raises)
     assert known.state in AT_REST, known
     given = {
         "timeout_ms": timeout_ms,
@@ -175,13 +178,24 @@ def _has_ended(known: Transaction, producer: Producer) -> bool:
     return producer == (known.previous_id, LAST_EPOCH) and known.producer_epoch == 0
 
 
-def fence(known: Transaction, now_ms: int) -> Transaction:
+def fence(known: Transaction, now_ms: int, *, raises: bool = False) -> Transaction:
     """Abort an open transaction without its producer, who finds its epoch gone: a new holder, or a time-out.
 
+    raises: whether transaction.version is 2. Then this is the abort that the producer itself would have asked for
+    (KIP-890): if nobody has taken the id over it may still ask for that, or for its epoch, and goes on in the next one.
     Apache's coordinator lets a producer begin one in the largest epoch of all: that is aborted in its own.
     """
-    epoch = min(known.producer_epoch + 1, LAST_EPOCH + 1)
-    return known.become(PREPARE_ABORT, now_ms, producer_epoch=epoch, last_epoch=NO_EPOCH, client_version=0)
+    if raises and known.producer_epoch < LAST_EPOCH:
+        epoch, last_epoch = known.producer_epoch + 1, known.producer_epoch
+    else:
+        epoch, last_epoch = min(known.producer_epoch + 1, LAST_EPOCH + 1), NO_EPOCH
+    return known.become(
+        PREPARE_ABORT,
+        now_ms,
+        producer_epoch=epoch,
+        last_epoch=last_epoch,
+        client_version=0 if last_epoch == NO_EPOCH else RAISES,
+    )
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:

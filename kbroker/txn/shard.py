@@ -95,7 +95,8 @@ class TransactionShard(Shard[TransactionRecord]):
         refusal: Answer = lambda code: answer(code, -1, -1)  # noqa: E731
         try:
             self._check_settled(name)
-            after = rules.init(name, self.transactions.get(name), asker, timeout_ms, turn.now_ms, new_id)
+            known = self.transactions.get(name)
+            after = rules.init(name, known, asker, timeout_ms, turn.now_ms, new_id, raises=self._raises)
         except KafkaError as error:
             turn.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
@@ -178,6 +179,11 @@ class TransactionShard(Shard[TransactionRecord]):
             turn.happened(known.name, f"is complete, which could not be written: {code.name}")
             turn.set_timer("complete", known.name, MARKER_RETRY_MS)
 
+    @property
+    def _raises(self) -> bool:
+        """Whether what aborts a transaction without its producer raises the epoch as an end of the producer's would."""
+        return self._config().transaction_version >= RAISES
+
     def _known(self, name: str, producer: Producer) -> Transaction | None:
         """What is known of an id. Raises: KafkaError CONCURRENT_TRANSACTIONS while that is not committed."""
         known = self.transactions.get(name)
@@ -237,7 +243,7 @@ class TransactionShard(Shard[TransactionRecord]):
         for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
             if known.name in self._on_the_way:
                 continue
-            after = rules.fence(known, turn.now_ms)
+            after = rules.fence(known, turn.now_ms, raises=self._raises)
             if self._decide(turn, after, None, None, _nobody):
                 turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
