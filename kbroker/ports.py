@@ -382,7 +382,7 @@ class PeerAddress(NamedTuple):
 
     host: str
     port: int
-    security_protocol: int = 0
+    security_protocol: int
 
 
 class PeerFaultKind(Enum):

@@ -48,7 +48,7 @@ class Dialled(Lines):
 
     def ask(self, token: object, broker_id: int = 2, *, port: int = 9092, timeout_ms: int = 60_000) -> None:
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[])
-        self.send(broker_id, PeerAddress("h", port), CONTROL, request, 8, token, timeout_ms)
+        self.send(broker_id, PeerAddress("h", port, 0), CONTROL, request, 8, token, timeout_ms)
 
 
 @pytest.fixture

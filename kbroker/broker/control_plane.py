@@ -168,8 +168,7 @@ class ControlPlane:
     def address_for_controller(self, controller_id: int) -> PeerAddress | None:
         """Where a broker takes what is asked of it as the controller; None if it is not known."""
         listener = (self.configs.broker.control_plane_listener_name or self.listener).upper()
-        endpoint = self.cache.node(controller_id, listener)
-        return PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol) if endpoint else None
+        return self.cache.peer_address(controller_id, listener)
 
     def run(self, procedure: Procedure[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""

@@ -98,8 +98,7 @@ class ControlSender:
     def _address(self, broker_id: int) -> PeerAddress | None:
         assert self._controller.epoch is not None
         broker = self._controller.epoch.context.brokers.get(broker_id)
-        endpoint = broker.endpoint(self._control_listener) if broker is not None else None
-        return PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol) if endpoint else None
+        return broker.peer_address(self._control_listener) if broker is not None else None
 
     def _closed(self, fact: ControlLineClosed, now_ms: int) -> None:
         """A broker is gone, or the epoch is over: nobody wants to hear what came of it."""

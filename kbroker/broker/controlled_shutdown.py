@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import Leave
 from kbroker.controller.events import ShutDown
-from kbroker.ports import TO_CONTROLLER, PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault
 from protocol.errors import ErrorCode
 from protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -84,14 +84,14 @@ class ControlledShutdown:
         if plane.controller.is_active:
             plane.controller.put(ShutDown(plane.broker_id, epoch, self._told))
             return
-        node = plane.cache.node(plane.controller.active_id, plane.listener)
-        if node is None:
+        address = plane.cache.peer_address(plane.controller.active_id, plane.listener)
+        if address is None:
             self._try_again("the controller is not known")
             return
         self._asked = object()
         self._peers.send(
             plane.controller.active_id,
-            PeerAddress(node.host, node.port, node.security_protocol),
+            address,
             TO_CONTROLLER,
             ControlledShutdownRequest(broker_id=plane.broker_id, broker_epoch=epoch),
             VERSION,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.log.facts import LogFlushed, LogTruncated
-from kbroker.ports import FETCHER, PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import FETCHER, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.timing import nobody_asks
 from protocol.namedtuple import NamedTuple
@@ -126,8 +126,8 @@ class ReplicaFetchers:
         """Send the next request, if there is one and none is under way."""
         if fetcher.is_asking or self._fetchers.get((fetcher.leader_id, fetcher.purpose)) is not fetcher:
             return
-        endpoint = self._plane.cache.node(fetcher.leader_id, self._plane.listener)
-        if endpoint is None:
+        address = self._plane.cache.peer_address(fetcher.leader_id, self._plane.listener)
+        if address is None:
             self._idle.pop(fetcher, None)  # no pause ends for it: it would be woken again and again
             self._homeless[fetcher] = None
             return
@@ -139,7 +139,6 @@ class ReplicaFetchers:
             self.deadline_moved()
             return
         self._idle.pop(fetcher, None)
-        address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
         request, version = asked
         timeout_ms = config.replica_socket_timeout_ms
         self._peers.send(fetcher.leader_id, address, fetcher.purpose, request, version, Fetching(fetcher), timeout_ms)

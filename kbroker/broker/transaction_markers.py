@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.log.producers import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
-from kbroker.ports import MARKERS, PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import MARKERS, PeerAnswer, PeerFault
 from kbroker.timing import nobody_asks
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
@@ -243,15 +243,13 @@ class TransactionMarkers:
 
     def _ask(self, asked: _Asked) -> bool:
         """Send a leader the markers of its partitions; whether that was possible."""
-        broker = self._cache.brokers.get(asked.leader)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if self._peers is None or endpoint is None:
+        address = self._cache.peer_address(asked.leader, self._listener)
+        if self._peers is None or address is None:
             return False
         from protocol.messages.transactions import WriteTxnMarkersRequest  # most brokers never send it
 
         self._asked.add(asked.leader)
         request = WriteTxnMarkersRequest(markers=[_marker(*each) for each in asked.sendings.items()])
-        address = PeerAddress(endpoint.host, endpoint.port)
         self._peers.send(asked.leader, address, MARKERS, request, WRITE_TXN_MARKERS_VERSION, asked, ANSWER_MS)
         return True
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.coordinator import Caller
 from kbroker.metadata.cache import TRANSACTION_STATE
-from kbroker.ports import TRANSACTIONS, PeerAddress, PeerAnswer, PeerFault
+from kbroker.ports import TRANSACTIONS, PeerAnswer, PeerFault
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
@@ -187,15 +187,14 @@ class TransactionPartitions:
 
     def _send(self, broker_id: int, questions: list[Question]) -> bool:
         """Send one request with these questions; whether that was possible."""
-        broker = self._cache.brokers.get(broker_id)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if self._peers is None or endpoint is None:
+        address = self._cache.peer_address(broker_id, self._listener)
+        if self._peers is None or address is None:
             return False
         from protocol.messages.transactions import AddPartitionsToTxnRequest
 
         self._waiting.setdefault(broker_id, deque())
         request = AddPartitionsToTxnRequest(transactions=[_transaction(each) for each in questions])
-        address, token = PeerAddress(endpoint.host, endpoint.port), _Batch(broker_id, questions)
+        token = _Batch(broker_id, questions)
         self._peers.send(broker_id, address, TRANSACTIONS, request, ADD_PARTITIONS_VERSION, token, ANSWER_MS)
         return True
 

@@ -57,7 +57,6 @@ from kbroker.ports import (
     Get,
     Multi,
     Outcome,
-    PeerAddress,
     Random,
     SetData,
     StoreFault,
@@ -243,13 +242,11 @@ class Admin:
     def _have_created(self, topics: Sequence[NewTopic]) -> Procedure[Made]:
         """Ask the controller to make topics, as a client would."""
         controller_id = self._controller.active_id
-        broker = self._cache.brokers.get(controller_id)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if endpoint is None or controller_id == self._controller.broker_id:
+        address = self._cache.peer_address(controller_id, self._listener)
+        if address is None or controller_id == self._controller.broker_id:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         patience_ms = self._configs.broker.request_timeout_ms
         request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=patience_ms)
-        address = PeerAddress(endpoint.host, endpoint.port, endpoint.security_protocol)
         response: CreateTopicsResponse = yield from ask(
             Ask(
                 controller_id,

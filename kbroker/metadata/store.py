@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import bracketed
-from kbroker.ports import Stat
+from kbroker.ports import PeerAddress, Stat
 from protocol.namedtuple import NamedTuple
 
 log = logging.getLogger("kbroker.cluster")
@@ -89,6 +89,11 @@ class BrokerInfo(NamedTuple):
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener's name."""
         return next((each for each in self.endpoints if each.listener == listener), None)
+
+    def peer_address(self, listener: str) -> PeerAddress | None:
+        """Where other brokers send their requests, and how; None if there is no such listener."""
+        found = self.endpoint(listener)
+        return PeerAddress(found.host, found.port, found.security_protocol) if found is not None else None
 
 
 class Assignment(NamedTuple):

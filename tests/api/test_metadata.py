@@ -246,7 +246,7 @@ def test_a_broker_that_is_not_controller_has_the_controller_create() -> None:
     peers.send = lambda broker, address, purpose, request, *_: sent.append((broker, address, request))  # type: ignore[method-assign,assignment]
     assert ask(cluster, "a", broker=2).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     ((broker, address, request),) = sent
-    assert (broker, address) == (1, PeerAddress("host1", 9092))
+    assert (broker, address) == (1, PeerAddress("host1", 9092, 0))
     assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in request.topics] == [("a", -1, -1)]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.txn import Producer
 from kbroker.txn.state import TopicPartition
 from protocol.errors import ErrorCode
@@ -38,11 +39,13 @@ class Peers:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, AddPartitionsToTxnRequest, object]] = []
+        self.addresses: list[PeerAddress] = []
 
     def send(
         self, broker_id: int, address: Any, purpose: str, request: Any, version: int, token: object, timeout_ms: int
     ) -> None:
         self.sent.append((broker_id, request, token))
+        self.addresses.append(address)
 
 
 class Stage:
@@ -128,6 +131,14 @@ def test_a_write_waits_for_what_the_coordinator_says(stage: Stage) -> None:
     before = dict(client.look())
     stage.answer(ErrorCode.NONE)
     assert (before, stage.asked(), code_of(client, number)) == ({}, [("pay", True, [("t", 0)])], ErrorCode.NONE)
+
+
+def test_the_coordinator_is_asked_at_the_listener_of_brokers_by_its_security_protocol(stage: Stage) -> None:
+    cache = stage.world.plane.cache
+    listener = cache.brokers[1].endpoints[0].listener
+    cache.brokers[2] = BrokerInfo(2, (Endpoint("CLIENTS", 0, "two", 9092), Endpoint(listener, 1, "two", 9093)))
+    stage.write(stage.world.client())
+    assert stage.peers.addresses == [PeerAddress("two", 9093, 1)]
 
 
 def test_a_new_clients_write_is_added_and_not_only_verified(stage: Stage) -> None:

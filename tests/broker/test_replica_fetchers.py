@@ -10,7 +10,7 @@ import pytest
 from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.broker.replica_fetchers import Fetching, ReplicaFetchers
 from kbroker.log.facts import LogTruncated
-from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
 from protocol.errors import ErrorCode
@@ -47,10 +47,11 @@ class Follower:
     def __init__(self) -> None:
         self.world = World()
         self.lines = Lines()
-        self.address: object = SimpleNamespace(host="h", port=1, security_protocol=0)
+        self.address: PeerAddress | None = PeerAddress("h", 1, 0)
         plane = SimpleNamespace(
-            cache=SimpleNamespace(node=lambda *_: self.address), configs=self.world.broker.plane.configs, broker_id=ME,
-            listener="PLAINTEXT", control_requests=SimpleNamespace(broker_epoch=7),
+            cache=SimpleNamespace(peer_address=lambda *_: self.address), broker_id=ME,
+            configs=self.world.broker.plane.configs, listener="PLAINTEXT",
+            control_requests=SimpleNamespace(broker_epoch=7),
         )  # fmt: skip
         self.moves: list[object] = []
         self.fetchers = ReplicaFetchers(

@@ -11,7 +11,8 @@ from kbroker.broker import transaction_markers
 from kbroker.broker.transaction_markers import TransactionMarkers
 from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKERS_AT_ONCE
 from kbroker.metadata.cache import TopicImage
-from kbroker.ports import PeerAnswer, PeerFault, PeerFaultKind
+from kbroker.metadata.store import BrokerInfo, Endpoint
+from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.timing.turns import SLICE_STEPS
 from kbroker.txn import Producer
 from kbroker.txn.shard import WriteMarkers
@@ -36,11 +37,13 @@ class Peers:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, WriteTxnMarkersRequest, object]] = []
+        self.addresses: list[PeerAddress] = []
 
     def send(
         self, broker_id: int, address: Any, purpose: str, request: Any, version: int, token: object, timeout_ms: int
     ) -> None:
         self.sent.append((broker_id, request, token))
+        self.addresses.append(address)
 
 
 class Stage:
@@ -106,6 +109,14 @@ def test_leader_elsewhere_is_sent_the_marker_of_its_partitions_alone(stage: Stag
     (marker,) = request.markers
     assert (broker_id, marker.coordinator_epoch, marker.transaction_result) == (2, 3, True)
     assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", [1])]
+
+
+def test_marker_is_sent_to_the_listener_of_brokers_by_its_security_protocol(stage: Stage) -> None:
+    cache = stage.world.plane.cache
+    listener = cache.brokers[1].endpoints[0].listener
+    cache.brokers[2] = BrokerInfo(2, (Endpoint("CLIENTS", 0, "two", 9092), Endpoint(listener, 1, "two", 9093)))
+    stage.send(THERE)
+    assert stage.peers.addresses == [PeerAddress("two", 9093, 1)]
 
 
 def test_transaction_is_done_when_the_other_leader_says_so(stage: Stage) -> None:

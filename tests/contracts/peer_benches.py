@@ -66,7 +66,7 @@ class PlayedBroker:
     def __init__(self, broker_id: int) -> None:
         self.id = broker_id
         self.cluster_id: str | None = CLUSTER
-        self.address = PeerAddress("", 0)
+        self.address = PeerAddress("", 0, 0)
         self.brokers: list[tuple[int, PeerAddress]] = []  # as its Metadata has it
         self.served = dict(SERVED)
         self.refuses_handshake = False
@@ -247,7 +247,7 @@ class SocketBench(Bench):
         broker = PlayedBroker(broker_id)
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
-        broker.address = PeerAddress("127.0.0.1", listening.getsockname()[1])
+        broker.address = PeerAddress("127.0.0.1", listening.getsockname()[1], 0)
         broker.hang_up = lambda connection: connection.close()
         broker.say = self._say
         if listens:
@@ -330,7 +330,7 @@ class SimBench(Bench):
         broker = PlayedBroker(broker_id)
         name = f"host-{len(self.net.hosts)}"
         self.net.hosts[name] = SimHost(broker, name, listens=listens)
-        broker.address = PeerAddress(name, 9092)
+        broker.address = PeerAddress(name, 9092, 0)
         broker.say = lambda wire, data: wire.answer(lambda: data)
 
         def hang_up(wire: Wire) -> None:

@@ -85,7 +85,7 @@ def test_a_host_with_several_addresses_is_tried_at_each(bench: SocketBench, monk
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, broker.address.port)) for host in ("127.0.0.2", "127.0.0.1")
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    send(bench, broker, PeerAddress("twice", broker.address.port))
+    send(bench, broker, PeerAddress("twice", broker.address.port, 0))
     bench.until(lambda: broker.asked)
 
 
@@ -101,11 +101,11 @@ def test_an_address_that_does_not_answer_is_tried_last_the_next_time(
             waiting.connect_ex(("127.0.0.2", port))
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        send(bench, broker, PeerAddress("twice", port))
+        send(bench, broker, PeerAddress("twice", port, 0))
         bench.settle()
         bench.advance(PEER_SETUP_MS)
         first = why(bench)
-        send(bench, broker, PeerAddress("twice", port))
+        send(bench, broker, PeerAddress("twice", port, 0))
         bench.advance(MOST_PEER_BACKOFF_MS)
         bench.until(lambda: broker.asked)
         assert first == f"no connection within {PEER_SETUP_MS} ms"
@@ -116,7 +116,7 @@ def test_a_host_without_an_address_is_named(bench: SocketBench, monkeypatch: pyt
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    send(bench, bench.broker(), PeerAddress("nowhere", 9092))
+    send(bench, bench.broker(), PeerAddress("nowhere", 9092, 0))
     assert why(bench) == "nowhere: Name or service not known"
 
 
@@ -131,7 +131,7 @@ def test_a_line_dropped_while_its_host_is_looked_up_does_not_connect(
         return found
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    send(bench, broker, PeerAddress("slow", broker.address.port))
+    send(bench, broker, PeerAddress("slow", broker.address.port, 0))
     bench.settle()
     assert (broker.accepted, bench.events) == (0, [])
 
@@ -148,7 +148,7 @@ def test_an_address_is_not_looked_up(bench: SocketBench, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     broker = bench.broker(listens=False)
-    send(bench, broker, PeerAddress(host, broker.address.port))
+    send(bench, broker, PeerAddress(host, broker.address.port, 0))
     assert "looked up" not in why(bench)
 
 
