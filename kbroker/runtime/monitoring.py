@@ -2,7 +2,8 @@
 
 As little of HTTP/1.1 as a scraper or a probe needs: GET and HEAD, one request a connection. It runs on the broker's
 loop, since what it tells is the broker's; a page is made and sent in parts, and what is not taken waits for the socket.
-Who sends nothing, or too much, or does not read, is hung up on. `metrics.py` knows what is told.
+Who sends nothing, or too much, or does not read, is hung up on after a while, and where there are too many at once for
+whoever comes: a probe is not shut out by those who are silent. `metrics.py` knows what is told.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Monitoring:
         self._core = core
         self._server = server
         self._listening = listening
-        self._visitors: set[Visitor] = set()
+        self._visitors: dict[Visitor, None] = {}  # the oldest first
         self._again = loop.timer(self._listen)
         listening.setblocking(False)
         self._listen()
@@ -67,10 +68,9 @@ class Monitoring:
             self._again.set(ACCEPT_PAUSE_S)
             return
         if len(self._visitors) >= MOST_VISITORS:
-            sock.close()
-            return
+            next((each for each in self._visitors if not each.is_served), next(iter(self._visitors))).close()
         sock.setblocking(False)
-        self._visitors.add(Visitor(self._loop, sock, self.page, self._visitors.discard))
+        self._visitors[Visitor(self._loop, sock, self.page, self._visitors.pop)] = None
 
     def page(self, path: str) -> Page:
         """What is told under a path."""
@@ -83,11 +83,12 @@ class Monitoring:
 
 
 class Visitor:
-    """One connection: a request, its answer, the end."""
+    """One connection: a request, its answer, the end. is_served: whether an answer is on its way."""
 
     def __init__(
-        self, loop: Loop, sock: socket.socket, page: Callable[[str], Page], gone: Callable[[Visitor], None]
+        self, loop: Loop, sock: socket.socket, page: Callable[[str], Page], gone: Callable[[Visitor], object]
     ) -> None:
+        self.is_served = False
         self._loop = loop
         self._socket = sock
         self._page = page
@@ -117,12 +118,13 @@ class Visitor:
         except OSError:
             data = b""
         self._head += data
-        if not data or len(self._head) > HEAD_BYTES:
-            self.close()
-        elif b"\r\n\r\n" in self._head or b"\n\n" in self._head:
+        if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
             self._loop.remove_reader(self._socket.fileno())
             self._answer()
+            self.is_served = True
             self._loop.add_writer(self._socket.fileno(), self._write)
+        elif not data or len(self._head) > HEAD_BYTES:
+            self.close()
 
     def _answer(self) -> None:
         words = self._head.split(b"\n", 1)[0].decode("latin-1").split()
@@ -148,8 +150,25 @@ class Visitor:
             self.close()
 
     def _end(self) -> None:
-        """All is sent: say so, and let the other side hang up, or its own bytes might take ours away."""
-        self.close()
+        """All is sent: say so, and let the other side hang up; bytes of its that nobody has read would undo ours."""
+        self.is_served = False
+        self._loop.remove_writer(self._socket.fileno())
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:  # it has hung up
+            self.close()
+            return
+        self._loop.add_reader(self._socket.fileno(), self._pass_by)
+
+    def _pass_by(self) -> None:
+        """What comes behind the request is nothing to us."""
+        try:
+            if not self._socket.recv(HEAD_BYTES):
+                self.close()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
 
 
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}

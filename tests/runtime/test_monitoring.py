@@ -7,7 +7,8 @@ import json
 import re
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from kbroker.cli import run
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metrics import LINES_PER_PART, exposition, health
-from kbroker.runtime.monitoring import Monitoring
+from kbroker.runtime.monitoring import HEAD_BYTES, MOST_VISITORS, Monitoring
 from kbroker.testing import Broker, broker
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -202,6 +203,28 @@ def get(running: Broker, path: str, method: str = "GET") -> tuple[int, str, str]
     return answer.status, answer.headers["Content-Type"], answer.read().decode()
 
 
+@contextmanager
+def visited(world: World) -> Iterator[tuple[Callable[[], None], Callable[[], socket.socket]]]:
+    """The listener on a loop of the test's: a turn of it, and a connection to it."""
+    loop, listening = Loop(), socket.create_server(("127.0.0.1", 0))
+    monitoring = Monitoring(loop, world.core, Numbers(), listening)  # type: ignore[arg-type]
+    yield lambda: loop.turn(wait=False), lambda: socket.create_connection(listening.getsockname(), timeout=30)
+    monitoring.close()
+    loop.close()
+
+
+def read_all(client: socket.socket, turn: Callable[[], None]) -> bytes:
+    """Until the other side says that this is all."""
+    found = bytearray()
+    while True:
+        turn()
+        if select.select([client], [], [], 0)[0]:
+            data = client.recv(1 << 16)
+            if not data:
+                return bytes(found)
+            found += data
+
+
 def test_a_scraper_gets_the_page(monitored: Broker) -> None:
     monitored.produce("orders", b"one")
     status, kind, page = get(monitored, "/metrics?name=all")
@@ -244,6 +267,42 @@ def test_who_does_not_read_holds_up_nobody(monitored: Broker) -> None:
     assert get(monitored, "/health")[0] == 200
     for each in silent:
         each.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metr", b"GET /health HTTP/1.1\r\n\r\n"], ids=["nothing", "a part", "all"])
+def test_a_probe_is_not_shut_out_by_those_who_came_before(monitored: Broker, sent: bytes) -> None:
+    with ExitStack() as stay:
+        for _ in range(2 * MOST_VISITORS):
+            client = stay.enter_context(socket.create_connection(("127.0.0.1", metrics_port(monitored))))
+            client.sendall(sent)
+        assert get(monitored, "/health")[0] == 200
+
+
+def test_who_is_being_answered_stays_where_others_are_silent(world: World) -> None:
+    world.create("many", partitions=10_000)  # more than a socket's buffer takes
+    with visited(world) as (turn, connect), ExitStack() as stay:
+        reader = stay.enter_context(connect())
+        reader.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        turn()
+        for _ in range(2 * MOST_VISITORS):
+            stay.enter_context(connect())
+            turn()
+        assert read_all(reader, turn).splitlines()[-1] == last_line(world)
+
+
+def last_line(world: World) -> bytes:
+    return b"".join(exposition(world.core, Numbers())).splitlines()[-1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("behind", [b"x", b"x" * 3 * HEAD_BYTES])
+def test_bytes_behind_a_request_take_nothing_from_its_answer(world: World, behind: bytes) -> None:
+    with visited(world) as (turn, connect), connect() as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" + behind)
+        for _ in range(50):
+            turn()  # until all is sent, and the broker would have hung up
+        head, _, page = read_all(client, turn).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert page.splitlines()[-1] == last_line(world)
 
 
 def test_out_of_descriptors_the_listener_rests_and_comes_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
