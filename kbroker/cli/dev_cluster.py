@@ -24,6 +24,7 @@ from kbroker.cli._dev_brokers import BrokerProcess, all_in_order, free_ports
 from kbroker.cli._numbers import Number
 from kbroker.config import BrokerConfig, ConfigError
 from kbroker.config.environment import from_environment
+from kbroker.runtime.logs import RateLimit
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.metadata_server.server import HOST, MetadataServer
 from kbroker.usage import unknown
@@ -145,6 +146,8 @@ def dev_cluster(
     """
     began_s = time.monotonic()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RateLimit())
     settings = dict(map(_setting, overrides))
     if port + count - 1 > LAST_PORT:
         raise click.UsageError(f"--port {port}: allowed with {count} brokers: up to {LAST_PORT - count + 1}")

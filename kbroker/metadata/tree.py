@@ -10,7 +10,7 @@ Source: ZooKeeper Programmer's Guide, "Data Model" and "Watches".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from kbroker.ports import (
     Check,
@@ -29,6 +29,9 @@ from kbroker.ports import (
 )
 from kbroker.tables import shrink
 from protocol.namedtuple import NamedTuple
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 NOBODY = 0  # the session of nodes that stay
 ANY_VERSION = -1
@@ -87,8 +90,9 @@ class Tree:
         self.zxid = zxid
         self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
         self.touched: set[str] = set()
-        self._data_watches: dict[str, set[int]] = {}  # set by Get and Exists
-        self._child_watches: dict[str, set[int]] = {}  # set by Children
+        self._ephemerals: dict[int, dict[str, None]] = {}  # paths by session
+        self._data_watches = _Watches()  # set by Get and Exists
+        self._child_watches = _Watches()  # set by Children
         self._fired: list[Fired] = []
 
     def apply(self, operation: Operation, session: int) -> Outcome:
@@ -108,14 +112,13 @@ class Tree:
     def end_session(self, session: int) -> None:
         """Delete the ephemeral nodes of a session, and forget its watches."""
         self.forget(session)
-        for path in [path for path, node in self.nodes.items() if node.session == session != NOBODY]:
+        for path in list(self._ephemerals.get(session, ())):
             self.apply(Delete(path), session)
 
     def forget(self, session: int) -> None:
         """Forget the watches of a session, which goes on."""
-        for watches in (self._data_watches, self._child_watches):
-            for path in [path for path, sessions in watches.items() if session in sessions]:
-                _forget(watches, path, session)
+        self._data_watches.forget(session)
+        self._child_watches.forget(session)
 
     def take_fired(self) -> Sequence[Fired]:
         """The watches that went off since the last call, in order."""
@@ -126,6 +129,7 @@ class Tree:
         """Fill an empty tree with nodes kept somewhere, the root among them or not."""
         for path, node in nodes:
             self.nodes[path] = node
+            self._note_owner(path, node)
         for path in self.nodes:
             if path != "/":
                 parent, name = split(path)
@@ -137,18 +141,18 @@ class Tree:
         node = self.nodes.get(path)
         if node is None:
             return Outcome(StoreFault.NO_NODE, path)
-        _watch(self._data_watches, path, watcher)
+        self._data_watches.add(path, watcher)
         return Outcome(None, path, node.stat(), data=node.data)
 
     def _children(self, path: str, watcher: int | None) -> Outcome:
         node = self.nodes.get(path)
         if node is None:
             return Outcome(StoreFault.NO_NODE, path)
-        _watch(self._child_watches, path, watcher)
+        self._child_watches.add(path, watcher)
         return Outcome(None, path, node.stat(), names=tuple(sorted(node.children)))
 
     def _exists(self, path: str, watcher: int | None) -> Outcome:
-        _watch(self._data_watches, path, watcher)
+        self._data_watches.add(path, watcher)
         node = self.nodes.get(path)
         return Outcome(None, path, node.stat() if node else None)
 
@@ -254,9 +258,19 @@ class Tree:
     def _link(self, parent: Node, path: str, name: str, node: Node) -> None:
         self.nodes[path] = node
         parent.children.add(name)
+        self._note_owner(path, node)
+
+    def _note_owner(self, path: str, node: Node) -> None:
+        if node.session != NOBODY:
+            self._ephemerals.setdefault(node.session, {})[path] = None
 
     def _unlink(self, parent: Node, path: str, name: str) -> None:
-        del self.nodes[path]
+        session = self.nodes.pop(path).session
+        if session != NOBODY:
+            own = self._ephemerals[session]
+            del own[path]
+            if not own:
+                del self._ephemerals[session]
         parent.children.discard(name)
         shrink(self.nodes, parent.children)
 
@@ -272,10 +286,38 @@ class Tree:
         path, kind = change
         sessions: set[int] = set()
         if kind != "children":
-            sessions |= self._data_watches.pop(path, set())
+            sessions |= self._data_watches.take(path)
         if kind in ("children", "deleted"):
-            sessions |= self._child_watches.pop(path, set())
+            sessions |= self._child_watches.take(path)
         self._fired += [Fired(session, change) for session in sorted(sessions)]
+
+
+class _Watches:
+    """Who watches what, found from either side: a change costs its watchers, a session's end what it watches."""
+
+    __slots__ = ("_paths", "_sessions")
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[int]] = {}  # by path
+        self._paths: dict[int, set[str]] = {}  # by session
+
+    def add(self, path: str, session: int | None) -> None:
+        """session: None for nobody."""
+        if session is not None:
+            self._sessions.setdefault(path, set()).add(session)
+            self._paths.setdefault(session, set()).add(path)
+
+    def take(self, path: str) -> set[int]:
+        """Who watches a path, and does not any more."""
+        sessions = self._sessions.pop(path, set())
+        for session in sessions:
+            _forget(self._paths, session, path)
+        return sessions
+
+    def forget(self, session: int) -> None:
+        """It watches nothing any more."""
+        for path in self._paths.pop(session, ()):
+            _forget(self._sessions, path, session)
 
 
 def split(path: str) -> tuple[str, str]:
@@ -291,12 +333,7 @@ def ancestors(path: str) -> list[str]:
     return ["/" + "/".join(names[: at + 1]) for at in range(len(names))]
 
 
-def _watch(watches: dict[str, set[int]], path: str, session: int | None) -> None:
-    if session is not None:
-        watches.setdefault(path, set()).add(session)
-
-
-def _forget(watches: dict[str, set[int]], path: str, session: int) -> None:
-    watches[path].discard(session)
-    if not watches[path]:
-        del watches[path]
+def _forget(table: dict[Key, set[Value]], key: Key, value: Value) -> None:
+    table[key].discard(value)
+    if not table[key]:
+        del table[key]

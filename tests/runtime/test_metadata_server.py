@@ -7,6 +7,7 @@ import shutil
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kbroker.runtime.metadata_server import wire
 from kbroker.runtime.metadata_server.server import MOST_FRAME_BYTES
 from kbroker.runtime.metadata_server.wire import Code, EventType, Op
 from tests.runtime.metadata_servers import PATIENCE_S, RunningServer
+from tests.test_cost import LineCount
 
 LEAST_S = 0.5  # the shortest session
 BIG_BYTES = 1 << 20
@@ -262,6 +264,39 @@ def test_a_session_that_is_not_heard_of_is_over(server: RunningServer, raw: Raw,
     assert late.connect(session=raw.session, password=raw.password) == 0
     assert late.receive() == b""
     late.close()
+
+
+def test_sessions_that_end_together_are_one_line_but_for_brokers(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as stay:
+        silent = [stay.enter_context(closing(Raw(server))) for _ in range(4)]
+        for each in silent:
+            each.connect()
+        for xid, path in enumerate(("/brokers", "/brokers/ids", "/brokers/ids/7")):
+            made = wire.string(path) + wire.INT.pack(-1) + wire.access() + wire.INT.pack(path.endswith("7"))
+            assert silent[0].ask(xid, Op.CREATE, made)[2] == Code.OK
+        with server.paused():
+            later_ms = of_sockets._now_ms() + 20_000
+            monkeypatch.setattr(of_sockets, "_now_ms", lambda: later_ms)
+            server.server._expire()
+    assert [line.getMessage() for line in caplog.records] == [
+        "broker 7 was not heard of for 10000 ms: its session is over",
+        f"3 sessions of no broker, {silent[1].session} the first, not heard of in time: over",
+    ]
+
+
+def test_connections_to_which_nothing_is_told_cost_nothing(server: RunningServer) -> None:
+    def lines(others: int) -> int:
+        with ExitStack() as stay:
+            for _ in range(others):
+                stay.enter_context(closing(Raw(server))).connect()
+            server.await_turns()
+            with server.paused(), LineCount() as count:
+                server.server._settle()
+            return count.lines
+
+    assert lines(30) == lines(2)
 
 
 def test_a_ping_keeps_a_session(raw: Raw) -> None:

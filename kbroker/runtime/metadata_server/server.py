@@ -48,7 +48,7 @@ class MetadataServer:
         self.tree = self._file.tree
         self.tree.zxid += ZXID_GAP  # a client may have seen numbers that did not survive
         self._sessions = Sessions(self.tree, self._file.session, os.urandom)
-        self._wires: dict[int, _Wire] = {}
+        self._wires: dict[Connection, _Wire] = {}
         self._is_settling = self._is_broken = self._is_deaf = False
         try:
             self._listening = socket.create_server((HOST, port), backlog=BACKLOG)
@@ -87,7 +87,8 @@ class MetadataServer:
             return
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        each = self._wires[client.fileno()] = _Wire(client)
+        each = _Wire(client)
+        self._wires[each.connection] = each
         self._loop.add_reader(client.fileno(), lambda: self._readable(each))
 
     def _readable(self, each: _Wire) -> None:
@@ -126,7 +127,7 @@ class MetadataServer:
 
     def _go_on(self, each: _Wire) -> None:
         """A client that was held has read enough to be answered more."""
-        if each.is_held and each.socket.fileno() in self._wires:
+        if each.is_held and each.connection in self._wires:
             each.is_held = False
             self._loop.add_reader(each.socket.fileno(), lambda: self._readable(each))
             self._handle(each)
@@ -140,8 +141,10 @@ class MetadataServer:
         """What was done becomes durable, then everybody hears of it."""
         self._is_settling = False
         if self._save():
-            for each in list(self._wires.values()):
-                self._send(each)
+            for connection in self._sessions.take_told():
+                each = self._wires.get(connection)
+                if each is not None:
+                    self._send(each)
 
     def _save(self) -> bool:
         if self.tree.touched and not self._is_broken:
@@ -181,7 +184,7 @@ class MetadataServer:
                 self._loop.remove_writer(each.socket.fileno())
 
     def _drop(self, each: _Wire) -> None:
-        if self._wires.pop(each.socket.fileno(), None) is None:
+        if self._wires.pop(each.connection, None) is None:
             return
         self._sessions.lost(each.connection)
         self._loop.remove_reader(each.socket.fileno())
@@ -199,14 +202,23 @@ class MetadataServer:
         self._ticked_s = now_s
         if stalled_s > 0:  # a process that was stopped has not listened: what clients sent is still to be read
             self._sessions.excuse(round(stalled_s * 1000))
-        for session, broker_id in self._sessions.expire(_now_ms()):
-            who = f"a client without a broker's registration (session {session.number})"
-            who = who if broker_id is None else f"broker {broker_id}"
-            log.warning("%s was not heard of for %d ms: its session is over", who, session.timeout_ms)
-            self._settle_soon()
+        self._expire()
         for wire in list(self._wires.values()):
             if wire.connection.session is None and not wire.connection.is_over and now_s >= wire.began_s + SILENT_S:
                 self._drop(wire)  # it holds a descriptor that a broker may want
+
+    def _expire(self) -> None:
+        """End the sessions of those that were silent: a line for each broker, one for all others."""
+        others = []
+        for session, broker_id in self._sessions.expire(_now_ms()):
+            self._settle_soon()
+            if broker_id is None:
+                others.append(session.number)
+            else:
+                log.warning("broker %d was not heard of for %d ms: its session is over", broker_id, session.timeout_ms)
+        if others:
+            what = "%d session%s of no broker, %d the first, not heard of in time: over"
+            log.warning(what, len(others), "s" * (len(others) != 1), others[0])
 
 
 class _Wire:

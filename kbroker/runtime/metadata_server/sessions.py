@@ -5,7 +5,7 @@ its timeout says; it ends with its ephemeral nodes and its watches. Watches belo
 back sets them again, and hears at once of those whose nodes have changed meanwhile.
 
 What is to be sent lies in each connection's `out` until the tree is durable: `server.py` sees to that, once for all
-requests of a turn.
+requests of a turn, and of the connections that were told something (`take_told`).
 
 Unlike ZooKeeper: everybody may do everything, and a node with another access list than that is refused
 (INVALID_ACL); nodes have no times (ctime and mtime are 0); empty data is told as none; there are no containers, no
@@ -73,6 +73,7 @@ class Sessions:
         self._tree = tree
         self._token = token
         self._sessions: dict[int, Session] = {}
+        self._told: dict[Connection, None] = {}
         self.last = last
 
     def received(self, connection: Connection, frame: bytes, now_ms: int) -> None:
@@ -85,10 +86,23 @@ class Sessions:
         try:
             request = wire.parse_request(frame)
         except wire.RefusedError as error:
-            connection.out.append(wire.answer(wire.xid_of(frame), self._tree.zxid, error.code))
+            self._say(connection, wire.answer(wire.xid_of(frame), self._tree.zxid, error.code))
             return
         body, code = self._answered(connection, session, request)
-        connection.out.append(wire.answer(request.xid, self._tree.zxid, code, body))
+        self._say(connection, wire.answer(request.xid, self._tree.zxid, code, body))
+
+    def take_told(self) -> Sequence[Connection]:
+        """Those with something to be sent, or to be closed, since the last call."""
+        told, self._told = tuple(self._told), {}
+        return told
+
+    def _say(self, connection: Connection, frame: bytes) -> None:
+        connection.out.append(frame)
+        self._told[connection] = None
+
+    def _hang_up(self, connection: Connection) -> None:
+        connection.is_over = True
+        self._told[connection] = None
 
     def lost(self, connection: Connection) -> None:
         """A client has hung up: its session goes on, its watches do not."""
@@ -127,24 +141,25 @@ class Sessions:
         else:
             known = self._sessions.get(asked.session)
             if known is None or known.password != asked.password:
-                connection.out.append(wire.connect_answer(0, 0, NO_PASSWORD, has_read_only=asked.has_read_only))
-                connection.is_over = True
+                self._say(connection, wire.connect_answer(0, 0, NO_PASSWORD, has_read_only=asked.has_read_only))
+                self._hang_up(connection)
                 return
             session = known
             if session.connection is not None:  # it has not been noticed yet that this one is gone
-                session.connection.is_over = True
+                self._hang_up(session.connection)
                 self.lost(session.connection)
             session.timeout_ms = timeout_ms
         session.connection, connection.session = connection, session
         session.expires_ms = now_ms + timeout_ms
-        connection.out.append(
-            wire.connect_answer(timeout_ms, session.number, session.password, has_read_only=asked.has_read_only)
+        self._say(
+            connection,
+            wire.connect_answer(timeout_ms, session.number, session.password, has_read_only=asked.has_read_only),
         )
 
     def _end(self, session: Session) -> None:
         del self._sessions[session.number]
         if session.connection is not None:
-            session.connection.is_over = True
+            self._hang_up(session.connection)
             session.connection.session = None
         self._tree.end_session(session.number)
         self._tell()
@@ -228,14 +243,15 @@ class Sessions:
 
     def _set_watches(self, watches: SetWatches, session: Session) -> None:
         """Set them again; those whose nodes have changed since fire at once instead."""
-        nodes, out = self._tree.nodes, session.connection.out if session.connection is not None else []
+        nodes, connection = self._tree.nodes, session.connection
+        assert connection is not None, session.number  # which has just sent this
 
         def changed(path: str, at: Callable[[Node], int], event: EventType) -> bool:
             """Whether it has fired."""
             node = nodes.get(path)
             if node is not None and at(node) <= watches.zxid:
                 return False
-            out.append(wire.event(EventType.DELETED if node is None else event, path))
+            self._say(connection, wire.event(EventType.DELETED if node is None else event, path))
             return True
 
         for path in watches.data:
@@ -243,7 +259,7 @@ class Sessions:
                 self._tree.apply(Get(path, watch=True), session.number)
         for path in watches.exist:
             if path in nodes:
-                out.append(wire.event(EventType.CREATED, path))
+                self._say(connection, wire.event(EventType.CREATED, path))
             elif _is_path(path):
                 self._tree.apply(Exists(path, watch=True), session.number)
         for path in watches.child:
@@ -255,7 +271,7 @@ class Sessions:
         for number, (path, kind) in self._tree.take_fired():
             session = self._sessions.get(number)
             if session is not None and session.connection is not None:
-                session.connection.out.append(wire.event(_EVENTS[kind], path))
+                self._say(session.connection, wire.event(_EVENTS[kind], path))
 
 
 def _packed(node: Node) -> bytes:
