@@ -298,7 +298,7 @@ def go_on_after_an_error(told: Told) -> None:
 
 
 def write_markers(told: Told) -> None:
-    """Markers of coordinators that are not, or were; for partitions that are not."""
+    """Markers of producers that are not, or will be; for partitions that are not."""
     who = hold(told, "marked")
     begin(told, who)
     told.ask(write(who, 0), 9)
@@ -309,11 +309,10 @@ def write_markers(told: Told) -> None:
             told.ask(marker(other, 0, partition=9), version)
         told.ask(marker(who, 0, partition=9), version)
         told.ask(marker(who, 0, to="nope"), version)
-    told.ask(marker(who, 5), 1)
-    told.ask(marker(who, 4), 1)
-    told.ask(marker(who, 5), 1)
-    told.ask(marker(who._replace(epoch=who.epoch + 3), 5), 1)
-    told.ask(marker(who, 6), 1)
+    told.ask(marker(who, 0), 1)
+    told.ask(marker(who, 0), 1)
+    told.ask(marker(who._replace(epoch=who.epoch + 3), 0), 1)
+    told.ask(marker(who, 0), 1)
     told.ask(write(who, 1), 9)
 
 

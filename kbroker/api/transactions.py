@@ -23,7 +23,7 @@ from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
 from kbroker.groups.effects import commit_error, loading_error
-from kbroker.metadata.cache import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from kbroker.metadata.cache import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import topic_results, undescribed
 from protocol.errors import ErrorCode, KafkaError
@@ -262,6 +262,7 @@ def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> InSlices:
     """Append the outcome of transactions to partitions led here; answered when the high watermark has passed them."""
     waiting: list[tuple[Partition, int, WritableTxnMarkerPartitionResult]] = []
     results = []
+    newest = _newest_coordinator_epoch(call)
     for marker in request.markers:
         producer = Producer(marker.producer_id, marker.producer_epoch)
         topics = []
@@ -271,6 +272,11 @@ def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> InSlices:
                 part = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
                 parts.append(part)
                 try:
+                    if marker.coordinator_epoch > newest:
+                        raise KafkaError(
+                            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                            f"a marker of coordinator epoch {marker.coordinator_epoch}, the newest is {newest}",
+                        )
                     partition, end_offset = call.broker.markers.append(
                         (topic.name, index),
                         producer,
@@ -286,6 +292,16 @@ def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> InSlices:
         results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
     await_markers = AwaitMarkers(WriteTxnMarkersResponse(markers=results), waiting, call.now_ms + MARKER_PATIENCE_MS)
     return await_markers.answer(call.now_ms) or await_markers
+
+
+def _newest_coordinator_epoch(call: Call) -> int:
+    """The largest leader epoch of __transaction_state that this broker has heard of; 0 if it has of none.
+
+    Partitions fence coordinators by it: after a marker in an epoch that none has, no producer's transaction would end.
+    A coordinator that has just been elected may be ahead of what its peers know, and sends its markers again.
+    """
+    image = call.broker.plane.cache.topics.get(TRANSACTION_STATE)
+    return max((state.leader_epoch for state in image.partitions.values()), default=0) if image is not None else 0
 
 
 class AwaitMarkers:

@@ -449,6 +449,8 @@ def test_open_transaction_outlives_a_restart(world: World, producer: Producer) -
 
 
 def markers(world: World, producer: Producer, *, epoch: int = 5, commit: bool = True, index: int = 0) -> ErrorCode:
+    """The answer to a marker, where the coordinator has epoch 5."""
+    world.plane.cache.topics["__transaction_state"].partitions[0].leader_epoch = 5
     marker = WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
@@ -470,6 +472,17 @@ def test_marker_of_another_broker_s_coordinator_ends_the_transaction_here(world:
 def test_marker_of_an_earlier_coordinator_is_fenced(world: World, producer: Producer) -> None:
     assert markers(world, producer) is ErrorCode.NONE
     assert markers(world, producer, epoch=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize("epoch", [6, 2**31 - 1])
+def test_marker_in_an_epoch_that_no_coordinator_has_fences_nobody(
+    world: World, producer: Producer, *, epoch: int
+) -> None:
+    producer.add(0)
+    producer.write(b"a")
+    refused = markers(world, producer, epoch=epoch)
+    assert (refused, stable_end(world)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    assert (markers(world, producer), stable_end(world)) == (ErrorCode.NONE, 2)
 
 
 def test_marker_of_no_producer_is_refused(world: World, producer: Producer) -> None:

@@ -205,7 +205,7 @@ def test_a_marker_that_comes_before_the_answer_makes_it_void(stage: Stage) -> No
         producer_epoch=0,
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
-        coordinator_epoch=1,
+        coordinator_epoch=0,
     )
     coordinator.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
     stage.answer(ErrorCode.NONE)

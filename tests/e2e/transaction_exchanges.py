@@ -137,7 +137,7 @@ def write_txn_markers(here: World, version: int) -> None:
         producer_epoch=who.epoch,
         transaction_result=True,
         topics=[WritableTxnMarkerTopic(name=topic.name, partition_indexes=[0])],
-        coordinator_epoch=9,
+        coordinator_epoch=0,
     )
     (answer,) = here.ask(WriteTxnMarkersRequest(markers=[marker]), version).markers
     assert answer.topics[0].partitions[0].error_code == NONE
