@@ -48,6 +48,7 @@ from kbroker.ports import (
     PeerFault,
     SessionExpired,
     SessionStarted,
+    SetData,
     StoreAnswer,
     StoreFault,
 )
@@ -116,7 +117,7 @@ class ControlPlane:
         self._peers = peers
         self._clock = clock
         self._random = random
-        self._endpoints = endpoints
+        self._endpoints = self._registered_endpoints = endpoints
         self._session = NO_SESSION
         self._joining_in = NO_SESSION
         self._taken: Taken | None = None
@@ -277,6 +278,7 @@ class ControlPlane:
                 self.control_requests.broker_epoch = epoch
                 log.info("broker %d is registered, epoch %d", self.broker_id, epoch)
                 self.controller.put(Registered(session))
+                self._register_addresses()
 
         def failed(error: Exception) -> None:
             if self._joining_in == session:
@@ -301,10 +303,9 @@ class ControlPlane:
         ]
         self.notices.set_broker(own=decode_config(own.data), default=decode_config(default.data))
         yield from self.notices.begin(self._clock.now_ms())
-        info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
         path = broker_path(self.broker_id)
         while True:
-            (made,) = yield [Create(path, encode_broker(info, self._clock.wall_ms()), ephemeral=True)]
+            (made,) = yield [Create(path, self._registration(), ephemeral=True)]
             if made.fault is StoreFault.NODE_EXISTS:
                 (made,) = yield [Get(path, watch=True)]
             if made.stat is None:
@@ -313,6 +314,33 @@ class ControlPlane:
                 self._await_end_of_other(made)
                 return -1
             return made.stat.czxid
+
+    def _registration(self) -> bytes:
+        """What this broker's node says of it now."""
+        self._registered_endpoints = self._endpoints
+        info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
+        return encode_broker(info, self._clock.wall_ms())
+
+    def advertise(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Have clients and brokers told other addresses of this one, from now on."""
+        self._endpoints = endpoints
+        self._register_addresses()
+
+    def _register_addresses(self) -> None:
+        """Write addresses that have changed into the registration, which the controller watches."""
+        if self.control_requests.broker_epoch < 0 or self._registered_endpoints == self._endpoints:
+            return  # who is not registered yet will be with them
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, StoreRefusedError):
+                log.error("addresses that have changed are told to nobody: %s", error)
+            else:
+                _only_lost(error)
+
+        self._steps.run(self._registering_addresses(), failed=failed)
+
+    def _registering_addresses(self) -> Procedure[None]:
+        yield [SetData(broker_path(self.broker_id), self._registration())]
 
     def _await_end_of_other(self, registration: Outcome) -> None:
         """The broker id is taken, most often by a former life of this broker, whose session nobody has ended.

@@ -3,7 +3,7 @@
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.environment import unheeded
 from kbroker.config.given import ConfigError, Given
-from kbroker.config.listeners import Listener, Listeners, is_every_interface, resolve_listeners
+from kbroker.config.listeners import Listener, Listeners, is_every_interface, listeners_after, resolve_listeners
 from kbroker.config.resolve import (
     ONE_BROKER,
     BrokerLayers,
@@ -46,6 +46,7 @@ __all__ = [
     "describe_broker",
     "describe_topic",
     "is_every_interface",
+    "listeners_after",
     "parse_properties",
     "resolve_broker",
     "resolve_listeners",

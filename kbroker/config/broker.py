@@ -4,7 +4,7 @@ Read by the composition root and by whoever needs a value (`config.num_partition
 DescribeConfigs. Defaults are those of Apache Kafka 3.9.1 in ZooKeeper mode, of 4.3.0 where 3.9.1 has no such key. A key
 with `unused` is shown and checked, and named once in a warning at start when somebody set it.
 
-Unlike Kafka: addresses (listeners, advertised.listeners, the map of protocols) do not change while the broker runs.
+Unlike Kafka: listeners and the map of their protocols do not change while the broker runs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kbroker.config.settings import (
     INT_MAX,
     LONG_MAX,
     NOT_TRUE,
+    PER_BROKER,
     Boolean,
     Check,
     Class,
@@ -101,7 +102,9 @@ class BrokerConfig(Settings):
         doc="Where to listen: NAME://host:port, comma-separated; no host is every interface, port 0 any free one.",
     )
     advertised_listeners: String | None = setting(
-        None, doc="The addresses that clients are told, by listener name; without it those of listeners."
+        None,
+        dynamic=PER_BROKER,
+        doc="The addresses that clients are told, by listener name; without it those of listeners.",
     )
     listener_security_protocol_map: String = setting(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

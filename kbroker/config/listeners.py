@@ -1,7 +1,8 @@
 """Listeners: where the broker listens, what it calls each place, and which address it tells clients.
 
-Read once by the composition root. Names are upper-cased, as Kafka does. No socket is touched: an empty host means every
-interface, and an advertised address without host, or with port 0, is completed by the runtime when it has bound.
+Read by the composition root, at the start and when advertised.listeners change. Names are upper-cased, as Kafka does.
+No socket is touched: an empty host means every interface, and an advertised address without host, or with port 0, is
+completed by the runtime when it has bound.
 """
 
 from __future__ import annotations
@@ -77,6 +78,16 @@ def resolve_listeners(config: BrokerConfig, served: tuple[str, ...] = SERVED_PRO
     advertised = tuple(sorted(advertised, key=lambda listener: order.index(listener.name)))
     inter_broker = _inter_broker(config, advertised)
     return Listeners(bound, advertised, inter_broker, _control_plane(config, advertised, inter_broker))
+
+
+def listeners_after(before: BrokerConfig, after: BrokerConfig) -> Listeners:
+    """The listeners once settings have changed at run time. Raises: ConfigError, also where brokers lose theirs."""
+    now, then = resolve_listeners(before), resolve_listeners(after)
+    if (now.inter_broker, now.control_plane) != (then.inter_broker, then.control_plane):
+        needed = ", ".join(filter(None, (now.inter_broker, now.control_plane)))
+        shown = f"advertised.listeners={after.advertised_listeners}"
+        raise ConfigError([f"{shown}: allowed: with {needed}, over which brokers speak to each other"])
+    return then
 
 
 def _protocol_map(text: str) -> dict[str, str]:

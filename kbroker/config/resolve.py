@@ -15,6 +15,7 @@ from typing import Any
 from kbroker.config import broker, topic
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.given import ConfigError, Given
+from kbroker.config.listeners import listeners_after
 from kbroker.config.settings import ConfigType, Dynamic, Setting, Value
 from kbroker.config.topic import TopicConfig
 from protocol.namedtuple import NamedTuple
@@ -207,7 +208,10 @@ def check_broker(changes: Mapping[str, str], layers: BrokerLayers, *, per_broker
         return faults + illegal
     changed = layers._replace(dynamic_broker=changes) if per_broker else layers._replace(dynamic_default=changes)
     try:
-        return faults + _leaps(resolve_broker(layers), resolve_broker(changed))
+        before, after = resolve_broker(layers), resolve_broker(changed)
+        if before.advertised_listeners != after.advertised_listeners:
+            listeners_after(before, after)
+        return faults + _leaps(before, after)
     except ConfigError as error:
         return faults + error.lines
 

@@ -28,7 +28,17 @@ from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import BrokerConfigChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.broker.permission import Permission
-from kbroker.config import ONE_BROKER, BrokerConfig, BrokerLayers, Given, resolve_broker, resolve_listeners
+from kbroker.config import (
+    ONE_BROKER,
+    BrokerConfig,
+    BrokerLayers,
+    ConfigError,
+    Given,
+    Listeners,
+    listeners_after,
+    resolve_broker,
+    resolve_listeners,
+)
 from kbroker.config.broker import SECURITY_PROTOCOLS
 from kbroker.config.listeners import Listener
 from kbroker.core import Core
@@ -378,14 +388,18 @@ class Node:
                 raise self._cannot_listen(listener, error) from None
         self.ports = {name: listening.getsockname()[1] for name, listening in self._sockets.items()}
         self._bind_monitoring()
-        self.endpoints = tuple(
+        self.endpoints = self._told(self.listeners)
+
+    def _told(self, listeners: Listeners) -> tuple[Endpoint, ...]:
+        """The addresses that clients are told, with the ports that were taken."""
+        return tuple(
             Endpoint(
                 listener.name,
                 SECURITY_PROTOCOLS.index(listener.protocol),
                 listener.host or socket.gethostname(),
                 listener.port or self.ports[listener.name],
             )
-            for listener in self.listeners.advertised
+            for listener in listeners.advertised
         )
 
     def _listen(self) -> None:
@@ -406,6 +420,14 @@ class Node:
         if error.errno != errno.EADDRINUSE:
             return StartupError(line)
         return AddressInUseError(line, listener.port if len(self.listeners.bound) == 1 else None)
+
+    def _advertise(self, config: BrokerConfig) -> None:
+        """Settings have changed: tell other addresses, if there are others now."""
+        try:
+            self.endpoints = self._told(listeners_after(self.config, config))
+        except ConfigError as error:  # it was legal when it was set; listeners may have changed since
+            log.error("clients are told the same addresses as before: %s", "; ".join(error.lines))
+        self.core.broker.plane.advertise(self.endpoints)
 
     def _bind_monitoring(self) -> None:
         """Take the port of /metrics and /health, if there is to be one. Raises: StartupError."""
@@ -477,6 +499,7 @@ class Node:
             self._monitoring = Monitoring(loop, self.core, self.server, self._monitored)
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.server.limit(_limits(configs.broker, host.shares)))
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self._pool.allow(self._disk_threads(configs.broker)))
+        broker.on(BrokerConfigChanged, lambda fact, now_ms: self._advertise(configs.broker))
 
     def _open_store(self) -> NodeStore:
         """The store that it has to itself, or shares with the other brokers of a test. Raises: StartupError."""

@@ -283,6 +283,7 @@ TEXTS = {  # of settings for which another value than the default is not easily 
     "max.connections.per.ip.overrides": "10.0.0.1:7",
     "log.message.timestamp.difference.max.ms": "77",
     "log.cleaner.dedupe.buffer.size": "2000000",
+    "advertised.listeners": "PLAINTEXT://elsewhere:9092",
 }
 
 

@@ -181,9 +181,39 @@ def test_read_only_key_cannot_be_changed_while_running() -> None:
     assert line.startswith("Cannot update these configs dynamically: num.partitions")
 
 
-def test_what_clients_are_told_does_not_change_while_running() -> None:
-    (line,) = check_broker({"advertised.listeners": "PLAINTEXT://a:1"}, BrokerLayers(), per_broker=True)
-    assert line.startswith("Cannot update these configs dynamically: advertised.listeners")
+TWO_LISTENERS = {
+    "listeners": "INSIDE://:9092,OUTSIDE://:9093",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    "inter.broker.listener.name": "INSIDE",
+}
+
+
+@pytest.mark.parametrize(
+    ("advertised", "fault"),
+    [
+        ("INSIDE://a:1,OUTSIDE://b:2", None),
+        ("INSIDE://a:1", None),
+        ("OUTSIDE://b:2", "inter.broker.listener.name=INSIDE: allowed: OUTSIDE"),
+        ("INSIDE://a:1,ELSEWHERE://b:2", "names of listener.security.protocol.map"),
+        ("junk", "allowed: NAME://host:port"),
+        ("INSIDE://0.0.0.0:1", "an address that clients can reach"),
+    ],
+)
+def test_what_clients_are_told_may_change_while_running(advertised: str, fault: str | None) -> None:
+    layers, change = BrokerLayers(static=given(TWO_LISTENERS)), {"advertised.listeners": advertised}
+    lines = check_broker(change, layers, per_broker=True)
+    assert lines == [] if fault is None else fault in lines[0]
+    assert "broker id must be specified" in check_broker(change, layers, per_broker=False)[0]
+
+
+def test_brokers_keep_the_listener_that_they_speak_over() -> None:
+    static = given(TWO_LISTENERS | {"control.plane.listener.name": "OUTSIDE"})
+    del static["inter.broker.listener.name"]
+    (line,) = check_broker({"advertised.listeners": "OUTSIDE://b:2"}, BrokerLayers(static=static), per_broker=True)
+    assert line.startswith("control.plane.listener.name=OUTSIDE: allowed: an advertised listener that is not")
+    del static["control.plane.listener.name"]
+    (line,) = check_broker({"advertised.listeners": "OUTSIDE://b:2"}, BrokerLayers(static=static), per_broker=True)
+    assert line == "advertised.listeners=OUTSIDE://b:2: allowed: with INSIDE, over which brokers speak to each other"
 
 
 def test_key_of_one_broker_cannot_be_set_for_all() -> None:

@@ -13,6 +13,7 @@ from kbroker.metadata.store import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     LOG_DIR_EVENTS,
+    Endpoint,
     broker_path,
     decode_broker,
     decode_controller,
@@ -142,6 +143,29 @@ def test_each_session_waits_anew_for_the_end_of_a_former_life() -> None:
     assert not twin.plane.fatal
     cluster.advance(1)
     assert twin.plane.fatal.startswith("broker.id 1 is taken")
+
+
+def test_addresses_that_have_changed_are_told_to_all_brokers() -> None:
+    cluster = Cluster(1, 2)
+    node = cluster.nodes[2]
+    for host in ("inside2", "host2"):
+        node.turn(node.plane.advertise, (Endpoint("PLAINTEXT", 0, host, 9092),))
+        cluster.settle()
+        told = [each.plane.cache.node(2, "PLAINTEXT") for each in cluster.nodes.values()]
+        assert told == [Endpoint("PLAINTEXT", 0, host, 9092)] * 2
+    assert decode_broker(2, cluster.data(broker_path(2)), cluster.ensemble.tree.nodes[broker_path(2)].stat()).epoch == (
+        node.plane.control_requests.broker_epoch
+    )
+
+
+def test_addresses_that_change_without_a_session_are_told_in_the_next() -> None:
+    cluster = Cluster(1, 2)
+    node = cluster.nodes[2]
+    node.store.expire()
+    node.turn(node.plane.advertise, (Endpoint("PLAINTEXT", 0, "inside2", 9092),))
+    cluster.settle()
+    told = [each.plane.cache.node(2, "PLAINTEXT") for each in cluster.nodes.values()]
+    assert told == [Endpoint("PLAINTEXT", 0, "inside2", 9092)] * 2
 
 
 def test_a_broker_without_a_session_does_not_give_up_its_id() -> None:

@@ -27,7 +27,13 @@ from kbroker.runtime.loop import Loop
 from kbroker.runtime.node import Host, Node, StartupError
 from kbroker.runtime.tree_file import Change, TreeFile
 from protocol.errors import ErrorCode
+from protocol.headers import parse_response_header
 from protocol.message import Message
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.control import ControlledShutdownRequest
 from protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -35,6 +41,7 @@ from protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
 )
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.processes import Client
 from tests.requests import VERSIONS
@@ -128,6 +135,47 @@ def test_the_id_of_a_new_cluster_may_be_given_and_one_that_is_there_keeps_its_ow
     assert ids == ["a" * 22] * 3
     told = [record.getMessage() for record in caplog.records if "cluster.id" in record.getMessage()]
     assert told == [f"cluster.id={'b' * 22}: has no effect: this is cluster {'a' * 22}"]
+
+
+def told_to_clients(node: Node, loop: Loop) -> list[tuple[str, int]]:
+    client = Client(node.ports["PLAINTEXT"])
+    client.send(MetadataRequest(topics=[]), 9)
+    loop.run_until(lambda: answered(client))
+    frame = client.frame()
+    _, start = parse_response_header(MetadataResponse, 9, frame)
+    brokers = MetadataResponse.decode(memoryview(frame)[start:], 9).brokers
+    return [(each.host, each.port) for each in brokers]
+
+
+def test_addresses_for_clients_change_while_it_runs_and_stay_over_a_restart(tmp_path: Path, loop: Loop) -> None:
+    node = serving(tmp_path, loop)
+    client = Client(node.ports["PLAINTEXT"])
+    change = IncrementalAlterableConfig(
+        name="advertised.listeners", config_operation=0, value="PLAINTEXT://shop.example:19092"
+    )
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=str(node.node_id), configs=[change])
+    client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    loop.run_until(lambda: answered(client))
+    cache = node.core.broker.plane.cache
+    loop.run_until(lambda: cache.brokers[node.node_id].endpoints[0].port == 19092)
+    told = [told_to_clients(node, loop)]
+    node.stop()
+    again = serving(tmp_path, loop)
+    told.append(told_to_clients(again, loop))
+    again.stop()
+    assert told == [[("shop.example", 19092)]] * 2
+
+
+def test_addresses_that_its_listeners_have_left_behind_are_told_to_nobody(
+    tmp_path: Path, loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = serving(tmp_path, loop)
+    node.core.broker.plane.notices.set_broker(own={"advertised.listeners": "OLD://shop.example:19092"})
+    node.core.handle(BrokerConfigChanged(), node._host.clock.now_ms())
+    told = told_to_clients(node, loop)
+    node.stop()
+    assert told == [("127.0.0.1", node.ports["PLAINTEXT"])]
+    assert any("clients are told the same addresses as before" in each.getMessage() for each in caplog.records)
 
 
 def test_alone_it_is_ready_when_it_leads_again_what_it_led(tmp_path: Path, loop: Loop) -> None:
