@@ -276,6 +276,8 @@ def looks(timeout: float) -> Iterator[None]:
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:
+    if not isinstance(text, bytes | str | None):
+        raise UsageError(f'{text!r} is no value: write b"..." or "...", or None')
     return text.encode() if isinstance(text, str) else text
 
 

@@ -2,18 +2,23 @@
 
 One broker serves all tests of a session, unless the setting `kafka_scope` says otherwise, and is put back after each
 test that used it: started or resumed if need be, without topics, groups, faults and history. A failing test's report
-has a section of what the broker saw. Nothing else of kbroker is imported before a test asks for one of the fixtures.
+has a section of what the broker saw, and ends at the test's own line where a call of the kit failed. A setting that
+makes no sense ends the run in one line. Nothing else of kbroker is imported before a test asks for one of the fixtures.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from kbroker.testing._broker import Broker
     from kbroker.testing._cluster import Cluster
 
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 SCOPES = ("session", "package", "module", "class", "function")
 FIXTURES = ("kafka_broker", "kafka_cluster")
 LONGEST_NAME = 200
+KIT = str(Path(__file__).parent)
+OURS = str(Path(__file__).parents[1])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,19 +44,40 @@ _running: dict[str, Kafka] = {}
 """By fixture, what runs now. Of this process: every worker of xdist has its own."""
 
 
-def _scope(fixture_name: str, config: pytest.Config) -> Scope:
-    scope = config.getini("kafka_scope")
+def pytest_configure(config: pytest.Config) -> None:
+    """Settings that make no sense end the run here; pytest makes a traceback of what is raised later."""
+    scope, count = config.getini("kafka_scope"), config.getini("kafka_brokers")
     if scope not in SCOPES:
         raise pytest.UsageError(f"kafka_scope = {scope}: allowed: {', '.join(SCOPES)}")
-    return cast("Scope", scope)
+    if not (count.isascii() and count.isdecimal()):
+        raise pytest.UsageError(f"kafka_brokers = {count}: allowed: a whole number")
+    for line in config.getini("kafka_settings"):
+        if "=" not in line:
+            raise pytest.UsageError(f"kafka_settings: {line!r}: write name=value")
+    try:
+        config.getini("kafka_reset")
+    except (ValueError, pytest.UsageError) as error:
+        raise pytest.UsageError(f"kafka_reset: {error}; allowed: true, false") from None
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Scope:
+    return cast("Scope", config.getini("kafka_scope"))
 
 
 def _settings(config: pytest.Config) -> dict[str, object]:
     lines = [line.partition("=") for line in config.getini("kafka_settings")]
-    for name, equals, _ in lines:
-        if not equals:
-            raise pytest.UsageError(f"kafka_settings: {name!r}: write name=value")
     return {name.strip(): value.strip() for name, _, value in lines}
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """What cannot be started is said without a traceback: there is no line of the test to show."""
+    from kbroker.usage import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope=_scope)
@@ -57,10 +85,12 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A broker: `kafka_broker.bootstrap` is for clients, `kafka_broker.faults` for what is to go wrong."""
     from kbroker.testing import broker
 
-    with broker(settings=_settings(pytestconfig)) as made:
-        _running["kafka_broker"] = made
-        yield made
-        del _running["kafka_broker"]
+    with _in_one_line():
+        made = broker(settings=_settings(pytestconfig)).start()
+    _running["kafka_broker"] = made
+    yield made
+    del _running["kafka_broker"]
+    made.close()
 
 
 @pytest.fixture(scope=_scope)
@@ -68,13 +98,12 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three brokers, or as many as `kafka_brokers` says: `kafka_cluster.brokers[1].stop()`."""
     from kbroker.testing import cluster
 
-    count = pytestconfig.getini("kafka_brokers")
-    if not count.isdecimal():
-        raise pytest.UsageError(f"kafka_brokers = {count}: allowed: a whole number")
-    with cluster(int(count), settings=_settings(pytestconfig)) as made:
-        _running["kafka_cluster"] = made
-        yield made
-        del _running["kafka_cluster"]
+    with _in_one_line():
+        made = cluster(int(pytestconfig.getini("kafka_brokers")), settings=_settings(pytestconfig)).start()
+    _running["kafka_cluster"] = made
+    yield made
+    del _running["kafka_cluster"]
+    made.close()
 
 
 @pytest.fixture
@@ -91,9 +120,27 @@ def _used(item: pytest.Item) -> list[Kafka]:
     return [_running[name] for name in FIXTURES if name in wanted and name in _running]
 
 
+def _cut(failure: pytest.ExceptionInfo[BaseException]) -> None:
+    """A call of the kit that failed ends at the line that called: how the kit found out is nothing to its reader."""
+    place, caller = failure.tb, None
+    while place.tb_next is not None:
+        if caller is None and _is_in(OURS, place.tb_next):
+            caller = place
+        place = place.tb_next
+    is_told = failure.type.__module__ == "kbroker.usage" or (failure.type is AssertionError and _is_in(KIT, place))
+    if caller is not None and is_told:
+        caller.tb_next = None
+
+
+def _is_in(folder: str, place: TracebackType) -> bool:
+    return place.tb_frame.f_code.co_filename.startswith(folder)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """A test that failed shows what its broker saw."""
+    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+        _cut(call.excinfo)
     made = yield
     if made.failed and call.when in ("setup", "call"):
         for kafka in _used(item):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -282,14 +283,69 @@ def test_nothing_is_imported_before_a_test_asks(pytester: pytest.Pytester) -> No
 @pytest.mark.parametrize(
     ("ini", "told"),
     [
-        ("kafka_scope = forever", "kafka_scope = forever: allowed: session, package, module, class, function"),
+        ("kafka_scope = sesion", "kafka_scope = sesion: allowed: session, package, module, class, function"),
         ("kafka_settings = num.partitions", "kafka_settings: 'num.partitions': write name=value"),
-        ("kafka_settings = num.partition=3", "did you mean num.partitions?"),
+        ("kafka_brokers = three", "kafka_brokers = three: allowed: a whole number"),
+        ("kafka_reset = maybe", "kafka_reset: invalid truth value 'maybe'; allowed: true, false"),
     ],
 )
-def test_a_bad_setting_says_what_to_write(pytester: pytest.Pytester, ini: str, told: str) -> None:
-    result = run(pytester, "def test_it(kafka_broker): pass", ini=ini)
-    assert told in result.stdout.str() + result.stderr.str()
+def test_a_bad_setting_ends_the_run_in_one_line(pytester: pytest.Pytester, ini: str, told: str) -> None:
+    result = run(pytester, "def test_it(): pass", ini=ini)
+    assert (result.ret, result.stdout.str(), result.stderr.str().splitlines()) == (4, "", [f"ERROR: {told}"])
+
+
+@pytest.mark.parametrize(
+    ("fixture", "ini", "told"),
+    [
+        ("kafka_broker", "kafka_settings = num.partition=3", "did you mean num.partitions?"),
+        ("kafka_broker", "kafka_settings = num.partitions=x", "num.partitions=x"),
+        ("kafka_cluster", "kafka_brokers = 0", "write cluster(3)"),
+    ],
+)
+def test_a_broker_that_cannot_be_is_said_without_a_traceback(
+    pytester: pytest.Pytester, fixture: str, ini: str, told: str
+) -> None:
+    said = run(pytester, f"def test_it({fixture}): pass", ini=ini).stdout.str()
+    assert told in said
+    assert ".py:" not in said.partition("short test summary")[0]
+
+
+FAILING_CALLS = {
+    'kafka_broker.assert_lag("billing", 0)': "UsageError: there is no group 'billing'",
+    'kafka_broker.wait_for_records("orders", 1, timeout=0)': "AssertionError: topic orders has 0 records",
+    'kafka_broker.faults.on("Prodce")': "UsageError: there is no API 'Prodce'; did you mean Produce?",
+    'kafka_broker.create_topic("a/b")': "UsageError: cannot make topic 'a/b'",
+    "kafka_broker.advance(ms=-1)": "UsageError: time goes only forwards",
+    "kafka_broker.stop(); kafka_broker.topics()": "UsageError: no broker answers",
+    'kafka_broker.wait_for_group("billing")': "UsageError: say what to wait for",
+    'kafka_broker.produce("orders", 5)': 'UsageError: 5 is no value: write b"..." or "..."',
+}
+
+
+@pytest.mark.parametrize("trace", ["long", "short", "native"])
+def test_a_call_that_fails_ends_at_the_line_that_called(pytester: pytest.Pytester, trace: str) -> None:
+    tests = [
+        f"def test_{number}(kafka_broker):\n    kafka_broker.create_topic('orders')\n    {call}"
+        for number, call in enumerate(FAILING_CALLS)
+    ]
+    result = run(pytester, "\n".join(tests), f"--tb={trace}")
+    result.assert_outcomes(failed=len(FAILING_CALLS))
+    said = result.stdout.str()
+    assert [told for told in FAILING_CALLS.values() if told not in said] == []
+    assert re.findall(r"^.*[/\\](?:testing|faults|usage)\b.*$", said, re.MULTILINE) == []
+
+
+def test_all_of_a_call_that_fails_is_there_for_who_asks(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "def test_it(kafka_broker): kafka_broker.advance(ms=-1)", "--full-trace")
+    assert "_clock.py" in result.stdout.str()
+
+
+def test_a_failure_of_the_test_s_own_is_shown_whole(pytester: pytest.Pytester) -> None:
+    source = """
+        def look(found): assert found == ["orders"]
+        def test_it(kafka_broker): look(list(kafka_broker.topics()))
+        """
+    assert "assert [] == ['orders']" in run(pytester, source).stdout.str()
 
 
 # -- for other languages
