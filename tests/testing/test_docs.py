@@ -40,6 +40,14 @@ def test_an_example_runs_as_printed(pytester: pytest.Pytester, number: int) -> N
         result.stdout.fnmatch_lines(["*- kafka -*", "*Produce v* -> NOT_LEADER_OR_FOLLOWER*"])
 
 
+def test_the_first_test_has_no_warnings_with_the_filter_that_is_printed(pytester: pytest.Pytester) -> None:
+    (ini,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
+    pytester.makeini(ini)
+    pytester.makepyfile(test_first=EXAMPLES[0][1])
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.parseoutcomes() == {"passed": 1}
+
+
 def test_the_file_of_faults_is_read_as_printed() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert repr(read_faults(text, "faults.toml").faults).splitlines() == [
