@@ -1,8 +1,8 @@
 """How the commands reach a cluster: a stock client's connection, its settings, and its failures in one line each.
 
 The client is kafka-python's, so these commands work against any Kafka cluster, and the broker's own code has no part
-in them. It is an extra (`pip install 'kbroker[cli]'`, docs/decisions/0020-cli-client.md): a broker in somebody's test
-environment must not decide which kafka-python that environment has.
+in them; those that carry records have another (`_librdkafka.py`). Both are an extra (`pip install 'kbroker[cli]'`,
+docs/decisions/0020-cli-client.md): a broker in somebody's test environment must not decide which clients that has.
 """
 
 from __future__ import annotations
@@ -49,11 +49,27 @@ _SAID = {
     "UnknownBrokerIdError": "a broker that the cluster at {bootstrap} named is gone: try again",
 }
 """What is said of the client's own errors, by their names; of errors that a broker answers with Kafka has the words."""
-MISSING = "this command speaks to a cluster by kafka-python: pip install 'kbroker[cli]'"
+MISSING = "this command speaks to a cluster by client libraries: pip install 'kbroker[cli]'"
+LIBRDKAFKA_NAMES = {
+    "ssl.cafile": "ssl.ca.location",
+    "ssl.certfile": "ssl.certificate.location",
+    "ssl.keyfile": "ssl.key.location",
+    "ssl.password": "ssl.key.password",
+    "ssl.crlfile": "ssl.crl.location",
+    "sasl.plain.username": "sasl.username",
+    "sasl.plain.password": "sasl.password",
+    "sasl.kerberos.name": "sasl.kerberos.principal",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "max.request.size": "message.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+"""Settings of kafka-python's, with dots, that librdkafka calls otherwise: either spelling serves all commands."""
+_KAFKA_PYTHON_NAMES = {theirs: ours for ours, theirs in LIBRDKAFKA_NAMES.items()}
 
 
 class Cluster(NamedTuple):
-    """Where a cluster is and how to speak to it. settings: the client's own, in kafka-python's spelling."""
+    """Where a cluster is and how to speak to it. settings: the clients' own, in either one's spelling."""
 
     bootstrap: str
     settings: Mapping[str, Any]
@@ -70,22 +86,58 @@ class Cluster(NamedTuple):
         A setting of another of its classes is left out: one file of settings serves all commands.
         Raises: ClickException that names a setting which none of them has.
         """
-        from kafka import KafkaConsumer, KafkaProducer
-
         options = {"bootstrap_servers": self.bootstrap.split(","), "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **own}
-        everybody = {**KafkaConsumer.DEFAULT_CONFIG, **KafkaProducer.DEFAULT_CONFIG, **known}
         for key, value in self.settings.items():
-            name = key.replace(".", "_").replace("-", "_")
-            if name not in everybody:
-                near = difflib.get_close_matches(name, everybody, 1)
-                hint = f"; did you mean {near[0].replace('_', '.')}?" if near else ""
-                raise click.ClickException(f"{key}: no setting of kafka-python{hint}")
+            name = _name(key)
             if name in known:
                 options[name] = _typed(key, value, known[name])
+            else:
+                no_such_setting(key)
         return options
 
 
+def no_such_setting(key: str) -> None:
+    """Raises: ClickException where a setting that one client does not know is none of the other's either."""
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.admin import KafkaAdminClient
+
+    name = _name(key)
+    everybody = {**KafkaConsumer.DEFAULT_CONFIG, **KafkaProducer.DEFAULT_CONFIG, **KafkaAdminClient.DEFAULT_CONFIG}
+    if name not in everybody:
+        near = difflib.get_close_matches(name, everybody, 1)
+        hint = f"; did you mean {near[0].replace('_', '.')}?" if near else ""
+        raise click.ClickException(f"{key}: no setting of kafka-python{hint}")
+
+
+def _name(key: str) -> str:
+    """A setting as kafka-python spells it."""
+    dotted = key.replace("_", ".").replace("-", ".")
+    return _KAFKA_PYTHON_NAMES.get(dotted, dotted).replace(".", "_")
+
+
 def speaks_to_cluster(command: Command) -> Command:
+    """Give a command the options that lead to a cluster; it is called with a Cluster, which it asks by kafka-python."""
+
+    @functools.wraps(command)
+    def called(cluster: Cluster, **arguments: Any) -> Any:
+        try:
+            import kafka.errors as client
+        except ImportError:
+            raise click.ClickException(MISSING) from None
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
+        refusals = _refusals()
+        try:
+            return command(cluster, **arguments)
+        except (client.KafkaError, ValueError, AssertionError, RuntimeError) as error:  # ValueError: of its settings
+            why = refusals[-1] if refusals and _NOBODY in str(error) else error
+            raise click.ClickException(said_by_client(why, cluster.bootstrap)) from None
+        except struct.error as error:  # the client packs what it is given, and looks at it no further
+            raise click.ClickException(f"a number has no room in Kafka's protocol: {error}") from None
+
+    return given_cluster(called)  # type: ignore[return-value]
+
+
+def given_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that lead to a cluster; it is called with a Cluster as its first argument."""
 
     @click.option(
@@ -109,25 +161,12 @@ def speaks_to_cluster(command: Command) -> Command:
         *, bootstrap_server: str, command_config: str | None, settings: tuple[str, ...], **arguments: Any
     ) -> Any:
         _check_text(click.get_current_context())
-        try:
-            import kafka.errors as client
-        except ImportError:
-            raise click.ClickException(MISSING) from None
         client_settings = _settings(command_config, settings)
         bootstrap_server = _bootstrap(bootstrap_server, client_settings)
         _check_addresses(bootstrap_server)
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is said once, below
-        cluster = Cluster(bootstrap_server, client_settings)
-        refusals = _refusals()
-        try:
-            return command(cluster, **arguments)
-        except (client.KafkaError, ValueError, AssertionError, RuntimeError) as error:  # ValueError: of its settings
-            why = refusals[-1] if refusals and _NOBODY in str(error) else error
-            raise click.ClickException(said_by_client(why, cluster.bootstrap)) from None
-        except struct.error as error:  # the client packs what it is given, and looks at it no further
-            raise click.ClickException(f"a number has no room in Kafka's protocol: {error}") from None
+        return command(Cluster(bootstrap_server, client_settings), **arguments)
 
-    return called  # type: ignore[return-value]  # click's decorators keep what they decorate
+    return called
 
 
 def _check_addresses(bootstrap: str) -> None:

@@ -12,6 +12,7 @@ import click
 
 from kbroker import __version__
 from kbroker.cli import complain
+from kbroker.cli._signals import EndedError
 
 COMMANDS = {
     "start": ("kbroker.cli.start:start", "Run a broker."),
@@ -90,6 +91,8 @@ def run_command(words: list[str]) -> int:
         return complain(error.format_message(), hint)
     except click.exceptions.Abort:
         return 130
+    except EndedError as ended:
+        return 128 + ended.number  # as a shell has it
 
 
 def _where_it_goes(error: click.UsageError, words: list[str]) -> str:

@@ -10,19 +10,51 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kbroker.cli._tables import printable
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kafka.consumer.fetcher import ConsumerRecord
+    from confluent_kafka import Message
 
-_TIME_TYPES = {0: "create", 1: "logappend"}
+NO_TIME = 0  # of the client's types of timestamps; 1 and 2 are its producer's and its broker's
+_TIME_TYPES: dict[int | None, str] = {0: "create", 1: "logappend"}
+_quoted = json.encoder.encode_basestring  # a string as JSON: an encoder for whole documents is made anew each time
 _TOKEN = re.compile(r"%(.)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+class Consumed(NamedTuple):
+    """A record as it is printed. timestamp: in ms, None where its format has none. timestamp_type: 0 its producer's, 1
+    its broker's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def consumed(message: Message) -> Consumed:
+    """A message of the client's as a record."""
+    kind, timestamp = message.timestamp()
+    return Consumed(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        None if kind == NO_TIME else timestamp,
+        kind - 1,
+        message.key(),
+        message.value(),
+        message.headers() or [],
+    )
 
 
 def unescaped(text: str) -> bytes:
@@ -40,26 +72,27 @@ def unescaped(text: str) -> bytes:
     return _ESCAPED.sub(one, text.encode().decode("latin-1")).encode("latin-1")
 
 
-def as_json(record: ConsumerRecord) -> bytes:
+def as_json(record: Consumed) -> bytes:
     """One line of JSON, with kcat's names. What is no UTF-8 stands under NAME_base64, and NAME is null."""
-    line: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "tstype": _TIME_TYPES.get(record.timestamp_type, "unknown"),
-        "ts": record.timestamp,
-        "headers": [item for pair in _header_pairs(record) for item in pair],
-    }
-    for name, data in (("key", record.key), ("payload", record.value)):
-        try:
-            line[name] = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            line[name] = None
-            line[f"{name}_base64"] = base64.b64encode(data).decode()
-    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    headers = _headers(record) if record.headers else "[]"
+    kind = _TIME_TYPES.get(record.timestamp_type, "unknown")
+    text = (
+        f'{{"topic":{_quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},"tstype":"{kind}",'
+        f'"ts":{"null" if record.timestamp is None else record.timestamp},"headers":{headers},'
+        f"{_member('key', record.key)},{_member('payload', record.value)}}}"
+    )
     if not text.isprintable():  # JSON itself escapes no more than the first 32
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text.encode() + b"\n"
+
+
+def _member(name: str, data: bytes | None) -> str:
+    if data is None:
+        return f'"{name}":null'
+    try:
+        return f'"{name}":{_quoted(data.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}":null,"{name}_base64":"{base64.b64encode(data).decode()}"'
 
 
 def as_it_is(data: bytes) -> bytes:
@@ -75,13 +108,13 @@ def harmless(data: bytes) -> bytes:
 Clean = Callable[[bytes], bytes]
 
 
-def formatter(text: str, clean: Clean = as_it_is) -> Callable[[ConsumerRecord], bytes]:
+def formatter(text: str, clean: Clean = as_it_is) -> Callable[[Consumed], bytes]:
     """A function by a format of kcat's, and what it takes from a record cleaned: %s value, %S its length, %k key, %K,
     %t topic, %p partition, %o offset, %T timestamp in ms, %h headers, %% a percent sign; escapes as in `unescaped`.
 
     Raises: UsageError for any other token.
     """
-    parts: list[bytes | Callable[[ConsumerRecord], bytes]] = []
+    parts: list[bytes | Callable[[Consumed], bytes]] = []
     at = 0
     for match in _TOKEN.finditer(text):
         parts.append(unescaped(text[at : match.start()]))
@@ -96,7 +129,7 @@ def formatter(text: str, clean: Clean = as_it_is) -> Callable[[ConsumerRecord], 
     return lambda record: b"".join(part if isinstance(part, bytes) else clean(part(record)) for part in parts)
 
 
-def delimited(key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is) -> Callable[[ConsumerRecord], bytes]:
+def delimited(key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is) -> Callable[[Consumed], bytes]:
     """A function that gives the value and the delimiter, and before them the key and its own if there is one."""
     end = unescaped(delimiter)
     if key_delimiter is None:
@@ -105,7 +138,7 @@ def delimited(key_delimiter: str | None, delimiter: str, clean: Clean = as_it_is
     return lambda record: clean(record.key or b"") + between + clean(record.value or b"") + end
 
 
-_TOKENS: dict[str, Callable[[ConsumerRecord], bytes]] = {
+_TOKENS: dict[str, Callable[[Consumed], bytes]] = {
     "s": lambda record: record.value or b"",
     "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
     "k": lambda record: record.key or b"",
@@ -118,6 +151,11 @@ _TOKENS: dict[str, Callable[[ConsumerRecord], bytes]] = {
 }
 
 
-def _header_pairs(record: ConsumerRecord) -> Iterator[tuple[str, str | None]]:
+def _headers(record: Consumed) -> str:
+    items = [item for pair in _header_pairs(record) for item in pair]
+    return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
+
+
+def _header_pairs(record: Consumed) -> Iterator[tuple[str, str | None]]:
     for name, value in record.headers or ():
         yield name, None if value is None else value.decode(errors="backslashreplace")

@@ -23,8 +23,8 @@ from rich.text import Text
 from kbroker.cli._tables import printable
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer
-    from kafka.consumer.fetcher import ConsumerRecord
+    from kbroker.cli._reader import Reader
+    from kbroker.cli._records import Consumed
 
 NULL = "null"
 EMPTY = "(empty)"
@@ -47,12 +47,12 @@ class Screen:
         self._key = 0
         self._day = ""
 
-    def shown(self, records: Iterable[ConsumerRecord]) -> Text:
+    def shown(self, records: Iterable[Consumed]) -> Text:
         """Some records, line by line."""
         width = self._width()
         return Text("\n").join(line for each in records for line in self._lines(each, width))
 
-    def _lines(self, record: ConsumerRecord, width: int) -> Iterator[Text]:
+    def _lines(self, record: Consumed, width: int) -> Iterator[Text]:
         day, clock = _day_and_time(record.timestamp)
         if day != self._day:
             self._day = day
@@ -68,7 +68,7 @@ class Screen:
         for line in _folded(value, width - INDENT):
             yield Text(" " * INDENT).append_text(line)
 
-    def _head(self, record: ConsumerRecord, clock: str) -> Text:
+    def _head(self, record: Consumed, clock: str) -> Text:
         place = f"{record.partition}:{record.offset}"
         topic = f"{printable(record.topic)} " if self._with_topic else ""
         self._place = max(self._place, cell_len(topic + place))
@@ -92,7 +92,7 @@ def _folded(text: Text, width: int) -> Iterator[Text]:
         at = end
 
 
-def _headers(record: ConsumerRecord) -> Text:
+def _headers(record: Consumed) -> Text:
     line = Text()
     for name, value in record.headers or ():
         line.append(f"  {printable(name)}=", style="dim")
@@ -129,7 +129,7 @@ def _day_and_time(timestamp_ms: int | None) -> tuple[str, str]:
 
 
 @contextmanager
-def live_line(console: Console, consumer: KafkaConsumer, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def live_line(console: Console, consumer: Reader, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A function that is told how many records came, and keeps a line of rate and lag under them.
 
     At the end the line gives way to one of what there was in all.
@@ -148,9 +148,7 @@ def live_line(console: Console, consumer: KafkaConsumer, *, quiet: bool) -> Iter
 class LiveLine:
     """Counts, and how far there is to go. Rate and lag are those of the last second or so: lag is asked for."""
 
-    def __init__(
-        self, consumer: KafkaConsumer, *, ascii_only: bool, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, consumer: Reader, *, ascii_only: bool, now_s: Callable[[], float] = time.monotonic) -> None:
         self._consumer = consumer
         self._now_s = now_s
         self._dash = "-" if ascii_only else "\u2501"

@@ -8,20 +8,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 WIDE = 10_000  # characters: a pipe has no width, and a column cut short would be of no use to a script
 UNKNOWN = "-"
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # `run` knows what that means; rich would exit with 1, which some commands have a use for
 
 
 def show_json(value: Any) -> None:
@@ -40,6 +34,9 @@ def show_done(sentence: str, facts: Any, *, as_json: bool) -> None:
 
 def show_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = "") -> None:
     """Rows under their columns. columns: keys of the rows, in order; numbers are put to the right, None is a dash."""
+    from rich.box import SIMPLE_HEAD  # here and below: a command that paints no table does not load it
+    from rich.table import Table
+
     rows = list(rows)
     on_terminal = sys.stdout.isatty()
     table = Table(
@@ -57,7 +54,17 @@ def show_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, tit
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=not on_terminal)
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    _Console(width=None if on_terminal else WIDE, highlight=False).print(table)
+    _console(None if on_terminal else WIDE).print(table)
+
+
+def _console(width: int | None) -> Console:
+    from rich.console import Console
+
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # `run` knows what that means; rich would exit with 1, which some have a use for
+
+    return Ours(width=width, highlight=False)
 
 
 def printable(text: str) -> str:
@@ -66,6 +73,8 @@ def printable(text: str) -> str:
 
 
 def _cell(value: Any) -> Text:
+    from rich.text import Text
+
     if value is None or value == "":
         return Text(UNKNOWN, style="dim")
     if isinstance(value, list | tuple):

@@ -10,31 +10,34 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from kbroker.cli import complain
-from kbroker.cli._cluster import Cluster, speaks_to_cluster
+from kbroker.cli._cluster import Cluster
+from kbroker.cli._librdkafka import EARLIEST, LATEST, Place, carries_records
 from kbroker.cli._numbers import Number
-from kbroker.cli._records import as_it_is, as_json, delimited, formatter, harmless
-from kbroker.cli._screen import Screen, live_line
+from kbroker.cli._reader import Reader
+from kbroker.cli._records import Consumed, as_it_is, as_json, consumed, delimited, formatter, harmless, unescaped
+from kbroker.cli._signals import ended_by_signals
+from kbroker.cli._times import TIMES, time_ms
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer, TopicPartition
-    from kafka.consumer.fetcher import ConsumerRecord
+    from confluent_kafka import Message
+    from rich.console import Console
 
-    Write = Callable[[Iterable[ConsumerRecord]], None]
+    Write = Callable[[Collection[Message]], None]
+    Tell = Callable[[int], None]
 
-POLL_MS = 250  # how long a look at an idle topic waits: as often as the live line moves
 MOST_NAMED = 3  # partitions in one line
-OFFSETS = "beginning, end, stored, N, -N, s@MILLISECONDS"
+OFFSETS = f"beginning, end, stored, N, -N, s@MILLISECONDS, {TIMES}"
 
 
 @click.command("consume")
-@speaks_to_cluster
+@carries_records
 @click.argument("more", metavar="[TOPIC]...", nargs=-1)
 @click.option("--topic", "-t", "topics", multiple=True, help="A topic; may be repeated.")
 @click.option("--partition", "-p", "partitions", type=Number(), multiple=True, help="Only this partition.")
@@ -56,31 +59,33 @@ def consume(cluster: Cluster, more: tuple[str, ...], topics: tuple[str, ...], **
 
     Exit code: 0 done, 2 it could not be done, 130 stopped by Ctrl-C.
     """
-    wanted = [*topics, *more]
+    wanted = list(dict.fromkeys([*topics, *more]))
     if not wanted:
         raise click.UsageError("name a topic: -t TOPIC")
     where = "beginning" if options["from_beginning"] else options["offset"]
     _check(where, options)
     write, console = _writer(options, many=len(wanted) > 1)
-    consumer = _consumer(cluster, where, options)
-    try:
-        for topic in wanted:
-            if not consumer.partitions_for_topic(topic):
-                raise click.ClickException(f"there is no topic {topic!r} at {cluster.bootstrap}")
-        if options["group"]:
-            consumer.subscribe(wanted)
-        else:
-            _assign(consumer, wanted, where or "end", options["partitions"])
-        _follow(consumer, write, console, options)
-    finally:
-        consumer.close()
+    with ended_by_signals():
+        reader = _reader(cluster, where, options)
+        try:
+            there = {topic: reader.partitions(topic) for topic in wanted}
+            if options["group"]:
+                reader.join(wanted)
+            else:
+                places = _places(there, options["partitions"])
+                ends = reader.offsets(places, LATEST)
+                reader.read(_starts(reader, places, where or "end", ends), ends)
+            with _live_line(console, reader, options) as tell:
+                _follow(reader, write, tell, options)
+        finally:
+            reader.close()
     return 0
 
 
 def _check(where: str | None, options: dict[str, Any]) -> None:
     """Refuse what cannot be meant before anybody is asked."""
     if where is not None and where not in ("beginning", "end", "stored"):
-        if re.fullmatch("(s@|[+-])?[0-9]{1,19}", where) is None:
+        if re.fullmatch("(s@|[+-])?[0-9]{1,19}", where) is None and _since_ms(where) is None:
             raise click.UsageError(f"-o {where}: allowed: {OFFSETS}")
         if options["group"]:
             raise click.UsageError(f"-o {where}: a group begins at what it has committed, or at beginning or end")
@@ -90,114 +95,125 @@ def _check(where: str | None, options: dict[str, Any]) -> None:
         raise click.UsageError("-o stored wants --group")
 
 
-def _consumer(cluster: Cluster, where: str | None, options: dict[str, Any]) -> KafkaConsumer:
-    from kafka import KafkaConsumer
+def _since_ms(where: str) -> int | None:
+    """The time that it is about, if it is about one."""
+    match = re.fullmatch("s@([0-9]{1,19})", where)
+    return int(match[1]) if match else time_ms(where.removeprefix("s@"))
 
+
+def _reader(cluster: Cluster, where: str | None, options: dict[str, Any]) -> Reader:
     own = {
-        "group_id": options["group"],
-        "auto_offset_reset": "earliest" if where == "beginning" else "latest",
-        "enable_auto_commit": bool(options["group"]),
-        "isolation_level": options["isolation_level"],
+        "auto.offset.reset": "earliest" if where == "beginning" else "latest",
+        "isolation.level": options["isolation_level"],
     }
-    return KafkaConsumer(**cluster.options(KafkaConsumer.DEFAULT_CONFIG, **own))
+    return Reader(cluster, options["group"], own)
 
 
-def _assign(consumer: KafkaConsumer, topics: Iterable[str], where: str, only: tuple[int, ...]) -> None:
-    """Take all partitions, or the ones named, and go to where it begins."""
-    from kafka import TopicPartition
-
-    places = []
-    for topic in topics:
-        there = consumer.partitions_for_topic(topic)
-        if absent := set(only) - there:
+def _places(there: dict[str, set[int]], only: tuple[int, ...]) -> list[Place]:
+    """All partitions of the topics, or the ones named. Raises: ClickException for one that is not there."""
+    for topic, numbers in there.items():
+        if absent := set(only) - numbers:
             raise click.ClickException(f"topic {topic} has no partition {min(absent)}")
-        places += [TopicPartition(topic, number) for number in sorted(only or there)]
-    consumer.assign(places)
+    return [(topic, number) for topic, numbers in there.items() for number in sorted(only or numbers)]
+
+
+def _starts(reader: Reader, places: list[Place], where: str, ends: dict[Place, int]) -> dict[Place, int]:
+    """Offsets for beginning, end, N, -N (so many before the end) and times (the first record then or later)."""
     if where == "beginning":
-        consumer.seek_to_beginning()
-    elif where == "end":
-        consumer.seek_to_end()
-    else:
-        for place, offset in _starts(consumer, places, where).items():
-            consumer.seek(place, offset)
-
-
-def _starts(consumer: KafkaConsumer, places: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
-    """Offsets for N, -N (so many before the end) and s@TIME (the first at that time or later)."""
-    ends, begins = _asked(consumer.end_offsets, places), _asked(consumer.beginning_offsets, places)
-    if where.startswith("s@"):
-        found = consumer.offsets_for_times(dict.fromkeys(places, int(where[2:])))
-        return {place: ends[place] if at is None else at.offset for place, at in found.items()}
+        return reader.offsets(places, EARLIEST)
+    if where == "end":
+        return ends
+    since_ms = _since_ms(where)
+    if since_ms is not None:
+        found = reader.offsets(places, since_ms)
+        return {place: ends[place] if at < 0 else at for place, at in found.items()}
+    begins = reader.offsets(places, EARLIEST)
     if not where.startswith("-"):  # one that is gone would be refused, and the client go to the end
         _tell_of_no_such(int(where), ends)
         return {place: max(begins[place], int(where)) for place in places}
     return {place: max(begins[place], ends[place] + int(where)) for place in places}
 
 
-def _tell_of_no_such(offset: int, ends: dict[TopicPartition, int]) -> None:
+def _tell_of_no_such(offset: int, ends: dict[Place, int]) -> None:
     """Say where an offset is none yet. The client goes to the end there, as Kafka's does, and would show nothing."""
-    short = [f"{place.topic}-{place.partition} at {end}" for place, end in ends.items() if offset > end]
+    short = [f"{topic}-{partition} at {end}" for (topic, partition), end in ends.items() if offset > end]
     if short:
         more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
         some = ", ".join(short[:MOST_NAMED])
         complain(f"nothing is at offset {offset} yet: the log ends before it ({some}{more})")
 
 
-def _asked(ask: Callable[[Any], Any], places: Iterable[TopicPartition]) -> Any:
-    """Offsets of partitions. Raises: ClickException for one without a leader, which the client forgets."""
-    try:
-        return ask(places)
-    except KeyError as error:
-        (place,) = error.args
-        raise click.ClickException(f"{place.topic}-{place.partition} has no leader: is its broker away?") from None
-
-
-def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console]:
-    """How records are printed, and the terminal that the live line is on."""
+def _writer(options: dict[str, Any], *, many: bool) -> tuple[Write, Console | None]:
+    """How records are printed, and the terminal that the live line is on, if there is one."""
     given = [name for name in ("form", "key_delimiter", "json_lines") if options[name]]
     if len(given) > 1:
         raise click.UsageError("one of --format, --key-delimiter and --json")
     on_terminal = sys.stdout.isatty()
     if on_terminal and not given and options["delimiter"] == "\\n":
         return _shown(many=many)
-    clean = harmless if on_terminal else as_it_is
-    as_bytes: Callable[[ConsumerRecord], bytes]
-    if options["json_lines"]:
-        as_bytes = as_json
-    elif options["form"]:
-        as_bytes = formatter(options["form"], clean)
+    write: Write
+    if not given and not on_terminal:
+        write = _values(unescaped(options["delimiter"]))
     else:
-        as_bytes = delimited(options["key_delimiter"], options["delimiter"], clean)
-    out = sys.stdout.buffer
-
-    def write(records: Iterable[ConsumerRecord]) -> None:
-        out.write(b"".join(map(as_bytes, records)))
-        out.flush()
+        write = _formed(_form(options, harmless if on_terminal else as_it_is))
+    if options["quiet"] or not sys.stderr.isatty():
+        return write, None
+    from rich.console import Console
 
     return write, Console(stderr=True)
 
 
+def _form(options: dict[str, Any], clean: Callable[[bytes], bytes]) -> Callable[[Consumed], bytes]:
+    if options["json_lines"]:
+        return as_json
+    if options["form"]:
+        return formatter(options["form"], clean)
+    return delimited(options["key_delimiter"], options["delimiter"], clean)
+
+
+def _formed(as_bytes: Callable[[Consumed], bytes]) -> Write:
+    return lambda messages: _put(as_bytes(consumed(each)) for each in messages)
+
+
+def _values(end: bytes) -> Write:
+    """Values alone, into a pipe: the shortest way."""
+    return lambda messages: _put((each.value() or b"") + end for each in messages)
+
+
+def _put(pieces: Iterable[bytes]) -> None:
+    out = sys.stdout.buffer
+    out.write(b"".join(pieces))
+    out.flush()
+
+
 def _shown(*, many: bool) -> tuple[Write, Console]:
+    from rich.console import Console
+
+    from kbroker.cli._screen import Screen
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know all characters
     console = Console(highlight=False, soft_wrap=True)
     screen = Screen(lambda: console.width, with_topic=many)
-    return lambda records: console.print(screen.shown(records)), console
+    return lambda messages: console.print(screen.shown(map(consumed, messages))), console
 
 
-def _follow(consumer: KafkaConsumer, write: Write, console: Console, options: dict[str, Any]) -> None:
+def _live_line(console: Console | None, reader: Reader, options: dict[str, Any]) -> AbstractContextManager[Tell]:
+    if console is None:
+        return nullcontext(lambda count: None)
+    from kbroker.cli._screen import live_line
+
+    return live_line(console, reader, quiet=options["quiet"])
+
+
+def _follow(reader: Reader, write: Write, tell: Tell, options: dict[str, Any]) -> None:
     """Print until the end that there is now, the number asked for, or Ctrl-C."""
     left = options["max_messages"]
-    ends: dict[TopicPartition, int] | None = None
-    with live_line(console, consumer, quiet=options["quiet"]) as tell:
-        while left is None or left > 0:
-            polled = consumer.poll(timeout_ms=POLL_MS, max_records=left)
-            records = [each for batch in polled.values() for each in batch]
-            if records:
-                write(records)
-                left = None if left is None else left - len(records)
-            tell(len(records))
-            if options["stop_at_end"] and (assigned := consumer.assignment()):
-                ends = ends or _asked(consumer.end_offsets, assigned)
-                if all(consumer.position(place) >= ends.get(place, 0) for place in assigned):
-                    return
+    while left is None or left > 0:
+        if options["stop_at_end"] and reader.is_done():
+            return
+        messages = reader.poll(left)
+        if messages:
+            write(messages)
+            left = None if left is None else left - len(messages)
+        tell(len(messages))

@@ -6,54 +6,58 @@ Each line is a record, or each file with --files; keys come from a delimiter in 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli._cluster import Cluster, said_by_client, speaks_to_cluster
+from kbroker.cli._cluster import Cluster
+from kbroker.cli._librdkafka import TOPIC_S, Heard, carries_records, client_of, said, topic_of
 from kbroker.cli._numbers import Number
 from kbroker.cli._records import unescaped
+from kbroker.cli._signals import ended_by_signals
 from kbroker.cli._tables import show_json
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kafka import KafkaProducer
+    from confluent_kafka import KafkaError, Message, Producer
 
 READ_BYTES = 64 << 10
-FLUSH_SECONDS = 60
-FLUSH_SECONDS_AFTER_CTRL_C = 1  # for what is on its way: who ends a command does not wait for a broker that hangs
+FLUSH_SECONDS = 60.0
+FLUSH_SECONDS_AFTER_CTRL_C = 1.0  # for what is on its way: who ends a command does not wait for a broker that hangs
+LOOK_S = 0.1  # how often a wait looks whether it was ended
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MOST_BYTES = 1 << 20  # of a record
 
 
 class _Shape(NamedTuple):
-    """How a piece of input becomes a record."""
+    """How a piece of input becomes a record. partition: -1 by the key."""
 
     topic: str
-    partition: int | None
+    partition: int
     key: bytes | None
     key_delimiter: bytes | None
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, bytes]] | None
     null_empty: bool
 
-    def record(self, piece: bytes) -> dict[str, Any]:
-        """The arguments of the producer's send."""
-        key, value = self.key, piece
-        if self.key_delimiter is not None and self.key_delimiter in piece:
-            key, _, value = piece.partition(self.key_delimiter)
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "key": None if self.null_empty and not key else key,
-            "value": None if self.null_empty and not value else value,
-            "headers": self.headers,
-        }
+    def give(self, produce: Callable[..., None], piece: bytes) -> None:
+        """Send a record, by the client's function."""
+        topic, partition, key, key_delimiter, headers, null_empty = self
+        value: bytes | None = piece
+        if key_delimiter is not None and key_delimiter in piece:
+            key, _, value = piece.partition(key_delimiter)
+        if null_empty:
+            key, value = key or None, value or None
+        if headers:
+            produce(topic, value, key, partition, headers=headers)
+        else:
+            produce(topic, value, key, partition)
 
 
 @click.command("produce")
-@speaks_to_cluster
+@carries_records
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option("--topic", "-t", required=True, help="Where to.")
 @click.option("--partition", "-p", type=Number(0), help="To this partition; by the key if left out.")
@@ -77,20 +81,15 @@ def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: 
         raise click.UsageError("--delimiter: at least one character is allowed")
     shape = _Shape(
         options["topic"],
-        options["partition"],
+        -1 if options["partition"] is None else options["partition"],
         None if options["key"] is None else options["key"].encode(),
         None if options["key_delimiter"] is None else unescaped(options["key_delimiter"]),
-        [_header(each) for each in options["headers"]],
+        [_header(each) for each in options["headers"]] or None,
         options["null_empty"],
     )
-    pieces = _pieces(paths, delimiter, lines=options["lines"])
-    sending = _Sending(_producer(cluster, options), shape)
-    try:
-        sent = sending.all(pieces, options["max_messages"])
-    except _NotSentError as failed:
-        is_value = isinstance(failed.error, AssertionError | ValueError)
-        why = str(failed.error) if is_value else said_by_client(failed.error, cluster.bootstrap)
-        raise click.ClickException(f"record {failed.number} to {shape.topic}: {why}") from None
+    pieces = _at_most(options["max_messages"], _pieces(paths, delimiter, lines=options["lines"]))
+    with ended_by_signals():
+        sent = _Sending(cluster, shape, options).all(pieces)
     if as_json:
         show_json({"topic": shape.topic, "records": sent})
     elif sys.stderr.isatty():
@@ -98,72 +97,113 @@ def produce(cluster: Cluster, paths: tuple[str, ...], as_json: bool, **options: 
     return 0
 
 
-class _NotSentError(Exception):
-    """A record was not acknowledged. number: from 1."""
-
-    def __init__(self, number: int, error: Exception) -> None:
-        self.number = number
-        self.error = error
-
-
 class _Sending:
     """Records on their way; the first that fails ends it."""
 
-    def __init__(self, producer: KafkaProducer, shape: _Shape) -> None:
-        self._producer = producer
+    def __init__(self, cluster: Cluster, shape: _Shape, options: dict[str, Any]) -> None:
+        """Raises: ClickException, KafkaException."""
+        from confluent_kafka import Producer
+
+        own = {
+            "acks": options["acks"],
+            "compression.type": options["compression_codec"],
+            "linger.ms": 5,
+            "enable.idempotence": options["acks"] == "all",
+            "message.max.bytes": MOST_BYTES,
+            "partitioner": "murmur2_random",  # as Java's clients choose: a key has one partition, whoever writes it
+            "delivery.report.only.error": True,
+            "on_delivery": self._failed,
+        }
+        self._cluster = cluster
         self._shape = shape
-        self._failed: _NotSentError | None = None
+        self._heard = Heard(cluster.bootstrap)
+        self._error: KafkaError | None = None
+        self._producer: Producer = client_of(Producer, cluster, self._heard, own)
+        found = topic_of(self._producer, cluster, self._heard, shape.topic, patience_s=TOPIC_S)
+        if found is None:
+            raise click.ClickException(f"there is no topic {shape.topic!r} at {cluster.bootstrap}")
+        self._partitions = len(found.partitions)
+        self._sent = 0
 
-    def all(self, pieces: Iterator[bytes], most: int | None) -> int:
-        """Send until the input ends; how many were. Raises: _NotSentError, ClickException."""
-        from kafka.errors import KafkaError, KafkaTimeoutError
-
-        sent = 0
-        patience_s = FLUSH_SECONDS
+    def all(self, pieces: Iterator[list[bytes]]) -> int:
+        """Send until the input ends; how many were. pieces: as many at a time as came in. Raises: ClickException."""
         try:
-            for piece in islice(pieces, most):  # which asks for no more: at a terminal that would wait for a line
-                if self._failed:
-                    break
-                sent += 1
-                try:
-                    self._producer.send(**self._shape.record(piece)).add_errback(self._fail, sent)
-                except (KafkaError, AssertionError, ValueError) as error:
-                    raise _NotSentError(sent, error) from None
-            self._producer.flush(timeout=FLUSH_SECONDS)
-        except KafkaTimeoutError:
-            patience_s = 0
-            if not self._failed:
-                said = f"not all of {sent} records were acknowledged within {FLUSH_SECONDS} s"
-                raise click.ClickException(said) from None
-        except KeyboardInterrupt:
-            patience_s = FLUSH_SECONDS_AFTER_CTRL_C
+            for some in pieces:
+                self._send(some)
+                self._producer.poll(0)
+                self._check()
+            if self._flush(FLUSH_SECONDS):
+                said = f"not all of {self._sent} records were acknowledged within {FLUSH_SECONDS:g} s"
+                raise click.ClickException(said)
+        except click.ClickException:
+            raise
+        except BaseException:
+            self._flush(FLUSH_SECONDS_AFTER_CTRL_C)
             raise
         finally:
-            with suppress(KafkaTimeoutError):  # what it has to say is said by now
-                self._producer.close(timeout=0 if self._failed else patience_s)
-        if self._failed is not None:
-            raise self._failed
-        return sent
+            self._producer.purge()  # or its end waits for them
+        return self._sent
 
-    def _fail(self, number: int, error: Exception) -> None:
-        self._failed = self._failed or _NotSentError(number, error)
+    def _send(self, pieces: list[bytes]) -> None:
+        """Raises: ClickException."""
+        from confluent_kafka import KafkaException
+
+        shape, produce = self._shape, self._producer.produce
+        topic, partition, key, key_delimiter, headers, null_empty = shape
+        if pieces and partition >= self._partitions:
+            raise self._not_sent("record 1", f"Unrecognized partition {partition} for topic {topic}")
+        is_plain = key_delimiter is None and not null_empty and not headers
+        for piece in pieces:
+            self._sent += 1
+            try:
+                if is_plain:
+                    produce(topic, piece, key, partition)
+                else:
+                    shape.give(produce, piece)
+            except BufferError:  # too many are on their way
+                self._send_later(piece)
+            except KafkaException as error:
+                raise self._not_sent(f"record {self._sent}", said(error.args[0], self._cluster.bootstrap)) from None
+
+    def _send_later(self, piece: bytes) -> None:
+        while True:
+            self._producer.poll(LOOK_S)
+            self._check()
+            with suppress(BufferError):
+                self._shape.give(self._producer.produce, piece)
+                return
+
+    def _flush(self, seconds: float) -> bool:
+        """Wait until all are acknowledged; whether some are not. Raises: ClickException for one that failed."""
+        end_s = time.monotonic() + seconds
+        while self._producer.flush(min(LOOK_S, seconds)) and time.monotonic() < end_s:
+            self._check()
+        self._check()
+        return len(self._producer) > 0
+
+    def _check(self) -> None:
+        self._heard.check()
+        if self._error is not None:
+            raise self._not_sent("a record", said(self._error, self._cluster.bootstrap))
+
+    def _failed(self, error: KafkaError, message: Message) -> None:
+        self._error = self._error or error
+
+    def _not_sent(self, which: str, why: str) -> click.ClickException:
+        return click.ClickException(f"{which} to {self._shape.topic}: {why}")
 
 
-def _producer(cluster: Cluster, options: dict[str, Any]) -> KafkaProducer:
-    from kafka import KafkaProducer
-
-    acks = options["acks"]
-    own = {
-        "acks": acks if acks == "all" else int(acks),
-        "compression_type": None if options["compression_codec"] == "none" else options["compression_codec"],
-        "max_block_ms": 10_000,  # for a topic that is not there and is not made
-        "linger_ms": 5,
-        "enable_idempotence": acks == "all",
-    }
-    return KafkaProducer(**cluster.options(KafkaProducer.DEFAULT_CONFIG, **own))
+def _at_most(most: int | None, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """As many, and then no more is asked for: at a terminal that would wait for a line."""
+    while most is None or most > 0:
+        some = next(pieces, None)
+        if some is None:
+            return
+        yield some if most is None else some[:most]
+        most = None if most is None else most - len(some)
 
 
-def _pieces(paths: tuple[str, ...], delimiter: bytes, *, lines: bool) -> Iterator[bytes]:
+def _pieces(paths: tuple[str, ...], delimiter: bytes, *, lines: bool) -> Iterator[list[bytes]]:
     if not paths:
         if sys.stdin.isatty():
             click.echo("Type records, one a line; Ctrl-D ends.", err=True)
@@ -173,17 +213,17 @@ def _pieces(paths: tuple[str, ...], delimiter: bytes, *, lines: bool) -> Iterato
             if lines:
                 yield from _split(file, delimiter)
             else:
-                yield file.read()
+                yield [file.read()]
 
 
-def _split(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
+def _split(file: IO[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
     """Pieces as they come in: a line typed is a record sent. Nothing behind the last delimiter is no record."""
     rest = b""
     while data := file.read1(READ_BYTES):  # type: ignore[attr-defined]  # both are buffered readers
         *whole, rest = (rest + data).split(delimiter)
-        yield from whole
+        yield whole
     if rest:
-        yield rest
+        yield [rest]
 
 
 def _header(text: str) -> tuple[str, bytes]:

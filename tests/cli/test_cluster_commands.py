@@ -214,6 +214,14 @@ def test_a_group_goes_on_where_it_stopped(ask: Ask) -> None:
     assert ask("consume", "shared", "-G", "readers", "-c", "1")[1] == "3\n"
 
 
+def test_a_group_has_committed_the_end_that_it_began_at(ask: Ask) -> None:
+    ask("topics", "--create", "--topic", "begun", "--partitions", "2")
+    ask("produce", "-t", "begun", "-p", "0", stdin=b"1\n2\n")
+    assert ask("consume", "begun", "-G", "late", "-e")[:2] == (0, "")
+    described = rows(ask("groups", "--describe", "--group", "late", "--json")[1])
+    assert [(each["partition"], each["current_offset"]) for each in described] == [(0, 2), (1, 0)]
+
+
 def test_an_offset_before_the_first_record_is_the_first_record(ask: Ask, bootstrap: str) -> None:
     ask("produce", "-t", "cut", stdin=b"0\n1\n2\n3\n")
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
