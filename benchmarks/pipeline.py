@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.brokers import APACHES, OURS, Broker, started
-from kbroker.pipeline import archive, audit, compact_check, convert, kafka, mirror, profile, register, replay, session
+from compat_tests import environments
+from kbroker.pipeline import archive, audit, compact_check, convert, mirror, profile, register, replay, session
 from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
@@ -35,6 +36,11 @@ from protocol.records import Record, legacy
 
 PARTITIONS = 2
 KEEP = {"retention.ms": "-1"}
+TUNED = {
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.fetch.max.bytes": str(32 << 20),
+}
 JOBS = ("archive", "replay", "mirror", "audit", "profile", "compact-check", "convert")
 Rates = dict[tuple[str, str], list[float]]
 """Records a second in each turn that counts, by row and who ran it."""
@@ -45,7 +51,9 @@ Runners = Mapping[tuple[str, str], Callable[[], None]]
 def main() -> int:
     """Run all rows; 1 if a budget is missed."""
     given = _arguments()
-    spark = session.start("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    connector = environments.jars_of(Path(environments.__file__).with_name("spark.pom.xml"), "spark-jars-4.2.0")
+    folder = str(connector[0].parent)
+    spark = session.start("local[2]", jar_folder=folder, conf={"spark.sql.shuffle.partitions": "2"})
     register(spark)
     shapes = {"100 B": (100, given.records), "1 KB": (1000, given.records // 5)}
     rates: Rates = {}
@@ -190,8 +198,8 @@ def drain(frame: Any) -> None:
 
 
 def connected(spark: Any, source: Source, topic: str, *, tuned: bool) -> Any:
-    """The topic through Spark's connector. tuned: with the settings that our jobs use."""
-    options = kafka.TUNED if tuned else {}
+    """The topic through Spark's connector. tuned: with settings that double its rate."""
+    options = TUNED if tuned else {}
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", source.bootstrap).options(**options)
     return reader.option("subscribe", topic).load()
 

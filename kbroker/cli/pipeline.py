@@ -46,7 +46,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="A Kafka client setting."),
         click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
         click.option(
-            "--jars", "jar_folder", type=click.Path(file_okay=False), help="Folder with the connector's jars."
+            "--jars", "jar_folder", type=click.Path(file_okay=False), help="Folder of jars that Spark needs besides."
         ),
         click.option("--summary", "summary_file", type=click.Path(dir_okay=False), help="Write the summary as JSON."),
     ]
@@ -58,6 +58,13 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
 _bootstrap = click.option("--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT")
 _topics = click.option("--topics", default="", metavar="A,B", help="Which; all if not given.")
 _gaps = click.option("--allow-gaps", is_flag=True, help="Go on where records have aged out before they were read.")
+_recreated = click.option(
+    "--recreated",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    show_default=True,
+    help="What to do once a topic was deleted and made again: continue reads the new one from its beginning.",
+)
 
 
 @pipeline.command()
@@ -71,6 +78,7 @@ _gaps = click.option("--allow-gaps", is_flag=True, help="Go on where records hav
 @click.option("--schema", "schema_file", type=click.Path(exists=True, dir_okay=False), help="Of avro: an .avsc file.")
 @click.option("--compact-files", is_flag=True, help="Then put the archive's small files together.")
 @_gaps
+@_recreated
 @_shared
 def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
     """Topics to Parquet, exactly once."""
@@ -85,7 +93,8 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
 
         source = _source(bootstrap, given["options"])
         until_now = given["until"] == "now"
-        rest = {"values": given["values"], "schema": schema, "allow_gaps": given["allow_gaps"], "on_progress": say}
+        rest = {name: given[name] for name in ("values", "allow_gaps", "recreated")}
+        rest |= {"schema": schema, "on_progress": say}
         summary = jobs.archive(spark, source, _names(topics), folder, until_now=until_now, **rest)
         if given["compact_files"]:
             summary["compaction"] = jobs.compact_files(spark, folder)
@@ -152,6 +161,7 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
 @click.option("--state", help="A folder for this mirror alone; kbroker-mirror/FROM--TO if not given.")
 @click.option("--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @_gaps
+@_recreated
 @_shared
 def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> int:
     """Topics, and groups' offsets, from one Kafka cluster to another; goes on where it stopped."""
@@ -162,7 +172,7 @@ def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> 
 
         state = given["state"] or f"kbroker-mirror/{source}--{target}".replace(":", "_")
         ends = (_source(source, given["options"]), _source(target, given["options"]))
-        rest = {"codec": given["codec"], "allow_gaps": given["allow_gaps"], "on_progress": say}
+        rest = {name: given[name] for name in ("codec", "allow_gaps", "recreated")} | {"on_progress": say}
         rest |= {"groups": _names(groups), "until_now": given["until"] == "now"}
         return jobs.mirror(spark, ends[0], ends[1], names, state, **rest)
 

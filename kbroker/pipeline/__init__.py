@@ -5,8 +5,8 @@
 
 - `archive`, `replay`, `mirror`, `audit`, `profile`, `compact_check`, `convert`: a job each.
 - `source`: `spark.read.format("kbroker")` without any jar; `register(spark)` makes it known to a session.
-- `kafka`: topics through Spark's own connector. `wire`: a small client of the protocol. `columns`: log bytes and Arrow.
-- `session`, `jars`, `storage`, `names`, `errors`: what the jobs stand on.
+- `kafka`: topics as DataFrames. `wire`: a small client of the protocol. `columns`: log bytes and Arrow.
+- `ahead`, `session`, `jars`, `storage`, `names`, `errors`: what the jobs stand on.
 """
 
 from __future__ import annotations

@@ -2,49 +2,50 @@
 
 An archive is a folder:
 
-    topic=T/date=YYYY-MM-DD/*.parquet   records: key, value, headers, partition, offset, timestamp, timestampType
+    topic=T/date=YYYY-MM-DD/*.parquet   records: columns of kafka.COLUMNS, and generation
     _quarantine/topic=T/date=.../       records whose value does not decode, whole
-    _manifest/batch-N.json              which files a batch of the stream has added: a file that is in none is none
+    _manifest/archive.json              which topics it is of
+    _manifest/batch-N.json              which files a batch has added: a file that is in none is none; how far it read
     _manifest/compact-N.json            which files hold all of batches 0 to N, and which they replace
-    _checkpoint/                        Spark's: where the stream is
     _staging/                           files of a batch that is being written
 
-A batch is written aside, named in a manifest, then moved into place. Spark repeats a batch that was cut off with the
-same offsets and the same number: if its manifest is there, it is done. So readers who go by the manifests (`read`, and
-all jobs here) see each record once, whatever was stopped when.
+A batch is decided (`ahead`), written aside, named in a manifest, then moved into place. The manifest says how far its
+topics have been read: one that was cut off before it was written is decided again. So readers who go by the manifests
+(`read`, and all jobs here) see each record once, whatever was stopped when. A topic that was deleted and made again has
+its records in a generation of their own: their offsets begin again.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kbroker.pipeline import kafka
+from kbroker.pipeline import ahead, kafka
+from kbroker.pipeline.ahead import Policy, Read, Spans
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.storage import Storage
-from kbroker.pipeline.wire import PATIENCE_S, Cluster
+from kbroker.pipeline.wire import Cluster
 
-MANIFEST, STAGING, CHECKPOINT, QUARANTINE = "_manifest", "_staging", "_checkpoint", "_quarantine"
+MANIFEST, STAGING, QUARANTINE = "_manifest", "_staging", "_quarantine"
+ARCHIVE = f"{MANIFEST}/archive.json"
 FORMATS = ("text", "json", "avro")
 FILE_BYTES = 128 << 20
 """What compaction makes files of."""
-LOOK_S, SILENT_S = 5.0, 20.0
-"""How often the brokers are asked whether they are there, and when an archive up to now gives them up: Spark asks three
-times for a minute each where its topics end. An archive that goes on is as patient as our client."""
+PAUSE_S, SILENT_S = 5.0, 20.0
+"""How long an archive waits that goes on and has found nothing new; and how long the brokers may be away of one that
+ends: a user waits for it."""
 FILES = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
-    "timestamp timestamp, timestampType int, topic string, date string"
+    "timestamp timestamp, timestampType int, timestampMs bigint, generation int, topic string, date string"
 )
 
 Summary = dict[str, Any]
@@ -60,62 +61,52 @@ def archive(
     values: str | None = None,
     schema: str | None = None,
     allow_gaps: bool = False,
+    recreated: str = ahead.STOP,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Archive what there is, or (until_now=False) that and all that comes, until interrupted.
 
-    values: one of FORMATS, or None to keep bytes as they are. schema: of avro, JSON. Raises PipelineError.
+    values: one of FORMATS, or None to keep bytes as they are. schema: of avro, JSON. recreated: one of
+    ahead.RECREATED. Raises PipelineError.
     """
     store = Storage(spark, to)
-    with Cluster(source.settings) as cluster:
-        topics = kafka.existing(cluster, topics, source.bootstrap)
-        _same_topics(store, topics, values)
+    policy = Policy(allow_gaps, recreated)
+    settings = source.settings
+    patience_s = min(settings.patience_s, SILENT_S) if until_now else settings.patience_s
+    with Cluster(settings._replace(patience_s=patience_s)) as cluster:
+        topics = known_topics(store, topics) or kafka.existing(cluster, topics, source.bootstrap)
+        _begin(store, topics, values)
         recover(store)
-        before = {name for name in store.names(MANIFEST) if name.startswith("batch-")}
-        frame = kafka.stream(spark, source, topics, allow_gaps=allow_gaps)
-
-        def write(batch: DataFrame, number: int) -> None:
-            _write_batch(store, laid_out(with_values(batch, values, schema)), number)
-            on_progress(f"batch {number}")
-
-        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", store.path(CHECKPOINT))
-        query = (writer.trigger(availableNow=True) if until_now else writer.trigger(processingTime="5 seconds")).start()
+        first = number = next_number(store)
+        read = progress(store)
+        goal: Spans | None = None
         try:
-            _await(spark, query, cluster, source.bootstrap, SILENT_S if until_now else PATIENCE_S)
+            while True:
+                read, ends = ahead.look(cluster, read, topics, policy)
+                if until_now:
+                    goal = goal or ends
+                    ends = ahead.no_further(ends, goal)
+                if not (spans := ahead.spans(read, ends, policy)):
+                    if until_now or threading.Event().wait(PAUSE_S):
+                        break
+                    continue
+                rows = kafka.read(
+                    spark, source, spans, allow_gaps=allow_gaps, ids=ahead.ids_of(read), patience_s=patience_s
+                )
+                decoded = ahead.in_generations(laid_out(with_values(rows, values, schema)), read)
+                try:
+                    write_batch(store, decoded, number, read.behind(spans))
+                except Exception:
+                    if recreated == ahead.STOP or not ahead.changed(cluster, read, spans):
+                        raise
+                    continue  # none of the batch is there: it is decided again
+                read = read.behind(spans)
+                on_progress(f"batch {number}")
+                number += 1
         except KeyboardInterrupt:
-            query.stop()
             if until_now:
                 raise  # what there was is not all archived: nothing may be made of it as if it were
-    return _summary(store, before)
-
-
-def _await(spark: SparkSession, query: StreamingQuery, cluster: Cluster, bootstrap: str, patience_s: float) -> None:
-    """Until the stream is over. Raises: what it raised; PipelineError once no broker has answered for so long.
-
-    One question without an answer ends nothing, however long ago the last answer was: this machine may have slept.
-    """
-    heard_s, failures = time.monotonic(), 0
-    while not query.awaitTermination(LOOK_S):
-        trouble = cluster.trouble()
-        failures = failures + 1 if trouble else 0
-        if not failures:
-            heard_s = time.monotonic()
-        elif failures > 1 and time.monotonic() - heard_s > patience_s and query.isActive:
-            _stop_at_once(spark, query)
-            raise PipelineError(
-                f"the broker at {bootstrap} does not answer any more ({trouble}): start it, then start this job again; "
-                "it goes on where it stopped"
-            )
-
-
-def _stop_at_once(spark: SparkSession, query: StreamingQuery) -> None:
-    """Have the stream end, without waiting for the connector's client: that one gives nothing up within its minute."""
-    name = "spark.sql.streaming.stopTimeout"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1s")
-    with suppress(Exception):  # Spark's own, of many names: it is still stopping
-        query.stop()
-    spark.conf.set(name, before)
+    return _summary(store, first, read)
 
 
 # ---- DataFrame -> DataFrame
@@ -141,7 +132,7 @@ def with_values(records: DataFrame, values: str | None, schema: str | None = Non
 
 
 def laid_out(records: DataFrame) -> DataFrame:
-    """Records with the date that their file goes by (UTC)."""
+    """Records with the date that their file goes by (UTC); null where Spark has no timestamp of the record's."""
     return records.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
 
 
@@ -184,30 +175,56 @@ def _avro_text(value: bytes | None, schema: Any) -> str | None:
 # ---- batches and manifests
 
 
-def _same_topics(store: Storage, topics: Sequence[str], values: str | None) -> None:
-    """An archive keeps to the topics it was begun with: Spark's checkpoint does, too."""
-    name, mine = f"{MANIFEST}/archive.json", {"topics": sorted(topics), "values": values}
-    if store.exists(name):
-        began = store.read_json(name)
-        if began["topics"] != mine["topics"]:
-            raise PipelineError(
-                f"{store.root} was begun with topics {','.join(began['topics'])}: give the same, or another --to"
-            )
+def known_topics(store: Storage, topics: Sequence[str]) -> list[str]:
+    """The topics that an archive was begun with, none if it is new. Raises PipelineError if others are named."""
+    if not store.exists(ARCHIVE):
+        return []
+    began: list[str] = store.read_json(ARCHIVE)["topics"]
+    if topics and sorted(set(topics)) != began:
+        raise PipelineError(f"{store.root} was begun with topics {','.join(began)}: give the same, or another --to")
+    return began
+
+
+def _begin(store: Storage, topics: Sequence[str], values: str | None) -> None:
+    """An archive keeps to the topics it was begun with."""
+    if store.exists(ARCHIVE):
         return
     if store.exists() and store.files():
         raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
-    store.write_json(name, mine)
+    store.write_json(ARCHIVE, {"topics": sorted(topics), "values": values})
 
 
-def _write_batch(store: Storage, frame: DataFrame, number: int) -> None:
-    if store.exists(_batch_name(number)):
-        return
+def next_number(store: Storage) -> int:
+    """The number that the next batch has."""
+    return max(map(_number, _batches(store)), default=-1) + 1
+
+
+def progress(store: Storage) -> Read:
+    """How far the topics have been read: the last batch's manifest says so."""
+    batches = _batches(store)
+    return Read.of(store.read_json(f"{MANIFEST}/{batches[-1]}")) if batches else Read({}, {})
+
+
+def _batches(store: Storage) -> list[str]:
+    """The names of the batches' manifests, in order."""
+    return [name for name in store.names(MANIFEST) if name.startswith("batch-")]
+
+
+def _number(manifest: str) -> int:
+    return int(re.sub(r"\D", "", manifest))
+
+
+def write_batch(store: Storage, rows: DataFrame, number: int, read: Read) -> None:
+    """Add a batch to the archive, whole or not at all: the one place where rows are written.
+
+    rows: records of FILES and what was made of their values, by `kind`. read: how far the topics are read by it.
+    """
     stage = f"{STAGING}/batch-{number}"
     store.delete(stage)
-    frame.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
+    rows.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
     moves = [[path, _place(path, f"b{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
-    counts = _counted(frame.sparkSession, store, [path for path, _ in moves])
-    manifest = {"number": number, "files": moves, "records": counts}
+    counts = _counted(rows.sparkSession, store, [path for path, _ in moves])
+    manifest = {"number": number, "files": moves, "records": counts, **read.state()}
     store.write_json(_batch_name(number), manifest)
     _put(store, manifest, stage)
 
@@ -276,8 +293,8 @@ def manifests(store: Storage) -> list[Mapping[str, Any]]:
     if not names:
         raise PipelineError(f"{store.root} is no archive: it has no {MANIFEST} folder")
     compacted = [name for name in names if name.startswith("compact-")][-1:]
-    through = int(compacted[0][8:18]) if compacted else -1
-    batches = [name for name in names if name.startswith("batch-") and int(name[6:16]) > through]
+    through = _number(compacted[0]) if compacted else -1
+    batches = [name for name in names if name.startswith("batch-") and _number(name) > through]
     return [store.read_json(f"{MANIFEST}/{name}") for name in (*compacted, *batches)]
 
 
@@ -287,7 +304,9 @@ def files(store: Storage) -> list[str]:
 
 
 def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quarantined: bool = True) -> DataFrame:
-    """All records of an archive, those in quarantine too: columns as kafka.COLUMNS. Raises PipelineError."""
+    """All records of an archive, those in quarantine too: columns as kafka.COLUMNS, and generation: which one of its
+    topic's they are of, their order being that of generation and offset. Raises PipelineError.
+    """
     store = Storage(spark, folder)
     if not store.exists():
         raise PipelineError(f"{folder}: there is no such folder")
@@ -307,15 +326,14 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
         if paths:
             frames.append(spark.read.schema(FILES).option("basePath", store.path(base)).parquet(*paths))
     if not frames:
-        return spark.createDataFrame([], kafka.RECORDS)
+        return spark.createDataFrame([], f"{kafka.RECORDS}, generation int")
     frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return frame.select(*kafka.COLUMNS)
+    return frame.select(*kafka.COLUMNS, "generation")
 
 
 def _topics(store: Storage) -> set[str]:
     """Topics that were archived, those without a record too."""
-    name = f"{MANIFEST}/archive.json"
-    return set(store.read_json(name)["topics"]) if store.exists(name) else set()
+    return set(store.read_json(ARCHIVE)["topics"]) if store.exists(ARCHIVE) else set()
 
 
 def compact_files(spark: SparkSession, folder: str) -> Summary:
@@ -324,10 +342,9 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     recover(store)
     found = manifests(store)
     old = files(store)
-    batches = [name for name in store.names(MANIFEST) if name.startswith("batch-")]
-    if not batches:
+    number = next_number(store) - 1
+    if number < 0:
         raise PipelineError(f"{folder} has no batches yet")
-    number = int(batches[-1][6:16])
     if not any("number" in each for each in found):
         return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
     stage = f"{STAGING}/compact-{number}"
@@ -341,8 +358,8 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     size = sum(size for path, size in store.files() if path in set(old))
     parts = max(1, size // FILE_BYTES + 1)
-    ordered = whole.repartitionByRange(parts, "kind", "topic", "date", "partition", "offset")
-    ordered = ordered.sortWithinPartitions("kind", "topic", "date", "partition", "offset")
+    order = ("kind", "topic", "date", "partition", "generation", "offset")
+    ordered = whole.repartitionByRange(parts, *order).sortWithinPartitions(*order)
     ordered.write.partitionBy("kind", "topic", "date").parquet(store.path(stage))
     moves = [[path, _place(path, f"c{number}")] for path, _ in store.files(stage) if path.endswith(".parquet")]
     manifest = {"through": number, "files": moves, "replaces": old}
@@ -351,10 +368,10 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     return {"job": "compact-files", "files_before": len(old), "files_after": len(moves), "bytes_before": size}
 
 
-def _summary(store: Storage, before: set[str]) -> Summary:
-    """What this run has added, by topic."""
+def _summary(store: Storage, first: int, read: Read) -> Summary:
+    """What this run has added, by topic. first: its first batch."""
     topics: dict[str, dict[str, Any]] = {}
-    added = [name for name in store.names(MANIFEST) if name.startswith("batch-") and name not in before]
+    added = [name for name in _batches(store) if _number(name) >= first]
     count = 0
     for name in added:
         manifest = store.read_json(f"{MANIFEST}/{name}")
@@ -363,6 +380,9 @@ def _summary(store: Storage, before: set[str]) -> Summary:
             entry = topics.setdefault(each["topic"], {"records": 0, "quarantined": 0})
             entry["records"] += each["records"]
             entry["quarantined"] += each["records"] if each["kind"] == "quarantine" else 0
+    for name, entry in topics.items():
+        if generation := read.topics[name].generation:
+            entry["generation"] = generation
     return {
         "job": "archive",
         "to": store.root,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -19,12 +19,15 @@ from kbroker.pipeline import archive, kafka, segments
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.source import register
+from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
 
 Summary = dict[str, Any]
 SHOWN = 100
 """Ranges of differing offsets that are told of a partition; the rest are counted."""
 PLACE = ("topic", "partition")
+AT = ("generation", "offset")
+"""What orders the records of a partition. generation: 0 where a side has no other."""
 
 
 def audit(
@@ -41,13 +44,17 @@ def audit(
     Returns: a summary with `equal`, the facts of each side by partition, and `differences`. Raises PipelineError.
     """
     names = dict(topics)
-    sides = [
-        digest(records_of_side(spark, left, list(names), allow_gaps), timestamps=not ignore_timestamps),
-        digest(
-            _renamed(records_of_side(spark, right, list(names.values()), allow_gaps), names),
-            timestamps=not ignore_timestamps,
-        ),
+    rows = [
+        records_of_side(spark, left, list(names), allow_gaps),
+        _renamed(records_of_side(spark, right, list(names.values()), allow_gaps), names),
     ]
+    newest = _newest(spark, (left, right), names)
+    for topic, generation in newest.items():  # a side without generations has this one alone
+        rows = [
+            side.where((f.col("topic") != topic) | (f.col("generation") == generation)) if _is_archive(given) else side
+            for given, side in zip((left, right), rows, strict=True)
+        ]
+    sides = [digest(side, timestamps=not ignore_timestamps) for side in rows]
     found = [{(row.topic, row.partition): row.asDict() for row in facts(side).collect()} for side in sides]
     partitions = []
     suspects = []
@@ -63,6 +70,7 @@ def audit(
         "equal": not suspects,
         "records_left": sum(each["records"] for each in found[0].values()),
         "records_right": sum(each["records"] for each in found[1].values()),
+        **({"generations": newest} if newest else {}),
         "partitions": partitions,
         "differences": _told(differing) if differing is not None else [],
     }
@@ -70,9 +78,9 @@ def audit(
 
 def records_of_side(spark: SparkSession, side: Source | str, topics: Sequence[str], allow_gaps: bool) -> DataFrame:
     """The records of a cluster's topics, an archive, or a log directory: committed ones. Raises PipelineError."""
+    if _is_archive(side):
+        return archive.read(spark, side, topics)
     if isinstance(side, str):
-        if not any(Path(side).glob("*-*/*.log")):
-            return archive.read(spark, side, topics)
         there = segments.topics(side)
         if missing := set(topics) - there:
             raise PipelineError(f"{side} has no topic {min(missing)!r}; it has: {', '.join(sorted(there))}")
@@ -84,6 +92,27 @@ def records_of_side(spark: SparkSession, side: Source | str, topics: Sequence[st
     with Cluster(side.settings) as cluster:
         spans = cluster.ends(kafka.existing(cluster, topics, side.bootstrap), committed=True)
     return kafka.read(spark, side, spans, allow_gaps=allow_gaps)
+
+
+def _is_archive(side: Source | str) -> TypeGuard[str]:
+    return isinstance(side, str) and not any(Path(side).glob("*-*/*.log"))
+
+
+def _newest(spark: SparkSession, sides: tuple[Source | str, Source | str], names: Mapping[str, str]) -> dict[str, int]:
+    """By topic (as the left calls it), which of its generations is compared, where an archive has several and stands
+    beside the very topic that it was made of: that one holds the newest alone."""
+    found = {}
+    for folder, other, back in ((sides[0], sides[1], False), (sides[1], sides[0], True)):
+        if not _is_archive(folder) or isinstance(other, str):
+            continue
+        read = archive.progress(Storage(spark, folder))
+        with Cluster(other.settings) as cluster:
+            ids = cluster.ids(names if back else names.values())
+        for left, right in names.items():
+            known = read.topics.get(right if back else left)
+            if known and known.generation and known.id and ids.get(left if back else right) == known.id:
+                found[left] = known.generation
+    return found
 
 
 def _renamed(records: DataFrame, names: Mapping[str, str]) -> DataFrame:
@@ -108,22 +137,31 @@ def _only(side: DataFrame, places: Sequence[tuple[str, int]]) -> DataFrame:
 
 
 def digest(records: DataFrame, *, timestamps: bool = True) -> DataFrame:
-    """Topic, partition, offset, and a 128-bit `digest` of each record."""
-    parts: list[Column] = [f.col("timestamp").cast("double").cast("string") if timestamps else f.lit("")]
-    headers = f.to_json(f.transform("headers", lambda each: f.struct(each["key"], f.hex(each["value"]))))
-    parts += [f.hex("key"), f.hex("value"), f.when(f.size("headers") > 0, headers)]
+    """Topic, partition, generation, offset, and a 128-bit `digest` of each record."""
+    parts: list[Column] = [f.col("timestampMs").cast("string") if timestamps else f.lit("")]
+    headers = f.transform("headers", lambda each: f.concat_ws("=", f.hex(each["key"]), _hex_or_none(each["value"])))
+    parts += [f.hex("key"), f.hex("value"), f.when(f.size("headers") > 0, f.array_join(headers, ","))]
     # one text a record, null unlike empty; MD5 is for accidents, not for adversaries
-    text = f.concat_ws("|", *(f.coalesce(part, f.lit("-")) for part in parts))
-    return records.select(*PLACE, "offset", f.md5(text).alias("digest"))
+    text = f.concat_ws("|", *map(_or_none, parts))
+    generation = f.col("generation") if "generation" in records.columns else f.lit(0)
+    return records.select(*PLACE, generation.alias("generation"), "offset", f.md5(text).alias("digest"))
+
+
+def _or_none(text: Column) -> Column:
+    return f.coalesce(text, f.lit("-"))
+
+
+def _hex_or_none(content: Column) -> Column:
+    return _or_none(f.hex(content))
 
 
 def facts(digests: DataFrame) -> DataFrame:
     """A row for each partition: records, first and last offset, gaps (how many, and offsets missing in them),
     duplicates (offsets seen again), and a checksum of all digests in order."""
-    window = Window.partitionBy(*PLACE).orderBy("offset")
-    ranked = digests.withColumn("_rank", f.row_number().over(window)).withColumn(
-        "_step", f.col("offset") - f.lag("offset").over(window)
-    )
+    window = Window.partitionBy(*PLACE).orderBy(*AT)
+    same = f.col("generation") == f.lag("generation").over(window)
+    step = f.when(same, f.col("offset") - f.lag("offset").over(window))
+    ranked = digests.withColumn("_rank", f.row_number().over(window)).withColumn("_step", step)
     mixed = f.xxhash64("_rank", "digest")
     return (
         ranked.groupBy(*PLACE)
@@ -143,36 +181,36 @@ def facts(digests: DataFrame) -> DataFrame:
 
 
 def differences(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Runs of offsets that differ: topic, partition, kind, first, last, records.
+    """Runs of offsets that differ: topic, partition, kind, generation, first, last, records.
 
     left, right: digests. kind: `missing` (offsets of the left, that the right does not have), `extra` (offsets of the
     right), `changed` (same offset, other record), `moved` (offsets of the left whose record comes too early or too late
     on the right).
     """
-    nth = Window.partitionBy(*PLACE, "digest").orderBy("offset")
+    nth = Window.partitionBy(*PLACE, "digest").orderBy(*AT)
     both = [
-        side.withColumn("_nth", f.row_number().over(nth)).withColumnRenamed("offset", name)
+        side.select(*PLACE, "digest", f.row_number().over(nth).alias("_nth"), f.struct(*AT).alias(name))
         for side, name in ((left, "left"), (right, "right"))
     ]
     paired = both[0].join(both[1], [*PLACE, "digest", "_nth"], "full_outer")
     single = paired.where(f.col("left").isNull() | f.col("right").isNull())
-    one = single.select(*PLACE, f.coalesce("left", "right").alias("offset"), f.col("left").isNotNull().alias("_mine"))
-    kinds = one.groupBy(*PLACE, "offset").agg(f.bool_or("_mine").alias("_l"), f.bool_or(~f.col("_mine")).alias("_r"))
+    one = single.select(*PLACE, f.coalesce("left", "right").alias("at"), f.col("left").isNotNull().alias("_mine"))
+    kinds = one.groupBy(*PLACE, "at").agg(f.bool_or("_mine").alias("_l"), f.bool_or(~f.col("_mine")).alias("_r"))
     kind = f.when(f.col("_l") & f.col("_r"), "changed").when(f.col("_l"), "missing").otherwise("extra")
-    unpaired = kinds.select(*PLACE, kind.alias("kind"), "offset")
+    unpaired = kinds.select(*PLACE, kind.alias("kind"), "at.*")
     before = Window.partitionBy(*PLACE).orderBy("left")
     high = f.max("right").over(before.rowsBetween(Window.unboundedPreceding, -1))
     matched = paired.where(f.col("left").isNotNull() & f.col("right").isNotNull())
     moved = matched.withColumn("_high", high).where(f.col("right") < f.col("_high"))
-    return runs(unpaired.unionByName(moved.select(*PLACE, f.lit("moved").alias("kind"), f.col("left").alias("offset"))))
+    return runs(unpaired.unionByName(moved.select(*PLACE, f.lit("moved").alias("kind"), "left.*")))
 
 
 def runs(offsets: DataFrame) -> DataFrame:
-    """Offsets (topic, partition, kind, offset) as ranges: first, last, records."""
-    order = Window.partitionBy(*PLACE, "kind").orderBy("offset")
+    """Offsets (topic, partition, kind, generation, offset) as ranges: first, last, records."""
+    order = Window.partitionBy(*PLACE, "kind", "generation").orderBy("offset")
     grouped = offsets.withColumn("_run", f.col("offset") - f.row_number().over(order))
     return (
-        grouped.groupBy(*PLACE, "kind", "_run")
+        grouped.groupBy(*PLACE, "kind", "generation", "_run")
         .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("*").alias("records"))
         .drop("_run")
     )
@@ -181,15 +219,16 @@ def runs(offsets: DataFrame) -> DataFrame:
 def _told(found: DataFrame) -> list[dict[str, Any]]:
     """The first ranges of each partition and kind, and how many records all of them have."""
     place = Window.partitionBy(*PLACE, "kind")
-    numbered = found.withColumn("_n", f.row_number().over(place.orderBy("first"))).withColumn(
+    numbered = found.withColumn("_n", f.row_number().over(place.orderBy("generation", "first"))).withColumn(
         "_all", f.sum("records").over(place)
     )
-    rows = numbered.where(f.col("_n") <= SHOWN).orderBy(*PLACE, "kind", "first").collect()
+    rows = numbered.where(f.col("_n") <= SHOWN).orderBy(*PLACE, "kind", "generation", "first").collect()
     told: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row in rows:
         entry = told.setdefault(
             (row.topic, row.partition, row.kind),
             {"topic": row.topic, "partition": row.partition, "kind": row.kind, "records": row["_all"], "offsets": []},
         )
-        entry["offsets"].append(str(row.first) if row.first == row.last else f"{row.first}-{row.last}")
+        offsets = str(row.first) if row.first == row.last else f"{row.first}-{row.last}"
+        entry["offsets"].append(f"{offsets} of generation {row.generation}" if row.generation else offsets)
     return list(told.values())

@@ -66,14 +66,21 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", TIME),
         ("timestampType", pa.int32()),
+        ("timestampMs", pa.int64()),
     ]
 )
 SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
-DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "timestampMs bigint"
+)
 HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
 
 NOTHING = memoryview(b"")
 _INT32 = struct.Struct(">i")
+FIRST_MS, LAST_MS = -62_135_510_400_000, 253_402_214_399_999
+"""Which of records' timestamps Spark has, too: days of the years 1 to 9999 in any zone, as Python's datetime has them.
+Of a record with another one `timestamp` is null; `timestampMs` is what the record has, always."""
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # Kafka's own numbers
 
 
@@ -236,7 +243,7 @@ class _Memory:
 
     def __init__(self, rows: int, size: int) -> None:
         self.rows, self.size = rows, size
-        self.offsets, self.times = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self.offsets, self.times, self.micros = (np.empty(rows, np.int64) for _ in range(3))
         self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
         self.marks, self.types = np.empty(rows, np.uint8), np.empty(rows, np.int32)
         self.keys, self.values = np.empty(size, np.uint8), np.empty(size, np.uint8)
@@ -251,7 +258,7 @@ class _Memory:
         }
         self.room = Room(**{name: memoryview(column) for name, column in columns.items()})
         self.addresses = {name: column.ctypes.data for name, column in columns.items()}
-        self.addresses["types"] = self.types.ctypes.data
+        self.addresses["types"], self.addresses["micros"] = self.types.ctypes.data, self.micros.ctypes.data
 
 
 class _Lent:
@@ -393,7 +400,8 @@ class _Rows:
         """All rows so far. Their memory is the batch's from now on."""
         memory, count = self._memory, self._count
         lent = _Lent(memory, self._free)
-        memory.times[:count] *= 1000
+        times = memory.times[:count]
+        np.multiply(times, 1000, out=memory.micros[:count])
         ends = int(memory.key_ends[count]), int(memory.value_ends[count])
         columns = [
             _binary(
@@ -408,8 +416,9 @@ class _Rows:
             self._repeated("topic", count, lambda: _text(self._span.topic, memory.rows)),
             self._repeated("partition", count, lambda: _number(self._span.partition, memory.rows)),
             _numbers(pa.int64(), count, lent.buffer("offsets", 8 * count)),
-            _numbers(TIME, count, lent.buffer("timestamps", 8 * count)),
+            _numbers(TIME, count, lent.buffer("micros", 8 * count), (times < FIRST_MS) | (times > LAST_MS)),
             _numbers(pa.int32(), count, lent.buffer("types", 4 * count)),
+            _numbers(pa.int64(), count, lent.buffer("timestamps", 8 * count)),
         ]
         schema = SCHEMA
         if self._with_headers:
@@ -435,14 +444,18 @@ class _Rows:
 # `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker. So arrays are laid on memory.
 
 
-def _numbers(kind: pa.DataType, count: int, values: pa.Buffer) -> pa.Array:
-    return pa.Array.from_buffers(kind, count, [None, values])
+def _numbers(kind: pa.DataType, count: int, values: pa.Buffer, nulls: np.ndarray | None = None) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None if nulls is None else _valid(nulls), values])
 
 
 def _binary(count: int, ends: pa.Buffer, data: pa.Buffer, nulls: np.ndarray) -> pa.Array:
     """A column of bytes. nulls: not 0 where there is none."""
-    valid = pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if nulls.any() else None
-    return pa.Array.from_buffers(pa.binary(), count, [valid, ends, data])
+    return pa.Array.from_buffers(pa.binary(), count, [_valid(nulls), ends, data])
+
+
+def _valid(nulls: np.ndarray) -> pa.Buffer | None:
+    """A bit for each row that has a value; None if all have one. nulls: not 0 where there is none."""
+    return pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if nulls.any() else None
 
 
 def _number(value: int, count: int) -> pa.Array:
@@ -470,18 +483,31 @@ NOBODY = Producer()
 
 
 def records_of(rows: pa.RecordBatch) -> list[Record]:
-    """The records of rows with the columns key, value and, if there, timestamp and headers; offsets count from 0."""
+    """The records of rows with the columns key, value and, if there, timestamp and headers; offsets count from 0.
+
+    timestampMs counts where timestamp is null, or not there.
+    """
     count = rows.num_rows
     names = rows.schema.names
     times: Iterable[int] = [-1] * count
-    if "timestamp" in names:
-        micros = rows.column("timestamp").cast(pa.int64())
-        times = (micros.fill_null(-1000).to_numpy(zero_copy_only=False) // 1000).tolist()
+    if "timestampMs" in names or "timestamp" in names:
+        times = _times(rows, names).tolist()
     columns = (_cells(rows, name, names) for name in ("key", "value"))
     headers: Iterable[tuple[tuple[bytes, bytes | None], ...]] = [()] * count
     if "headers" in names and rows.column("headers").null_count < count:
         headers = [_pairs(each) for each in rows.column("headers").to_pylist()]
     return list(map(Record._make, zip(range(count), times, *columns, headers, strict=True)))
+
+
+def _times(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
+    """Timestamps in ms, -1 for none."""
+    found = np.full(rows.num_rows, -1, np.int64)
+    for name, per_ms in (("timestampMs", 1), ("timestamp", 1000)):
+        if name in names:
+            column = rows.column(name)
+            numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // per_ms
+            found = np.where(column.is_valid().to_numpy(zero_copy_only=False), numbers, found)
+    return found
 
 
 def _pairs(cell: list[dict[str, object]] | None) -> tuple[tuple[bytes, bytes | None], ...]:

@@ -47,7 +47,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         return _one_line(str(error))
     text = str(error)
-    found = re.findall(r"(?:PipelineError|AnswerError): (.+)", text)
+    found = re.findall(r"(?:PipelineError|AnswerError|MadeAnewError): (.+)", text)
     if found:
         return _one_line(found[-1])
     for pattern, line in _PATTERNS:

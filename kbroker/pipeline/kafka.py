@@ -1,34 +1,32 @@
-"""Topics as DataFrames, through Spark's Kafka connector; and which offsets a job reads.
+"""Topics as DataFrames, by the jobs' own client.
 
 Called by every job. What is read is decided before it is read, by offsets of each partition, so that a job means the
-same records however often one of its tasks is run again.
+same records however often one of its tasks is run again. Spark's Kafka connector is not used: it cannot read a topic
+with a timestamp that Spark has none for, and does not say which record it failed at.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
+from kbroker.pipeline.ahead import gone
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings
+from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings, rows
 from protocol.namedtuple import NamedTuple
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "timestampMs", "key", "value", "headers")
 """What a record is in every job, in this order."""
 RECORDS = (
-    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>"
+    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, timestampMs bigint, "
+    f"key binary, value binary, {HEADERS_DDL}"
 )
-TUNED = {
-    "kafka.max.poll.records": "5000",
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
-    "kafka.fetch.max.bytes": str(32 << 20),
-    "kafkaConsumer.pollTimeoutMs": "60000",  # then the broker is given up, as by our own client
-}
-"""Settings of the consumer, which double the connector's rate; a user's own win."""
+TASK_RECORDS = 500_000
+"""Records of a task, about, where a partition may be read by several."""
 
 
 class Source(NamedTuple):
@@ -41,19 +39,6 @@ class Source(NamedTuple):
     def settings(self) -> Settings:
         """For the wire client."""
         return Settings.of(self.bootstrap, self.options)
-
-    def reader_options(self, *, committed: bool, allow_gaps: bool = False) -> dict[str, str]:
-        """Options of the connector, those of a reader."""
-        given = {f"kafka.{name}": value for name, value in self.options.items()}
-        isolation = "read_committed" if committed else "read_uncommitted"
-        return {
-            **TUNED,
-            "kafka.isolation.level": isolation,
-            **given,
-            "kafka.bootstrap.servers": self.bootstrap,
-            "includeHeaders": "true",
-            "failOnDataLoss": str(not allow_gaps).lower(),
-        }
 
 
 def existing(cluster: Cluster, topics: Sequence[str], bootstrap: str) -> list[str]:
@@ -77,38 +62,32 @@ def read(
     *,
     committed: bool = True,
     allow_gaps: bool = False,
+    ids: Mapping[str, str] | None = None,
+    whole: bool = False,
+    patience_s: float | None = None,
 ) -> DataFrame:
-    """The records of these spans: columns as in COLUMNS; each partition is one task's, in order."""
-    wanted = {place: span for place, span in spans.items() if span.end > span.start}
-    if not wanted:
+    """The records of these spans: columns as in COLUMNS.
+
+    ids: the topics' ids, of which records are wanted. whole: have each partition read by one task, in order.
+    patience_s: how long the brokers may be away.
+    """
+    settings = source.settings if patience_s is None else source.settings._replace(patience_s=patience_s)
+    parts = [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole)]
+    if not parts:
         return spark.createDataFrame([], RECORDS)
-    reader = spark.read.format("kafka").options(**source.reader_options(committed=committed, allow_gaps=allow_gaps))
-    frame = (
-        reader.option("assign", json.dumps(_by_topic(dict.fromkeys(wanted), names=True)))
-        .option("startingOffsets", json.dumps(_by_topic({place: span.start for place, span in wanted.items()})))
-        .option("endingOffsets", json.dumps(_by_topic({place: span.end for place, span in wanted.items()})))
-        .load()
-    )
-    return frame.select(*COLUMNS)
+    named = dict(ids or {})
+
+    def fetched(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lossy = None if allow_gaps else gone
+        for part in (parts[number] for batch in numbers for number in batch.column("id").to_pylist()):
+            yield from rows(settings, part, topic_id=named.get(part.topic, ""), committed=committed, lossy=lossy)
+
+    each_a_task = spark.range(0, len(parts), 1, len(parts))
+    return each_a_task.mapInArrow(fetched, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
 
 
-def stream(
-    spark: SparkSession, source: Source, topics: Sequence[str], *, committed: bool = True, allow_gaps: bool = False
-) -> DataFrame:
-    """The topics as a stream from their beginnings."""
-    reader = spark.readStream.format("kafka").options(
-        **source.reader_options(committed=committed, allow_gaps=allow_gaps)
-    )
-    return reader.option("subscribe", ",".join(topics)).option("startingOffsets", "earliest").load().select(*COLUMNS)
-
-
-def empty_headers_are_none(frame: DataFrame) -> DataFrame:
-    """No headers and an empty list of them are the same thing."""
-    return frame.withColumn("headers", f.when(f.size("headers") > 0, f.col("headers")))
-
-
-def _by_topic(places: Mapping[Place, int | None], *, names: bool = False) -> dict[str, object]:
-    topics: dict[str, dict[str, int | None]] = {}
-    for (topic, partition), value in sorted(places.items()):
-        topics.setdefault(topic, {})[str(partition)] = value
-    return {topic: [int(each) for each in found] for topic, found in topics.items()} if names else dict(topics)
+def parted(place: Place, span: PartitionEnd, *, whole: bool) -> Iterator[Span]:
+    """A partition's span as spans of about TASK_RECORDS, in order; none if it is empty."""
+    count = 1 if whole else max(1, round((span.end - span.start) / TASK_RECORDS))
+    edges = [span.start + (span.end - span.start) * index // count for index in range(count + 1)]
+    return (Span(*place, start, end) for start, end in pairwise(edges) if end > start)

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import kafka
+from kbroker.pipeline import ahead, kafka
+from kbroker.pipeline.ahead import Policy, Read, Spans, is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
@@ -27,11 +28,13 @@ from kbroker.pipeline.write import WRITTEN, Task, written
 from protocol.errors import ErrorCode
 
 Summary = dict[str, Any]
+Names = Mapping[str, str]
+"""A topic's name at the source -> its name at the target."""
 Committed = dict[str, list[tuple[str, int, int]]]
 """By group: topic (as the target calls it), partition, offset."""
-CHUNK = 2_000_000
-"""Records of a partition in a chunk, at most: what is read again, not written again, after a stop."""
 STATE, MAP = "mirror.json", "map"
+MAPPED = f"{WRITTEN}, generation int"
+"""Of the map. generation: which one of its topic's at the source the offsets are of."""
 PAUSE_S = 2.0
 _OF_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 """What a commit from outside is answered while a group has members."""
@@ -48,12 +51,13 @@ def mirror(
     until_now: bool = True,
     codec: str = "none",
     allow_gaps: bool = False,
+    recreated: str = ahead.STOP,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Mirror what there is, or (until_now=False) that and all that comes, until interrupted.
 
     topics: name at the source -> name at the target. state: a folder for this mirror alone. groups: whose committed
-    offsets are translated, ("*",) for all. Raises PipelineError.
+    offsets are translated, ("*",) for all. recreated: one of ahead.RECREATED. Raises PipelineError.
     """
     check_names(topics)
     store = Storage(spark, state)
@@ -65,11 +69,12 @@ def mirror(
         kafka.existing(here, list(names), source.bootstrap)
         _check_groups(here, groups, source.bootstrap)
         known = _begin(store, source, target, names)
-        _check_target(spark, store, there, names)
+        _check_target(spark, store, known, there, names)
         _make_topics(here, there, names)
+        job = _Job(spark, store, known, here, there, (source, target), names, codec, Policy(allow_gaps, recreated))
         try:
             while True:
-                moved = _chunk(spark, store, known, here, there, (source, target), names, codec, allow_gaps)
+                moved = job.chunk(until_now=until_now)
                 copied += moved
                 on_progress(f"{copied:,} records")
                 if groups and ((now := _committed(here, names, groups)) != committed or moved):
@@ -90,11 +95,11 @@ def mirror(
 
 
 def offsets_map(spark: SparkSession, state: str) -> DataFrame:
-    """What became of which offset: columns of write.WRITTEN; the topic is the target's name."""
+    """What became of which offset: columns of MAPPED; the topic is the target's name."""
     store = Storage(spark, state)
     if not store.names(MAP):
-        return spark.createDataFrame([], WRITTEN)
-    return spark.read.schema(WRITTEN).parquet(*(store.path(f"{MAP}/{name}") for name in store.names(MAP)))
+        return spark.createDataFrame([], MAPPED)
+    return spark.read.schema(MAPPED).parquet(*(store.path(f"{MAP}/{name}") for name in store.names(MAP)))
 
 
 # ---- DataFrame -> DataFrame
@@ -127,7 +132,7 @@ def _begin(store: Storage, source: Source, target: Source, names: Mapping[str, s
     """The state, of a mirror from and to these places; made if there is none."""
     wanted = {"from": source.bootstrap, "to": target.bootstrap}
     if not store.exists(STATE):
-        known: dict[str, Any] = {**wanted, "chunks": 0, "next": [], "open": None}
+        known: dict[str, Any] = {**wanted, "chunks": 0, **Read({}, {}).state(), "open": None}
         store.write_json(STATE, known)
     known = dict(store.read_json(STATE))
     if {name: known[name] for name in wanted} != wanted:
@@ -148,76 +153,113 @@ def _check_groups(here: Cluster, groups: Sequence[str], bootstrap: str) -> None:
             raise PipelineError(f"{bootstrap} has no group {group!r}; it has: {', '.join(there[:10]) or 'none'}")
 
 
-def _check_target(spark: SparkSession, store: Storage, there: Cluster, names: Mapping[str, str]) -> None:
+def _check_target(spark: SparkSession, store: Storage, known: dict[str, Any], there: Cluster, names: Names) -> None:
     """Raises PipelineError where records are gone that were mirrored: none is sent a second time."""
-    ends = there.ends(new for new in names.values() if there.has(new))
+    ids = there.ids(names.values())
+    for topic, before in known.get("target_ids", {}).items():
+        if topic in names.values() and (topic not in ids or is_another(before, ids[topic])):
+            raise PipelineError(
+                f"topic {topic} at the target was deleted, or made again, since it was mirrored: {_AGAIN}"
+            )
+    ends = there.ends(ids)
     end_of_runs = f.max(f.col("target_offset") + f.col("records")).alias("end")
     for row in offsets_map(spark, store.root).groupBy("topic", "partition").agg(end_of_runs).collect():
         end = ends[row.topic, row.partition].end if (row.topic, row.partition) in ends else 0
         if row.topic in names.values() and end < row.end:
-            raise PipelineError(_made_anew(row.topic, row.partition, end, "target", row.end))
+            raise PipelineError(
+                f"{row.topic}-{row.partition} ends at {end} at the target, before {row.end} up to which it was "
+                f"mirrored: it was deleted, made again or cut: {_AGAIN}"
+            )
 
 
-def _made_anew(topic: str, partition: int, end: int, where: str, before: int) -> str:
-    return (
-        f"{topic}-{partition} ends at {end} at the {where}, before {before} up to which it was mirrored: it was made "
-        "anew or cut. Mirror this topic by itself with another --state, to have all of it again"
-    )
+_AGAIN = "mirror it by itself with another --state, to have all of it again"
 
 
-def _chunk(
-    spark: SparkSession,
-    store: Storage,
-    known: dict[str, Any],
-    here: Cluster,
-    there: Cluster,
-    ends: tuple[Source, Source],
-    names: Mapping[str, str],
-    codec: str,
-    allow_gaps: bool,
-) -> int:
-    """Carry out the open chunk, or a new one; how many records it wrote."""
-    if known["open"] is None:
-        known["open"] = _decide(known, here, there, names)
+class _Job:
+    """A mirror at work: its two clusters and its state."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Storage,
+        known: dict[str, Any],
+        here: Cluster,
+        there: Cluster,
+        ends: tuple[Source, Source],
+        names: Names,
+        codec: str,
+        policy: Policy,
+    ) -> None:
+        self._spark, self._store, self._known, self._here, self._there = spark, store, known, here, there
+        self._source, self._target = ends
+        self._names, self._codec, self._policy = names, codec, policy
+        self._goal: Spans | None = None
+
+    def chunk(self, *, until_now: bool) -> int:
+        """Carry out the open chunk, or a new one; how many records it wrote."""
+        known, store = self._known, self._store
+        read, ends = ahead.look(self._here, Read.of(known), list(self._names), self._policy)
+        self._goal = self._goal or ends
         if known["open"] is None:
-            return 0
+            known["open"] = self._decide(read, ahead.no_further(ends, self._goal) if until_now else ends)
+            if known["open"] is None:
+                return 0
+        else:
+            _leave_out(known["open"], read, ends)
+        chunk = known["open"]
+        known |= {"ids": read.state()["ids"], "next": read.state()["next"]}
+        targets = self._there.ids({topic for topic, *_ in chunk["bases"]})
+        known["target_ids"] = targets | known.get("target_ids", {})
         store.write_json(STATE, known)
-    chunk = known["open"]
-    spans = {(topic, index): PartitionEnd(start, end) for topic, index, start, end in chunk["spans"]}
-    bases = {(topic, index): base for topic, index, base in chunk["bases"]}
-    rows = kafka.read(spark, ends[0], spans, allow_gaps=allow_gaps)
-    task = Task(ends[1].settings, Producer(*chunk["producer"]), bases, None, codec)
-    done = written(renamed_topics(rows, names), task)
-    place = f"{MAP}/chunk-{known['chunks']:010}"
-    done.write.mode("overwrite").parquet(store.path(place))
-    appended = spark.read.schema(WRITTEN).parquet(store.path(place)).agg(f.sum("appended")).first()
-    next_offsets = {(topic, index): offset for topic, index, offset in known["next"]}
-    next_offsets |= {place: span.end for place, span in spans.items()}
-    known["next"] = [[*place, offset] for place, offset in sorted(next_offsets.items())]
-    known["open"], known["chunks"] = None, known["chunks"] + 1
-    store.write_json(STATE, known)
-    return int((appended and appended[0]) or 0)
+        spans = {(topic, index): PartitionEnd(start, end) for topic, index, start, end in chunk["spans"]}
+        try:
+            appended = self._carried_out(spans, chunk, read)
+        except Exception:
+            if self._policy.recreated == ahead.STOP or not ahead.changed(self._here, read, spans):
+                raise
+            return self.chunk(until_now=until_now)
+        known |= read.behind(spans).state()
+        known["open"], known["chunks"] = None, known["chunks"] + 1
+        store.write_json(STATE, known)
+        return appended
+
+    def _carried_out(self, spans: Spans, chunk: Mapping[str, Any], read: Read) -> int:
+        bases = {(topic, index): base for topic, index, base in chunk["bases"]}
+        rows = kafka.read(
+            self._spark, self._source, spans, allow_gaps=self._policy.allow_gaps, ids=ahead.ids_of(read), whole=True
+        )
+        task = Task(self._target.settings, Producer(*chunk["producer"]), bases, None, self._codec)
+        done = ahead.in_generations(written(renamed_topics(rows, self._names), task), read, self._names)
+        place = self._store.path(f"{MAP}/chunk-{self._known['chunks']:010}")
+        done.write.mode("overwrite").parquet(place)
+        appended = self._spark.read.schema(MAPPED).parquet(place).agg(f.sum("appended")).first()
+        return int((appended and appended[0]) or 0)
+
+    def _decide(self, read: Read, ends: Spans) -> dict[str, Any] | None:
+        """The next chunk; None if the source has nothing new."""
+        spans, names = ahead.spans(read, ends, self._policy), self._names
+        if not spans:
+            return None
+        there = self._there.ends(sorted({names[topic] for topic, _ in spans}))
+        wanted = {(names[topic], index) for topic, index in spans}
+        if lacking := wanted - there.keys():
+            topic, index = min(lacking)
+            raise PipelineError(
+                f"{topic} has no partition {index} at the target, as it has at the source now: add some"
+            )
+        bases = [[*place, end.end] for place, end in sorted(there.items()) if place in wanted]
+        ids = {topic: read.topics[topic].id for topic, _ in spans}
+        rows = [[*place, *span] for place, span in sorted(spans.items())]
+        return {"spans": rows, "bases": bases, "producer": list(self._there.producer()), "ids": ids}
 
 
-def _decide(known: dict[str, Any], here: Cluster, there: Cluster, names: Mapping[str, str]) -> dict[str, Any] | None:
-    """The next chunk; None if the source has nothing new."""
-    next_offsets: dict[Place, int] = {(topic, index): offset for topic, index, offset in known["next"]}
-    spans: list[tuple[str, int, int, int]] = []
-    for place, end in sorted(here.ends(names, committed=True).items()):
-        start = next_offsets.get(place, end.start)
-        if end.end < start:
-            raise PipelineError(_made_anew(*place, end.end, "source", start))
-        if start < end.end:
-            spans.append((*place, start, min(end.end, start + CHUNK)))
-    if not spans:
-        return None
-    ends = there.ends(sorted({names[topic] for topic, *_ in spans}))
-    wanted = {(names[topic], index) for topic, index, *_ in spans}
-    if lacking := wanted - ends.keys():
-        topic, index = min(lacking)
-        raise PipelineError(f"{topic} has no partition {index} at the target, as it has at the source now: add some")
-    bases = [[*place, end.end] for place, end in sorted(ends.items()) if place in wanted]
-    return {"spans": spans, "bases": bases, "producer": list(there.producer())}
+def _leave_out(chunk: dict[str, Any], read: Read, ends: Spans) -> None:
+    """Of an open chunk, the spans of topics that are not there any more, though others of their names may be."""
+    before = chunk.get("ids", {})
+    now = {topic: read.topics[topic].id for topic, _ in ends}
+    chunk["spans"] = [
+        row for row in chunk["spans"] if row[0] in now and not is_another(before.get(row[0], ""), now[row[0]])
+    ]
 
 
 def _make_topics(here: Cluster, there: Cluster, names: Mapping[str, str]) -> None:
@@ -249,7 +291,9 @@ def _move_groups(spark: SparkSession, store: Storage, there: Cluster, wanted: Co
     rows = [(group, *row) for group, committed in wanted.items() for row in committed]
     committed = spark.createDataFrame(rows, "group string, topic string, partition int, committed bigint")
     found: dict[str, dict[Place, int]] = {}
-    for row in translated_offsets(committed, offsets_map(spark, store.root)).collect():
+    newest = Window.partitionBy("topic")
+    runs = offsets_map(spark, store.root).withColumn("_newest", f.max("generation").over(newest))
+    for row in translated_offsets(committed, runs.where("generation = _newest")).collect():
         found.setdefault(row.group, {})[row.topic, row.partition] = row.target
     return {group: _commit(there, group, found.get(group, {})) for group in wanted}
 

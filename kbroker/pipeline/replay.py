@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from kbroker.pipeline import archive
+from kbroker.pipeline.ahead import is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
@@ -93,8 +94,15 @@ def _state(
 ) -> tuple[Producer, dict[Place, int]]:
     """Who writes from where: as the first run of this replay had it that had anything for that place."""
     producer, bases = None, {}
+    ids = cluster.ids(topics)
     if store.exists(name):
         known = store.read_json(name)
+        for topic, before in known.get("ids", {}).items():
+            if is_another(before, ids.get(topic, "")):
+                raise PipelineError(
+                    f"topic {topic} was deleted and made again since this replay began to write to it: remove the "
+                    f"replay's state ({store.path(name)}) to write it all again"
+                )
         producer = Producer(*known["producer"])
         bases = {(topic, index): base for topic, index, base in known["bases"]}
     begun = {topic for topic, _ in bases} if rekey else ()  # another partition would move keys that are there already
@@ -103,7 +111,8 @@ def _state(
     if producer is not None and not new:
         return producer, bases
     producer, bases = producer or cluster.producer(), bases | new
-    store.write_json(name, {"producer": list(producer), "bases": [[*place, base] for place, base in bases.items()]})
+    rows = [[*place, base] for place, base in bases.items()]
+    store.write_json(name, {"producer": list(producer), "bases": rows, "ids": ids})
     return producer, bases
 
 
@@ -113,9 +122,9 @@ def _state(
 def selected(records: DataFrame, *, since: int | None, until: int | None) -> DataFrame:
     """Records from `since` on and before `until`, in ms since 1970."""
     if since is not None:
-        records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(since)))
+        records = records.where(f.col("timestampMs") >= since)
     if until is not None:
-        records = records.where(f.col("timestamp") < f.timestamp_millis(f.lit(until)))
+        records = records.where(f.col("timestampMs") < until)
     return records
 
 
@@ -137,7 +146,7 @@ def renamed_topics(records: DataFrame, names: Mapping[str, str]) -> DataFrame:
 def by_partition(records: DataFrame, places: int) -> DataFrame:
     """Each partition's records in one task, in order."""
     return records.repartition(max(1, min(places, 64)), "topic", "partition").sortWithinPartitions(
-        "topic", "partition", "offset"
+        "topic", "partition", "generation", "offset"
     )
 
 
@@ -147,8 +156,9 @@ def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
     Between source partitions the order is by time: by the latest timestamp so far, for a late record must not
     overtake what lay before it. Records without a key are spread by their offset.
     """
-    before = Window.partitionBy("topic", "partition").orderBy("offset")
-    timed = records.withColumn("_so_far", f.max("timestamp").over(before)).withColumn("_source", f.col("partition"))
+    before = Window.partitionBy("topic", "partition", "generation").orderBy("offset")
+    so_far = f.max(f.when(f.col("timestamp").isNotNull(), f.col("timestampMs"))).over(before)
+    timed = records.withColumn("_so_far", so_far).withColumn("_source", f.col("partition"))
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -157,7 +167,7 @@ def by_key(records: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
 
     placed = timed.mapInArrow(place, timed.schema)
     ordered = placed.repartition(max(1, min(sum(partitions.values()), 64)), "topic", "partition")
-    return ordered.sortWithinPartitions("topic", "partition", "_so_far", "_source", "offset")
+    return ordered.sortWithinPartitions("topic", "partition", "generation", "_so_far", "_source", "offset")
 
 
 def _placed(batch: pa.RecordBatch, partitions: Mapping[str, int]) -> pa.Array:

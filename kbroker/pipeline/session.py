@@ -41,7 +41,10 @@ ALWAYS = {
 def start(
     master: str = "local[*]", *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the connector. conf: Spark's settings beyond, or instead of, ours. Raises PipelineError."""
+    """A session. jar_folder: of jars beside Spark's. conf: its settings beyond, or instead of, ours.
+
+    Raises PipelineError.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     settings = {**ALWAYS, **(LOCAL if master.startswith("local") else {}), **jars.settings(jar_folder), **(conf or {})}
     builder = SparkSession.builder.master(master).appName("kbroker pipeline")

@@ -1,11 +1,12 @@
 """`spark.read.format("kbroker")`: topics as tables without any jar, over the wire or straight from log directories.
 
-Columns and options are those of Spark's Kafka source: kafka.bootstrap.servers, subscribe, subscribePattern, assign,
-startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
+Columns and options are those of Spark's Kafka source, and the column `timestampMs`: a record's timestamp as it is,
+while `timestamp` is null where Spark has no such time. Options: kafka.bootstrap.servers, subscribe, subscribePattern,
+assign, startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
 endingOffsetsByTimestamp, startingOffsetsByTimestampStrategy, minPartitions, maxOffsetsPerTrigger, failOnDataLoss,
-includeHeaders, kafka.isolation.level; for writing, topic. With a path (`.load(DIR)`) or the option `segments`, a
-broker's log directory is read instead, one task a segment; conditions on topic, partition, offset and timestamp choose
-files and positions.
+includeHeaders, kafka.isolation.level; for writing, topic. Of a stream, `recreated` (stop, continue): what to do once a
+topic was deleted and made again. With a path (`.load(DIR)`) or the option `segments`, a broker's log directory is read
+instead, one task a segment; conditions on topic, partition, offset and timestamp choose files and positions.
 
 Unlike Spark's connector: conditions on offsets reach the wire too; a written `timestamp` column is kept; security is
 what `security.py` has; the groups of `groupIdPrefix` and `kafka.group.id` do not exist: nothing is ever committed.
@@ -15,12 +16,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -33,13 +34,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.variant_utils import VariantUtils
 
 from kbroker.pipeline import segments
-from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, decoded, encoded, records_of
+from kbroker.pipeline.ahead import RECREATED, is_another
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, encoded, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
-from kbroker.pipeline.wire import EARLIEST, LATEST, AnswerError, Cluster, PartitionEnd, Place, Settings, chunks
-from protocol.errors import ErrorCode
+from kbroker.pipeline.wire import EARLIEST, LATEST, Cluster, PartitionEnd, Place, Settings, rows
 from protocol.records.compression import codec_named, codec_names, is_codec
 
 BATCH_BYTES = 500_000
@@ -59,6 +61,7 @@ _KNOWN = {
         "minPartitions",
         "maxOffsetsPerTrigger",
         "failOnDataLoss",
+        "recreated",
         "includeHeaders",
         "topic",
         "segments",
@@ -67,14 +70,39 @@ _KNOWN = {
     ]
 }
 
+TOPIC_ID = "id"
+"""Beside the partitions in a stream's offset: whose they are."""
 _OF_FOLDER = {"subscribe", "includeheaders", "segments", "path"}
 _WORDS = {
     "failOnDataLoss": ("true", "false"),
     "includeHeaders": ("true", "false"),
+    "recreated": RECREATED,
     "startingOffsetsByTimestampStrategy": ("error", "latest"),
     "kafka.isolation.level": ("read_uncommitted", "read_committed"),
 }
 """Options of which a typing error would pass for the other word."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Times(VariantUtils):
+    """Spark's constants as Python's: of conditions' times, those that Python has none for, too."""
+
+    _of_spark = VariantUtils._get_timestamp
+
+    @classmethod
+    def _get_timestamp(cls, value: bytes, pos: int, zone_id: str) -> datetime:
+        """The first or the last moment that there is for one beyond: which no record's timestamp is beyond either."""
+        try:
+            return cls._of_spark(value, pos, zone_id)
+        except OverflowError:
+            is_negative = value[pos + 8] & 0x80  # after a byte that says what it is: microseconds, little-endian
+            return (datetime.min if is_negative else datetime.max).replace(tzinfo=UTC)
+
+
+# PySpark reads a query's conditions before it hands them to a source, and would end the query there
+VariantUtils._get_timestamp = _Times._get_timestamp
 
 
 def register(spark: SparkSession) -> None:
@@ -189,6 +217,11 @@ class Options:
         )
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a stream reads a topic that was made again from its beginning."""
+        return self.get("recreated", "stop" if self.flag("failOnDataLoss", True) else "continue") == "continue"
+
+    @property
     def committed(self) -> bool:
         """Whether aborted and open transactions are left out."""
         return self.get("kafka.isolation.level") == "read_committed"
@@ -268,8 +301,22 @@ def _nested(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
-    return {(topic, int(index)): offset for topic, found in offsets.items() for index, offset in found.items()}
+def _flat(offsets: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
+    return {
+        (topic, int(index)): offset
+        for topic, found in offsets.items()
+        for index, offset in found.items()
+        if index != TOPIC_ID
+    }
+
+
+def _ids(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The ids of the topics that a stream's offsets are of."""
+    return {topic: found.get(TOPIC_ID, "") for topic, found in offsets.items()}
+
+
+def _with_ids(offsets: Mapping[Place, int], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {topic: {**found, TOPIC_ID: ids.get(topic, "")} for topic, found in _nested(offsets).items()}
 
 
 # ---- reading over the wire
@@ -277,9 +324,10 @@ def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
 
 @dataclass
 class WirePart(InputPartition):
-    """One task of a read: a span of one partition."""
+    """One task of a read: a span of one partition. topic_id: of the topic that was looked at, "" if it may be any."""
 
     span: Span
+    topic_id: str = ""
 
 
 def _parts(spans: Mapping[Place, PartitionEnd], least: int | None) -> list[WirePart]:
@@ -293,33 +341,19 @@ def _parts(spans: Mapping[Place, PartitionEnd], least: int | None) -> list[WireP
     return parts
 
 
-def _fetched(given: Options, span: Span) -> Iterator[pa.RecordBatch]:
-    headers, committed = given.flag("includeHeaders"), given.committed
-    with Cluster(given.settings) as cluster:
-        place = (span.topic, span.partition)
-        aborted: list[tuple[int, int]] = []
+def _fetched(given: Options, part: WirePart) -> Iterator[pa.RecordBatch]:
+    return rows(
+        given.settings,
+        part.span,
+        topic_id=part.topic_id,
+        headers=given.flag("includeHeaders"),
+        committed=given.committed,
+        lossy=_gone if given.flag("failOnDataLoss", True) else None,
+    )
 
-        def data(start: int) -> Iterator[memoryview]:
-            for chunk, gone in chunks(cluster, place, start, span.end, committed=committed):
-                aborted[:] = gone
-                yield chunk
 
-        start = span.start
-        while True:
-            try:
-                ask: Callable[[], Sequence[tuple[int, int]]] | None = (lambda: aborted) if committed else None
-                yield from decoded(data(start), span._replace(start=start), headers=headers, aborted=ask)
-                return
-            except AnswerError as error:
-                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or given.flag("failOnDataLoss", True):
-                    raise PipelineError(
-                        f"{error}: aged out or deleted before it was read; failOnDataLoss=false goes "
-                        "on with what is there"
-                    ) from error
-                first = cluster.offsets([place], EARLIEST)[place]
-                if first <= start:
-                    return
-                start = first
+def _gone(what: str) -> str:
+    return f"{what}: aged out or deleted before it was read; failOnDataLoss=false goes on with what is there"
 
 
 class WireReader(DataSourceReader):
@@ -351,25 +385,30 @@ class WireReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task; none of the one that Spark makes where there is no span."""
-        return _fetched(self._given, partition.span) if isinstance(partition, WirePart) else iter(())
+        return _fetched(self._given, partition) if isinstance(partition, WirePart) else iter(())
 
 
 class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over the wire. An offset is topic -> partition -> next offset, as Spark's Kafka source writes it."""
+    """A stream over the wire. An offset is topic -> partition -> next offset, as Spark's Kafka source writes it, and
+    TOPIC_ID beside the partitions: a topic that was deleted and made again is another one."""
 
     def __init__(self, given: Options) -> None:
         self._given = given
-        self._end: dict[Place, int] | None = None
+        self._end: tuple[dict[Place, int], dict[str, str]] | None = None
 
-    def _latest(self) -> dict[Place, int]:
+    def _latest(self) -> tuple[dict[Place, int], dict[str, str]]:
+        """Where the partitions end now, and the ids of their topics."""
         with Cluster(self._given.settings) as cluster:
-            return cluster.offsets(self._given.places(cluster), LATEST, committed=self._given.committed)
+            places = self._given.places(cluster)
+            ids = cluster.ids({topic for topic, _ in places})
+            return cluster.offsets(places, LATEST, committed=self._given.committed), ids
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new stream starts."""
         with Cluster(self._given.settings) as cluster:
             places = self._given.places(cluster)
-            return _nested(self._given.boundary(cluster, places, "starting", "latest"))
+            ids = cluster.ids({topic for topic, _ in places})
+            return _with_ids(self._given.boundary(cluster, places, "starting", "latest"), ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read no further than what is there now."""
@@ -377,38 +416,62 @@ class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends: what is there, at most maxOffsetsPerTrigger records further."""
-        ends = self._latest() if self._end is None else self._end
+        ends, ids = self._latest() if self._end is None else self._end
         most = self._given.number("maxOffsetsPerTrigger")
-        begun = _flat(start or {})
-        for (topic, index), end in ends.items():
-            if end < begun.get((topic, index), 0):
-                if self._given.flag("failOnDataLoss", True):
-                    raise PipelineError(
-                        f"{topic}-{index} ends at {end}, before {begun[topic, index]} up to which it was read: it was "
-                        "made anew or cut; failOnDataLoss=false goes on from its beginning"
-                    )
-                del begun[topic, index]
+        begun = self._same(start or {}, ends, ids)
         if most is not None:
             new = {place: end - begun.get(place, 0) for place, end in ends.items()}
             total = sum(new.values())
             if total > most:
                 ends = {place: begun.get(place, 0) + -(-new[place] * most // total) for place in ends}
-        return _nested({**begun, **ends})
+        return _with_ids({**begun, **ends}, {**_ids(start or {}), **ids})
+
+    def _same(self, start: dict[str, Any], ends: Mapping[Place, int], ids: Mapping[str, str]) -> dict[Place, int]:
+        """How far the topics have been read that are there now. Raises PipelineError for one that is another now, or
+        shorter, unless the stream is to go on with it."""
+        begun, before = _flat(start), _ids(start)
+        for place, offset in list(begun.items()):
+            topic, index = place
+            if is_another(before[topic], ids.get(topic, "")):
+                why = f"topic {topic} was deleted and made again since it was read"
+            elif ends.get(place, offset) < offset:
+                why = f"{topic}-{index} ends at {ends[place]}, before {offset} up to which it was read: it was cut"
+            else:
+                continue
+            if not self._given.goes_on:
+                raise PipelineError(f"{why}; recreated=continue goes on from its beginning")
+            del begun[place]
+        return begun
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Spans of a batch; a partition that is new, or was made anew, is read from its beginning."""
-        begun, ends = _flat(start), _flat(end)
-        missing = [place for place, offset in ends.items() if begun.get(place, offset + 1) > offset]
-        if missing:
-            with Cluster(self._given.settings) as cluster:
-                begun |= cluster.offsets(missing, EARLIEST)
+        """Spans of a batch; a partition that is new, or one of a topic that was made again, is read from its beginning.
+
+        Of a batch that was decided before its topic was made again there is nothing left.
+        """
+        begun, ends, before, ids = _flat(start), _flat(end), _ids(start), _ids(end)
+        with Cluster(self._given.settings) as cluster:
+            now = cluster.ids(ids)
+            for topic in [each for each in ids if is_another(ids[each], now.get(each, ""))]:
+                if not self._given.goes_on:
+                    raise PipelineError(
+                        f"topic {topic} was deleted and made again before its offsets of this batch were read; "
+                        "recreated=continue goes on from its beginning"
+                    )
+                ends = {place: offset for place, offset in ends.items() if place[0] != topic}
+            fresh = [
+                place
+                for place, offset in ends.items()
+                if is_another(before.get(place[0], ""), ids[place[0]]) or begun.get(place, offset + 1) > offset
+            ]
+            begun |= cluster.offsets(fresh, EARLIEST)
         spans = {place: PartitionEnd(begun[place], offset) for place, offset in ends.items()}
-        return _parts(spans, self._given.number("minPartitions"))
+        parts = _parts(spans, self._given.number("minPartitions"))
+        return [WirePart(part.span, ids[part.span.topic]) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
         assert isinstance(partition, WirePart)
-        return _fetched(self._given, partition.span)
+        return _fetched(self._given, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark's checkpoint knows."""
@@ -478,8 +541,8 @@ def wanted_of(filters: Sequence[Any]) -> segments.Wanted:
             "LessThanOrEqual",
         ):
             wanted = _narrowed(wanted, kind, int(value))
-        elif name == "timestamp" and kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
-            since = int(np.floor(value.timestamp() * 1000))
+        elif name in ("timestamp", "timestampMs") and kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
+            since = value if name == "timestampMs" else (value - EPOCH) // timedelta(milliseconds=1)
             wanted = wanted._replace(since=since if wanted.since is None else max(since, wanted.since))
     return wanted
 

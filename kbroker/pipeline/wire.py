@@ -18,13 +18,16 @@ from concurrent import futures
 from functools import partial
 from typing import Any, Self
 
-from kbroker.pipeline.columns import Producer, last_offset
+import pyarrow as pa
+
+from kbroker.log.checkpoints import format_uuid
+from kbroker.pipeline.columns import Producer, Span, decoded, last_offset
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.security import Security
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
-from protocol.message import Message
+from protocol.message import ZERO_UUID, Message
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
@@ -44,33 +47,46 @@ from protocol.namedtuple import NamedTuple
 
 EARLIEST, LATEST = -2, -1
 CONNECT_S, ANSWER_S = 10.0, 60.0
-QUESTION_S, HEAD_START_S = 5.0, 0.25
-"""How long a broker is waited for that is asked only whether it is there; and how long until the next is asked, too."""
+HEAD_START_S = 0.25
+"""How long a broker is asked alone whether it is there, until the next is asked, too."""
 PATIENCE_S = 60.0
-"""How long a call is repeated while its error is one that passes: a broker may be starting again."""
+"""How long a call is repeated while its error is one that passes: a broker may be starting again. It is Kafka's
+default.api.timeout.ms, as shipped."""
+UNKNOWN_S = 5.0
+"""How long that error may be that a topic is not there: a new one takes a moment, a missing one stays away."""
 IN_FLIGHT = 4
 """Produce requests sent and not answered: fewer than the five batches that a broker remembers of a producer."""
 FETCH_BYTES = 8 << 20
 TOLD = 4
 """Addresses that an error tells of: it is to remain a line."""
-_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 8, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
-"""The newest version that is used of each request: every broker since Apache's 2.4 has them, and they suffice."""
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 12, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
+"""The newest version that is used of each request: brokers since Apache's 2.4 have them, and they suffice.
+Topics' ids are in Metadata from 2.8 on."""
+FETCH_BY_ID = 13
+"""The version of Fetch that names topics by their ids: since Apache's 3.1. What it brings is of no topic made since."""
+
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Place = tuple[str, int]
 """A topic and a partition."""
 
 
 class Settings(NamedTuple):
-    """Where a cluster is. bootstrap: host:port, several with commas."""
+    """Where a cluster is. bootstrap: host:port, several with commas. patience_s: how long it may be away."""
 
     bootstrap: str
     security: Security = Security()
     client_id: str = "kbroker-pipeline"
+    patience_s: float = PATIENCE_S
 
     @classmethod
     def of(cls, bootstrap: str, options: Mapping[str, str]) -> Settings:
         """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
-        return cls(bootstrap, Security.of(options), options.get("client.id", "kbroker-pipeline"))
+        timeout_ms = options.get("default.api.timeout.ms", "60000")
+        if not re.fullmatch("[0-9]{1,10}", timeout_ms):
+            raise PipelineError(f"default.api.timeout.ms={timeout_ms}: it is a number of ms")
+        name = options.get("client.id", "kbroker-pipeline")
+        return cls(bootstrap, Security.of(options), name, int(timeout_ms) / 1000)
 
 
 class PartitionEnd(NamedTuple):
@@ -86,6 +102,13 @@ class AnswerError(PipelineError):
     def __init__(self, code: int, what: str) -> None:
         self.code = ErrorCode.of(code)
         super().__init__(f"{what}: {self.code.name}: {self.code.message}")
+
+
+class MadeAnewError(AnswerError):
+    """A topic that was to be read is not there any more; another one of its name is."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, f"{what}: the topic was deleted and made again")
 
 
 class Connection:
@@ -116,10 +139,16 @@ class Connection:
         """Wait so long for an answer from now on."""
         self._socket.settimeout(answer_s)
 
-    def send(self, request: Message) -> None:
+    def serves(self, request: type[Message], version: int) -> bool:
+        """Whether the broker knows that version of a request."""
+        assert request.api is not None
+        return self._served.get(request.api, -1) >= version
+
+    def send(self, request: Message, version: int | None = None) -> None:
         """Without waiting. Raises OSError."""
         assert request.api is not None
-        version = min(_HIGHEST[request.api], self._served.get(request.api, _HIGHEST[request.api]))
+        if version is None:
+            version = min(_HIGHEST[request.api], self._served.get(request.api, _HIGHEST[request.api]))
         self._count += 1
         header = encode_request_header(type(request), version, self._count, self._settings.client_id)
         body = request.encode(version)
@@ -133,9 +162,9 @@ class Connection:
         _, start = parse_response_header(response, version, memoryview(frame))
         return response.decode(memoryview(frame)[start:], version)
 
-    def ask(self, request: Message) -> Any:
+    def ask(self, request: Message, version: int | None = None) -> Any:
         """Send, and wait for the answer. Raises OSError."""
-        self.send(request)
+        self.send(request, version)
         return self.receive()
 
     def _exactly(self, size: int) -> bytearray:
@@ -159,11 +188,12 @@ class Cluster:
     """A cluster as a client sees it; a context manager. One thread."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._answer_s = settings, min(ANSWER_S, settings.patience_s / 2)
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[Place, int] = {}
         self._partitions: dict[str, int] = {}
+        self._ids: dict[str, bytes] = {}
         self._connections[-1] = self._first()
 
     def __enter__(self) -> Self:
@@ -178,7 +208,7 @@ class Cluster:
         for address in self._settings.bootstrap.split(","):
             host, port = split_address(address)
             try:
-                return Connection(self._settings, host, port)
+                return Connection(self._settings, host, port, self._answer_s)
             except OSError as error:
                 problems.append(f"{address.strip()}: {_reason(error)}")
         raise _nobody(problems)
@@ -237,40 +267,24 @@ class Cluster:
         for topic in answer.topics:
             if topic.error_code:
                 raise AnswerError(topic.error_code, f"topic {topic.name} at {self._settings.bootstrap}")
-            self._partitions[topic.name] = len(topic.partitions)
+            self._partitions[topic.name], self._ids[topic.name] = len(topic.partitions), topic.topic_id
             for each in topic.partitions:
                 self._leaders[topic.name, each.partition_index] = each.leader_id
 
     def _metadata(self, topics: list[MetadataRequestTopic] | None) -> Any:
         """The answer, None asking for all topics; the brokers in it are learned."""
-        answer = self._connections[-1].ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        answer = self._named().ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         return answer
 
-    def trouble(self) -> str | None:
-        """Why no broker answers, of those named to us and those learned; None if one does.
-
-        The one that answered the last time is asked first, then all of them; each is waited for QUESTION_S at most.
-        """
-        if -1 in self._connections and self._silence() is None:
-            return None
-        try:
-            self._connections[-1] = self._any(QUESTION_S)
-        except PipelineError as error:
-            return str(error)
-        return self._silence()
-
-    def _silence(self) -> str | None:
-        """Why the broker that we ask does not answer: that connection is gone then; None if it does."""
-        line = self._connections[-1]
-        try:
-            line.wait(QUESTION_S)
-            self._metadata([])
-            line.wait(ANSWER_S)
-        except OSError as error:
-            self._connections.pop(-1).close()
-            return f"no broker answers at {line.address}: {_reason(error)}"
-        return None
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids, as Kafka spells them, of those topics that are there now; "" from a broker that tells none."""
+        found: dict[str, str] = {}
+        for topic in topics:
+            self._partitions.pop(topic, None)
+            if self.has(topic):
+                found[topic] = "" if self._ids[topic] == ZERO_UUID else format_uuid(self._ids[topic])
+        return found
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Make a topic with the cluster's default number of replicas, and wait until it can be used."""
@@ -294,7 +308,7 @@ class Cluster:
     def configs(self, topic: str) -> dict[str, str]:
         """The settings that a topic has of its own."""
         asked = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
-        answer = self._connections[-1].ask(DescribeConfigsRequest(resources=[asked])).results[0]
+        answer = self._named().ask(DescribeConfigsRequest(resources=[asked])).results[0]
         if answer.error_code:
             raise AnswerError(answer.error_code, f"settings of {topic}")
         of_topic = 1  # config_source: set for this topic
@@ -332,19 +346,28 @@ class Cluster:
         first, last = self.offsets(places, EARLIEST), self.offsets(places, LATEST, committed=committed)
         return {place: PartitionEnd(first[place], last[place]) for place in places}
 
-    def fetch(self, place: Place, offset: int, *, committed: bool = False, wait_ms: int = 500) -> Any:
-        """The answer for one partition, from `offset` on; its `records` may be empty. Raises AnswerError."""
+    def fetch(
+        self, place: Place, offset: int, *, topic_id: str = "", committed: bool = False, wait_ms: int = 500
+    ) -> Any:
+        """The answer for one partition, from `offset` on; its `records` may be empty. topic_id: of this topic alone.
+
+        Raises AnswerError, UNKNOWN_TOPIC_ID where there is another one of that name.
+        """
         partition = FetchPartition(partition=place[1], fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            isolation_level=int(committed),
-            topics=[FetchTopic(topic=place[0], partitions=[partition])],
-        )
 
         def fetched() -> Any:
-            answer = self._leader(place).ask(request)
+            line = self._leader(place)
+            if topic_id and topic_id != format_uuid(self._ids[place[0]]):
+                raise MadeAnewError(f"{place[0]}-{place[1]} at offset {offset}")
+            request = FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=FETCH_BYTES,
+                isolation_level=int(committed),
+                topics=[FetchTopic(topic=place[0], topic_id=self._ids[place[0]], partitions=[partition])],
+            )
+            by_id = topic_id and line.serves(FetchRequest, FETCH_BY_ID)
+            answer = line.ask(request, FETCH_BY_ID if by_id else None)
             found = answer.responses[0].partitions[0]
             if answer.error_code or found.error_code:
                 raise AnswerError(answer.error_code or found.error_code, f"{place[0]}-{place[1]} at offset {offset}")
@@ -402,7 +425,7 @@ class Cluster:
 
     def _coordinator(self, group: str) -> Connection:
         def found() -> Connection:
-            answer = self._connections[-1].ask(FindCoordinatorRequest(key=group, key_type=0))
+            answer = self._named().ask(FindCoordinatorRequest(key=group, key_type=0))
             if answer.error_code:
                 raise AnswerError(answer.error_code, f"group {group}")
             self._brokers[answer.node_id] = (answer.host, answer.port)
@@ -416,9 +439,7 @@ class Cluster:
         """A producer id that nobody has had."""
 
         def given() -> Producer:
-            answer = self._connections[-1].ask(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            )
+            answer = self._named().ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
             if answer.error_code:
                 raise AnswerError(answer.error_code, "no producer id")
             return Producer(answer.producer_id, answer.producer_epoch)
@@ -470,11 +491,18 @@ class Cluster:
             raise AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place[0]}-{place[1]}")
         return self._to(self._leaders[place])
 
+    def _named(self) -> Connection:
+        """To the broker that is asked what any can answer. Raises PipelineError."""
+        if -1 not in self._connections:  # a call before this one has given them all up
+            self._connections[-1] = self._any(CONNECT_S)
+            self._connections[-1].wait(self._answer_s)
+        return self._connections[-1]
+
     def _to(self, node: int) -> Connection:
         if node not in self._connections:
             if node not in self._brokers:
                 raise AnswerError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node}")
-            self._connections[node] = Connection(self._settings, *self._brokers[node])
+            self._connections[node] = Connection(self._settings, *self._brokers[node], self._answer_s)
         return self._connections[node]
 
     def _repeat(self, call: Callable[[], Any], topics: Sequence[str]) -> Any:
@@ -484,21 +512,18 @@ class Cluster:
             try:
                 return call()
             except (OSError, AnswerError) as error:
-                if isinstance(error, AnswerError) and not error.code.retriable:
+                code = error.code if isinstance(error, AnswerError) else None
+                if isinstance(error, MadeAnewError) or (code is not None and not code.retriable):
                     raise
-                if (
-                    isinstance(error, AnswerError)
-                    and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    and not trouble
-                ):
-                    trouble = time.monotonic() - PATIENCE_S + 5  # a new topic takes a moment, a missing one stays away
+                if code in _UNKNOWN and trouble is None:
+                    trouble = time.monotonic() - self._settings.patience_s + UNKNOWN_S
                 trouble = self._again(error, trouble, topics)
 
     def _again(self, error: Exception, trouble: float | None, topics: Sequence[str]) -> float:
         """Connect anew. trouble: since when it goes wrong, None if it has just begun. Raises PipelineError."""
         now = time.monotonic()
         since = now if trouble is None else trouble
-        if now - since > PATIENCE_S:
+        if now - since > self._settings.patience_s:
             if isinstance(error, AnswerError):
                 raise error
             raise PipelineError(
@@ -510,8 +535,7 @@ class Cluster:
             connection.close()
         self._connections.clear()
         try:
-            self._connections[-1] = self._any(CONNECT_S)
-            self._connections[-1].wait(ANSWER_S)
+            self._named()
             self.look(topics)
         except (OSError, PipelineError) as again:
             if -1 not in self._connections:
@@ -551,7 +575,7 @@ def _appended(place: Place, answer: Any) -> int:
 
 
 def chunks(
-    cluster: Cluster, place: Place, start: int, end: int, *, committed: bool
+    cluster: Cluster, place: Place, start: int, end: int, *, committed: bool, topic_id: str = ""
 ) -> Iterator[tuple[memoryview, list[tuple[int, int]]]]:
     """Log bytes that hold the records from `start` up to, not with, `end`, with the aborted transactions in each.
 
@@ -560,7 +584,7 @@ def chunks(
     offset = start
     idle = 0
     while offset < end:
-        found = cluster.fetch(place, offset, committed=committed)
+        found = cluster.fetch(place, offset, topic_id=topic_id, committed=committed)
         data = memoryview(found.records or b"")
         last = last_offset(data)
         if last is None or last < offset:
@@ -573,6 +597,45 @@ def chunks(
         idle = 0
         yield data, [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
         offset = last + 1
+
+
+def rows(
+    settings: Settings,
+    span: Span,
+    *,
+    topic_id: str = "",
+    headers: bool = True,
+    committed: bool = True,
+    lossy: Callable[[str], str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a span, as columns has them. topic_id: of the topic that it is of.
+
+    lossy: what to say where records are gone that were to be read, given which; None to go on with what is there.
+    Raises AnswerError, PipelineError.
+    """
+    place, start = (span.topic, span.partition), span.start
+    with Cluster(settings) as cluster:
+        aborted: list[tuple[int, int]] = []
+
+        def data(start: int) -> Iterator[memoryview]:
+            for chunk, gone in chunks(cluster, place, start, span.end, committed=committed, topic_id=topic_id):
+                aborted[:] = gone
+                yield chunk
+
+        while True:
+            try:
+                ask: Callable[[], Sequence[tuple[int, int]]] | None = (lambda: aborted) if committed else None
+                yield from decoded(data(start), span._replace(start=start), headers=headers, aborted=ask)
+                return
+            except AnswerError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                if lossy is not None:
+                    raise PipelineError(lossy(str(error))) from error
+                first = cluster.offsets([place], EARLIEST)[place]
+                if first <= start:
+                    return
+                start = first
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ and one test is skipped for all of them, or fails under CI=true.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _jar_folder() -> str:
+    """Spark's Kafka connector, which the tests compare with."""
     from compat_tests import environments
-    from kbroker.pipeline import jars
 
-    pom = Path(jars.__file__).with_name("connector.pom.xml")
-    return str(environments.jars_of(pom, "pipeline-jars-4.2.0")[0].parent)
-
-
-@pytest.fixture
-def jar_folder() -> Callable[[], str]:
-    """Where the connector's jars are, for a command's --jars."""
-    return _jar_folder
+    pom = Path(environments.__file__).with_name("spark.pom.xml")
+    return str(environments.jars_of(pom, "spark-jars-4.2.0")[0].parent)
 
 
 @pytest.fixture(scope="session")

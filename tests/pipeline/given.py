@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from kbroker.pipeline.columns import encoded
+from kbroker.pipeline.columns import FIRST_MS, LAST_MS, encoded
 from kbroker.pipeline.kafka import RECORDS
 from kbroker.pipeline.wire import Cluster
 from protocol.records import Record
@@ -48,9 +48,14 @@ def fill(cluster: Cluster, topic: str, partitions: Sequence[Sequence[Record]], c
 
 
 def frame(spark: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
-    """A DataFrame of records: (topic, partition, offset, timestamp in ms, key, value), headers null."""
+    """A DataFrame of records as an archive has them: (topic, partition, offset, timestamp in ms, key, value), headers
+    null, generation 0."""
     shown = [
-        (topic, partition, offset, datetime.fromtimestamp(ms / 1000, UTC), 0, key, value, None)
+        (topic, partition, offset, _time_of(ms), 0, ms, key, value, None, 0)
         for topic, partition, offset, ms, key, value in rows
     ]
-    return spark.createDataFrame(shown, RECORDS)
+    return spark.createDataFrame(shown, f"{RECORDS}, generation int")
+
+
+def _time_of(ms: int) -> datetime | None:
+    return datetime.fromtimestamp(ms / 1000, UTC) if FIRST_MS <= ms <= LAST_MS else None

@@ -1,6 +1,6 @@
 """A driver program for a standalone Spark cluster: every job once, in one session. Run by test_cluster.py.
 
-    python -m tests.pipeline.on_cluster MASTER JARS BOOTSTRAP TOPIC LOG_DIR FOLDER
+    python -m tests.pipeline.on_cluster MASTER BOOTSTRAP TOPIC LOG_DIR FOLDER
 
 Prints one line of JSON at its end.
 """
@@ -28,9 +28,9 @@ SMALL = {
 }
 
 
-def main(master: str, jars: str, bootstrap: str, topic: str, log_dir: str, folder: str) -> None:
+def main(master: str, bootstrap: str, topic: str, log_dir: str, folder: str) -> None:
     """Run all jobs, and say what came of them."""
-    spark = session.start(master, jar_folder=jars, conf=SMALL)
+    spark = session.start(master, conf=SMALL)
     source = Source(bootstrap)
     copy, mirrored = {topic: f"{topic}-copy"}, {topic: f"{topic}-mirrored"}
     found: dict[str, Any] = {

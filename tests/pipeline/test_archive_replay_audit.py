@@ -111,7 +111,7 @@ def test_an_archive_up_to_now_that_is_stopped_before_is_not_taken_for_done(
 
     fill(cluster, topic, [records(100)])
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "_await", interrupted)
+        patch.setattr(archive, "write_batch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             archived(spark, source, topic, tmp_path / "archive")
     archived(spark, source, topic, tmp_path / "archive")

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,11 @@ def standalone(folder: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(LONG_S)
 def test_every_job_runs_on_a_cluster_of_two_workers(
-    source: Source, cluster: Cluster, broker: Any, topic: str, tmp_path: Path, jar_folder: Callable[[], str]
+    source: Source, cluster: Cluster, broker: Any, topic: str, tmp_path: Path
 ) -> None:
     fill(cluster, topic, [records(300), records(200, 2)])
     with standalone(tmp_path) as master:
-        words = [master, jar_folder(), source.bootstrap, topic, str(broker.data), str(tmp_path)]
+        words = [master, source.bootstrap, topic, str(broker.data), str(tmp_path)]
         done = subprocess.run(
             [sys.executable, "-m", "tests.pipeline.on_cluster", *words], capture_output=True, text=True
         )

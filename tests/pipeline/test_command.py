@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import environments
 from compat_tests.apache import free_port
 from compat_tests.waiting import eventually
 from kbroker.cli import run
-from kbroker.pipeline import jars, session
+from kbroker.pipeline import session
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster
 from tests.pipeline.given import fill, records
@@ -24,9 +23,7 @@ SMALL += ["--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.parti
 
 
 def command(*words: str) -> list[str]:
-    pom = Path(jars.__file__).with_name("connector.pom.xml")
-    folder = environments.jars_of(pom, "pipeline-jars-4.2.0")[0].parent
-    return [sys.executable, "-m", "kbroker.cli", "pipeline", *words, "--jars", str(folder), *SMALL]
+    return [sys.executable, "-m", "kbroker.cli", "pipeline", *words, *SMALL]
 
 
 def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
