@@ -71,16 +71,21 @@ def compacted(rows: DataFrame) -> DataFrame:
     """
     content = f.struct("value_bytes", profile.record_bytes().alias("bytes"))
     last = rows.where(f.col("key").isNotNull()).groupBy("topic", "partition", "key_hash")
-    kept = last.agg(f.max_by(content, "offset").alias("last")).where(f.col("last.value_bytes").isNotNull())
+    kept = last.agg(f.max_by(content, f.struct("generation", "offset")).alias("last")).where(
+        f.col("last.value_bytes").isNotNull()
+    )
     unkeyed = rows.where(f.col("key").isNull()).select("topic", profile.record_bytes().alias("bytes"))
     return _counted(kept.select("topic", f.col("last.bytes").alias("bytes")).unionByName(unkeyed), POLICY)
 
 
 def retained(rows: DataFrame, retention_ms: int) -> DataFrame:
-    """What is no older than so many ms, beside the newest record of its topic."""
-    newest = rows.groupBy("topic").agg(f.max("timestamp").alias("_newest"))
-    age = f.unix_millis("_newest") - f.unix_millis("timestamp")
-    kept = rows.join(f.broadcast(newest), "topic").where(age <= retention_ms)
+    """What is no older than so many ms, beside the newest record of its topic whose timestamp may be true.
+
+    Timestamps that cannot be true are taken as they are, as a broker takes them: one in the future is never too old.
+    """
+    newest = rows.groupBy("topic").agg(f.max("time_ms").alias("_newest"))
+    young = f.coalesce(f.col("timestampMs") >= f.col("_newest") - retention_ms, f.lit(True))
+    kept = rows.join(f.broadcast(newest), "topic").where(young)
     return _counted(kept.select("topic", profile.record_bytes().alias("bytes")), _retention(retention_ms))
 
 

@@ -1,11 +1,13 @@
 """`profile`: what is in topics, in numbers: rates, sizes, keys, balance, lateness, consumers' lag, compressibility.
 
 Each table is a DataFrame made from a DataFrame of records; `report.py` draws them. Values are read once: what is asked
-of a record afterwards is a row of small columns (`slim`), kept by Spark while the tables are made.
+of a record afterwards is a row of small columns (`slim`), kept by Spark while the tables are made. Times are those of
+records that may be true: the others, as of a producer that stamps microseconds, are counted in a table of their own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from kbroker.pipeline import kafka
-from kbroker.pipeline.columns import batches_of, records_of
+from kbroker.pipeline.columns import FIRST_MS, LAST_MS, batches_of, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
 from kbroker.pipeline.wire import Cluster, Place
@@ -35,7 +37,14 @@ BATCH_BYTES = 16_384
 OLD_OVERHEAD = {0: 26, 1: 34}
 """Bytes of a message of formats v0 and v1 beyond its key and value: offset, size and header."""
 LATE_S = (1, 60, 600, 3600, 86_400)
-TABLES = ("partitions", "over_time", "sizes", "keys", "lateness", "compression", "lag")
+TABLES = ("partitions", "over_time", "sizes", "keys", "lateness", "compression", "lag", "timestamps")
+EARLY_MS, AHEAD_MS = 10**11, 86_400_000
+"""What may be true of a timestamp: it is none of the early 1970s, as seconds taken for ms are, and none beyond
+tomorrow, as microseconds and nanoseconds are."""
+UNITS_SINCE_MS = 946_684_800_000
+"""The year 2000: before that, a time far ahead is not taken for one in microseconds or nanoseconds."""
+UNITS = {"in seconds": 1000.0, "in microseconds": 1e-3, "in nanoseconds": 1e-6}
+"""What odd timestamps may be meant in, and how many ms of it one is."""
 
 
 def profile(
@@ -49,11 +58,11 @@ def profile(
         raise _nothing(spans)
     rows = slim(kafka.read(spark, source, spans, allow_gaps=allow_gaps)).persist(StorageLevel.MEMORY_AND_DISK)
     tail = {place: span._replace(start=max(span.start, span.end - SAMPLE)) for place, span in spans.items()}
-    bounds = rows.agg(f.min("timestamp").alias("first"), f.max("timestamp").alias("last")).first()
+    bounds = rows.agg(f.count("*").alias("n"), f.min("time_ms").alias("first"), f.max("time_ms").alias("last")).first()
     assert bounds is not None
-    if bounds["last"] is None:  # markers, and what was aborted
+    if not bounds["n"]:  # markers, and what was aborted
         raise _nothing(spans)
-    seconds = (bounds["last"] - bounds["first"]).total_seconds()
+    seconds = ((bounds["last"] or 0) - (bounds["first"] or 0)) / 1000
     return {
         "partitions": partitions(rows),
         "over_time": over_time(rows, step_for(seconds)),
@@ -64,6 +73,7 @@ def profile(
             f.col("codec").isin(codec_names())
         ),
         "lag": spark.createDataFrame(lags, "group string, topic string, partition int, committed bigint, lag bigint"),
+        "timestamps": timestamps(rows),
     }
 
 
@@ -88,8 +98,12 @@ def step_for(seconds: float) -> int:
 # ---- DataFrame -> DataFrame
 
 
-def slim(records: DataFrame) -> DataFrame:
-    """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key."""
+def slim(records: DataFrame, now_ms: int | None = None) -> DataFrame:
+    """What the tables need of a record: its value's and headers' sizes, not their bytes; the first bytes of its key.
+
+    time_ms: its timestamp if that may be true, as seen at now_ms; else null, and `odd` says what it looks like.
+    """
+    odd = odd_timestamp(int(time.time() * 1000) if now_ms is None else now_ms)
     header_bytes = f.aggregate(
         "headers",
         f.lit(0),
@@ -98,14 +112,52 @@ def slim(records: DataFrame) -> DataFrame:
     return records.select(
         "topic",
         "partition",
+        f.col("generation") if "generation" in records.columns else f.lit(0).alias("generation"),
         "offset",
-        "timestamp",
+        "timestampMs",
+        odd.alias("odd"),
+        f.when(odd.isNull(), f.col("timestampMs")).alias("time_ms"),
         f.substring("key", 1, 64).alias("key"),
         f.md5("key").alias("key_hash"),
         f.coalesce(f.octet_length("key"), f.lit(0)).alias("key_bytes"),
         f.octet_length("value").alias("value_bytes"),
         f.coalesce(header_bytes, f.lit(0)).alias("header_bytes"),
     )
+
+
+def odd_timestamp(now_ms: int) -> Any:
+    """What a timestamp looks like that cannot be true; null if it may be."""
+    stamp, latest = f.col("timestampMs"), now_ms + AHEAD_MS
+    odd = f.when(stamp == -1, "none").when(stamp < 0, "before 1970").when(stamp < EARLY_MS, "in seconds")
+    for unit, ms in list(UNITS.items())[1:]:
+        odd = odd.when((stamp > latest) & (stamp * ms >= UNITS_SINCE_MS) & (stamp * ms <= latest), unit)
+    return odd.when(stamp > latest, "in the future")
+
+
+def timestamps(rows: DataFrame) -> DataFrame:
+    """Of timestamps that cannot be true: how many records have them, from which ms to which, what times those may be
+    meant for (text in UTC, null if none that Spark has), and the first such record: partition and offset."""
+    ms: Any = f.lit(1.0)
+    for unit, factor in UNITS.items():
+        ms = f.when(f.col("odd") == unit, factor).otherwise(ms)
+    found = (
+        rows.where(f.col("odd").isNotNull())
+        .groupBy("topic", "odd")
+        .agg(
+            f.count("*").alias("records"),
+            f.min("timestampMs").alias("first_ms"),
+            f.max("timestampMs").alias("last_ms"),
+            f.min(f.struct("partition", "offset")).alias("_at"),
+        )
+    )
+    times = [_as_text(f.col(name) * ms).alias(name.replace("ms", "time")) for name in ("first_ms", "last_ms")]
+    return found.select("*", *times, "_at.partition", "_at.offset").drop("_at")
+
+
+def _as_text(ms: Any) -> Any:
+    seconds = f.floor(ms / 1000)
+    known = (f.col("odd") != "none") & seconds.between(FIRST_MS // 1000, LAST_MS // 1000)
+    return f.when(known, f.date_format(f.timestamp_seconds(seconds), "yyyy-MM-dd HH:mm:ss"))
 
 
 def record_bytes() -> Any:
@@ -120,8 +172,9 @@ def partitions(rows: DataFrame) -> DataFrame:
         f.sum(record_bytes()).alias("bytes"),
         f.min("offset").alias("first_offset"),
         f.max("offset").alias("last_offset"),
-        f.min("timestamp").alias("first_time"),
-        f.max("timestamp").alias("last_time"),
+        f.timestamp_millis(f.min("time_ms")).alias("first_time"),
+        f.timestamp_millis(f.max("time_ms")).alias("last_time"),
+        f.count("odd").alias("odd_timestamps"),
         f.count_if(f.col("key").isNull()).alias("null_keys"),
         f.count_if(f.col("value_bytes").isNull()).alias("null_values"),
         f.count_if(f.col("header_bytes") > 0).alias("with_headers"),
@@ -134,9 +187,11 @@ def over_time(rows: DataFrame, step_s: int) -> DataFrame:
 
     A step without records, between the first and the last of a topic, is there with 0: plots join what is there.
     """
-    step = (f.floor(f.unix_millis("timestamp") / (1000 * step_s)) * step_s).cast("bigint")
-    found = rows.groupBy("topic", step.alias("step")).agg(
-        (f.count("*") / step_s).alias("records_per_s"), (f.sum(record_bytes()) / step_s).alias("bytes_per_s")
+    step = (f.floor(f.col("time_ms") / (1000 * step_s)) * step_s).cast("bigint")
+    found = (
+        rows.where(f.col("time_ms").isNotNull())
+        .groupBy("topic", step.alias("step"))
+        .agg((f.count("*") / step_s).alias("records_per_s"), (f.sum(record_bytes()) / step_s).alias("bytes_per_s"))
     )
     steps = f.sequence(f.min("step"), f.max("step"), f.lit(step_s).cast("bigint"))
     every = found.groupBy("topic").agg(steps.alias("steps")).select("topic", f.explode("steps").alias("step"))
@@ -170,14 +225,15 @@ def keys(rows: DataFrame) -> DataFrame:
 
 def lateness(rows: DataFrame) -> DataFrame:
     """How many records lie behind the latest timestamp before them in their partition, by how much at most (seconds;
-    0: not at all, -1: by more than all of LATE_S), and the worst of each."""
-    before = Window.partitionBy("topic", "partition").orderBy("offset")
-    latest = f.max("timestamp").over(before.rowsBetween(Window.unboundedPreceding, -1))
-    late_ms = f.greatest(f.unix_millis(latest) - f.unix_millis("timestamp"), f.lit(0))
+    0: not at all, -1: by more than all of LATE_S), and the worst of each; without those that have odd timestamps."""
+    before = Window.partitionBy("topic", "partition", "generation").orderBy("offset")
+    latest = f.max("time_ms").over(before.rowsBetween(Window.unboundedPreceding, -1))
+    late_ms = f.greatest(latest - f.col("time_ms"), f.lit(0))
     step = f.when(f.coalesce("late_ms", f.lit(0)) == 0, 0)
     for seconds in LATE_S:
         step = step.when(f.col("late_ms") <= 1000 * seconds, seconds)
-    by_step = rows.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
+    timed = rows.where(f.col("time_ms").isNotNull())
+    by_step = timed.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
     return by_step.groupBy("topic", "up_to_s").agg(f.count("*").alias("records"), f.max("late_ms").alias("worst_ms"))
 
 

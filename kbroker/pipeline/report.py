@@ -53,6 +53,8 @@ def write_report(tables: dict[str, DataFrame], file: str, where: str) -> Summary
         (beside / f"{name}.png").write_bytes(png)
         image = base64.b64encode(png).decode()
         parts.append(f'<h2>{title}</h2><p class=note>{note}</p><img alt="{title}" src="data:image/png;base64,{image}">')
+    if len(odd := small["timestamps"]):
+        parts.append(f"<h2>Odd timestamps</h2><p class=note>{_ODD}</p>" + _table(odd.sort_values(["topic", "odd"])))
     parts.append("<h2>Partitions</h2>" + _table(_shown_partitions(small["partitions"])))
     page.write_text("\n".join(parts) + "</html>\n")
     return {"job": "profile", "report": str(page), "topics": overview.set_index("topic").to_dict("index")}
@@ -66,16 +68,18 @@ def summary_of(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
         late, keys = (_of(tables[name], topic) for name in ("lateness", "keys"))
         packed = _of(tables["compression"], topic)
         best = packed.loc[packed.after.idxmin()] if len(packed) else None
-        seconds = max((each.last_time.max() - each.first_time.min()).total_seconds(), 1)
+        span = each.last_time.max() - each.first_time.min()  # none where all timestamps are odd
+        seconds = max(span.total_seconds(), 1) if not pd.isna(span) else None
         rows.append(
             {
                 "topic": topic,
                 "records": records,
                 "bytes": int(each["bytes"].sum()),
-                "records_per_s": round(records / seconds, 1),
+                "records_per_s": round(records / seconds, 1) if seconds else "-",
                 "busiest_partition": f"{each.records.max() / each.records.mean():.2f}x the mean",
                 "null_keys": int(each.null_keys.sum()),
                 "null_values": int(each.null_values.sum()),
+                "odd_timestamps": int(each.odd_timestamps.sum()),
                 "keys": int(keys.distinct_keys.max()) if len(keys) else 0,
                 "top_key": f"{100 * keys.share.max():.1f} %" if len(keys) else "none",
                 "late": f"{100 * late[late.up_to_s != 0].records.sum() / records:.2f} %",
@@ -247,6 +251,10 @@ def _lag(figure: Figure, table: pd.DataFrame) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
 
 
+_ODD = (
+    "They cannot be true, and count in no time above. Times are what they may be meant for, in UTC; partition and "
+    "offset are those of the first."
+)
 _PLOTS: Sequence[tuple[str, str, str, Callable[[Figure, pd.DataFrame], None]]] = (
     ("over_time", "Rates over time", "By the records' own timestamps.", _over_time),
     ("partitions", "Balance of partitions", "The line is the mean.", _balance),
