@@ -46,6 +46,7 @@ class Shard(ABC, Generic[R]):
         self.high_watermark = 0
         self.waiting: deque[tuple[int, object]] = deque()
         self._store = store
+        self._refusal = ErrorCode.NONE  # why an append was refused last; of too few replicas, until one succeeds
 
     def turn(self, now_ms: int) -> Turn:
         """Begin an operation."""
@@ -69,14 +70,23 @@ class Shard(ABC, Generic[R]):
         try:
             first, end, high_watermark = self._store.append(self.partition, encoded, producer_id, producer_epoch)
         except KafkaError as error:
-            log.warning("a coordinator cannot write to its partition %d: %s", self.partition, error)
+            self._report_refusal(error)
             return error.code
+        if self._refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
+            self._refusal = ErrorCode.NONE
+            log.info("a coordinator can write to its partition %d again", self.partition)
         self.advance(high_watermark)
         for record in records:
             self.replay(record, record_offset=first, producer_id=producer_id)
         if note is not None:
             self.waiting.append((end, note))
         return ErrorCode.NONE
+
+    def _report_refusal(self, error: KafkaError) -> None:
+        """Log that an append was refused: once, for each client asks again, and may cause some refusals at will."""
+        if error.code is not self._refusal:
+            self._refusal = error.code
+            log.warning("a coordinator cannot write to its partition %d: %s", self.partition, error)
 
     def advance(self, high_watermark: int) -> None:
         """What is below `high_watermark` is committed. Whoever waited for it is found by `take_committed`."""

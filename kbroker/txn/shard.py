@@ -168,15 +168,16 @@ class TransactionShard(Shard[TransactionRecord]):
             return self._refusal_code(error, name)
         return ErrorCode.NONE
 
-    def marked(self, turn: Turn, transaction: Transaction) -> None:
-        """Every partition of a decided transaction has its marker."""
+    def marked(self, turn: Turn, transaction: Transaction, *, is_retry: bool = False) -> None:
+        """Every partition of a decided transaction has its marker. is_retry: it could not be written before."""
         known = self.transactions.get(transaction.name)
         if known is None or known.state not in PREPARED or known.producer_epoch != transaction.producer_epoch:
             return  # told twice, or by a sender of an earlier leadership
         after = rules.complete(known, turn.now_ms)
         code = self._write(turn, after, Decided(after, None, None, _nobody))
         if code is not ErrorCode.NONE:  # decided all the same; the next leader, or the next look, writes the rest
-            turn.happened(known.name, f"is complete, which could not be written: {code.name}")
+            if not is_retry:
+                turn.happened(known.name, f"is complete, which could not be written: {code.name}")
             turn.set_timer("complete", known.name, MARKER_RETRY_MS)
 
     @property
@@ -235,7 +236,7 @@ class TransactionShard(Shard[TransactionRecord]):
             assert key.kind == "complete", key
             known = self.transactions.get(key.name)
             if known is not None and known.state in PREPARED:
-                self.marked(turn, known)  # the partitions have their markers already
+                self.marked(turn, known, is_retry=True)  # the partitions have their markers already
 
     def _abort_overdue(self, turn: Turn) -> None:
         turn.set_timer("overdue", "", self._config().transaction_abort_timed_out_transaction_cleanup_interval_ms)

@@ -355,6 +355,25 @@ def test_keys_that_belong_to_another_partition_are_told_with_what_is_lost(
     )
 
 
+def test_a_log_that_takes_nothing_is_told_once_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kbroker.coordinator")
+    house = House()
+    shard = house.serve()
+    for code in (ErrorCode.NOT_ENOUGH_REPLICAS, None, ErrorCode.NOT_ENOUGH_REPLICAS, None, ErrorCode.MESSAGE_TOO_LARGE):
+        for _ in range(3):
+            house.store.refuse = code
+            shard.write(["a"], None)
+            house.store.refuse = None
+    for _ in range(3):  # as one client may have it, while others write
+        house.store.refuse = ErrorCode.MESSAGE_TOO_LARGE
+        shard.write(["a"], None)
+        house.store.refuse = None
+        shard.write(["a"], None)
+    told = [each.split(":")[0].split(" can")[1] for each in caplog.messages]
+    cannot, can = "not write to its partition 0", " write to its partition 0 again"
+    assert told == [cannot, can, cannot, can, cannot]
+
+
 def test_of_two_notes_the_one_that_is_committed_is_told() -> None:
     house = House()
     house.serve()
