@@ -1,4 +1,6 @@
-"""Every misuse of transactions, played to Apache Kafka 3.9.1 and to us: the answers must be the same.
+"""Every misuse of transactions, played to Apache Kafka and to us: the answers must be the same.
+
+Of the first protocol Apache is 3.9.1; of the second (KIP-890) it is 4.3.0, which always speaks it.
 
 A table of deeds, each tried in every state that a transactional id can be in, by its holder and by others, in old and
 new versions of each request. What differs on purpose stands in docs/transactions.md, and is in no row.
@@ -331,6 +333,77 @@ def look_around(told: Told) -> None:
         told.ask(DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[index])]), 0)
 
 
+# ---- the second protocol
+
+
+def open_one(told: Told, name: str, timeout_ms: int = 60_000) -> Who:
+    """A producer with a transaction that it has written in, without adding the partition before."""
+    answer = ready(told, init(name, timeout_ms), 5)
+    who = Who(name, answer.producer_id, answer.producer_epoch)  # type: ignore[attr-defined]
+    eventually(lambda: told.ask_aside(write(who, 0), 12).responses[0].partition_responses[0].error_code == 0)
+    return who
+
+
+def time_out(told: Told, name: str) -> Who:
+    """The same, whose transaction has been aborted for its timeout."""
+    who = open_one(told, name, timeout_ms=1000)
+    at_rest(told, who)
+    return who
+
+
+def abort_after_a_time_out(told: Told) -> None:
+    """The producer aborts what was aborted, in its old epoch, and goes on."""
+    who = time_out(told, "late")
+    for commit in (False, False, True):
+        told.ask(end(who, commit=commit), 5)
+    for version in (3, 4):
+        told.ask(end(who, commit=False), version)
+    told.ask(write(who, 1), 12)
+    told.ask(add(who, 0), 3)
+    told.ask(end(who._replace(epoch=who.epoch - 1), commit=False), 5)
+    after = who._replace(epoch=who.epoch + 1)
+    told.ask(write(after, 0), 12)
+    told.ask(end(who, commit=False), 5)
+    told.ask(end(after, commit=True), 5)
+    at_rest(told, who)
+    told.ask(end(who, commit=False), 5)
+    told.ask(end(after, commit=True), 5)
+
+
+def ask_for_an_epoch_after_a_time_out(told: Told) -> None:
+    """The producer asks for its next epoch in the old one; or somebody new has the id by then."""
+    for version in (3, 4, 5):
+        who = time_out(told, f"asks-{version}")
+        for epoch in (who.epoch, who.epoch, who.epoch + 1, who.epoch - 1):
+            told.ask(init(who.name, producer=(who.id, max(epoch, 0))), version)
+    who = time_out(told, "taken")
+    told.ask(init(who.name), 5)
+    told.ask(end(who, commit=False), 5)
+    told.ask(init(who.name, producer=(who.id, who.epoch)), 5)
+
+
+def ask_amid_a_transaction(told: Told) -> None:
+    """InitProducerId aborts what is open: of the producer itself, of another one, who asks meanwhile."""
+    who = open_one(told, "mine")
+    again = init(who.name, producer=(who.id, who.epoch))
+    told.ask(again, 5)
+    at_rest(told, who)
+    told.ask(again, 5)
+    for name, waits in (("theirs", False), ("meanwhile", True)):
+        who = open_one(told, name)
+        told.ask(init(name), 5)
+        at_rest(told, who)
+        if waits:
+            told.ask(end(who, commit=False), 5)
+            told.ask(init(name, producer=(who.id, who.epoch)), 5)
+        told.ask(init(name), 5)
+        told.ask(end(who, commit=False), 5)
+        told.ask(init(name, producer=(who.id, who.epoch)), 5)
+        told.ask(write(who, 1), 12)
+
+
+OF_SECOND_PROTOCOL = [abort_after_a_time_out, ask_for_an_epoch_after_a_time_out, ask_amid_a_transaction]
+SECOND = {"transaction.version": "2", "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
 STORIES = [
     ask_for_an_id,
     begin_nothing,
@@ -342,10 +415,18 @@ STORIES = [
 ]
 
 
-def test_both_brokers_answer_every_misuse_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("apache", "settings", "stories"),
+    [("apache-3.9.1", {}, STORIES), ("apache-4.3.0", SECOND, OF_SECOND_PROTOCOL)],
+    ids=["first protocol", "second protocol"],
+)
+def test_both_brokers_answer_every_misuse_the_same(
+    tmp_path: Path, apache: str, settings: dict[str, str], stories: list[Callable[[Told], None]]
+) -> None:
     answers: dict[str, list[str]] = {}
-    for choice in ("kbroker", "apache-3.9.1"):
-        with place_of(choice, tmp_path / choice, SETTINGS) as server, Connection(server.port) as connection:
+    for choice in ("kbroker", apache):
+        place = place_of(choice, tmp_path / choice, SETTINGS | settings)
+        with place as server, Connection(server.port) as connection:
             told = answers.setdefault(choice, [])
             topic(Told(connection), "t", partitions=2)
             for request in (
@@ -359,7 +440,7 @@ def test_both_brokers_answer_every_misuse_the_same(tmp_path: Path) -> None:
                     not in (14, 15, 16)
                 )
             )
-            for story in STORIES:
+            for story in stories:
                 one = Told(connection, NOT_COMPARED | {"port"})
                 story(one)
                 told += [f"{story.__name__}: {each}" for each in one.answers]
