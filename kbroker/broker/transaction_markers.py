@@ -60,10 +60,11 @@ class _Sending:
     leaders are to be asked. is_in_slices: it is being gone through, and whatever happens meanwhile is looked at then.
     """
 
-    __slots__ = ("_unknown_since", "is_given_up", "is_in_slices", "left", "markers", "under_way")
+    __slots__ = ("_refusals", "_unknown_since", "is_given_up", "is_in_slices", "left", "markers", "under_way")
 
     def __init__(self, markers: WriteMarkers) -> None:
         self._unknown_since: dict[TopicPartition, int] = {}
+        self._refusals: dict[TopicPartition, ErrorCode] = {}
         self.markers = markers
         self.left = set(markers.transaction.partitions)
         self.under_way: set[TopicPartition] = set()
@@ -78,6 +79,11 @@ class _Sending:
     def is_waited_for(self) -> bool:
         """Whether there is nothing to do but to hear of what is under way."""
         return 0 < len(self.left) <= len(self.under_way)
+
+    def is_news(self, where: TopicPartition, code: ErrorCode) -> bool:
+        """Whether a partition refuses its marker for another reason than before: it is tried again at once."""
+        before, self._refusals[where] = self._refusals.get(where), code
+        return before is not code
 
     def is_unknown_since(self, where: TopicPartition, now_ms: int) -> int:
         """When it was first found that the image of the cluster does not have a partition."""
@@ -212,7 +218,7 @@ class TransactionMarkers:
             sending.is_given_up = True
         elif error.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             sending.left.discard(where)
-        else:
+        elif sending.is_news(where, error.code):
             log.info("transaction %s: no marker for %s-%d yet: %s", name, *where, error)
 
     # --- of partitions led elsewhere

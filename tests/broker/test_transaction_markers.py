@@ -135,6 +135,16 @@ def test_marker_that_a_leader_cannot_take_is_sent_again_after_a_while(stage: Sta
     assert (len(stage.peers.sent), stage.done) == (2, [])
 
 
+def test_marker_that_is_refused_again_and_again_is_told_of_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kbroker.transactions")
+    stage.send(THERE)
+    for code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
+        stage.answer(code)
+        stage.markers.expire(stage.markers.next_deadline_ms(0) or 0)
+    told = [each.rsplit(": ", 2)[1] for each in caplog.messages]
+    assert told == ["NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"]
+
+
 def test_request_without_an_answer_is_sent_again(stage: Stage) -> None:
     stage.send(THERE)
     stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
