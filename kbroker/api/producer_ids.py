@@ -53,9 +53,7 @@ def _for_transactions(request: InitProducerIdRequest, name: str, call: Call) -> 
     asker = None if request.producer_id == NO_ID else Producer(request.producer_id, request.producer_epoch)
     caller = Caller(call.ticket, call.version, client_host=call.session.peer_host)
     transactions = call.broker.transactions
-    effects = transactions.init(
-        name, asker, request.transaction_timeout_ms, caller, call.now_ms, call.broker.plane.producer_ids.take_now
-    )
+    effects = transactions.init(name, asker, request.transaction_timeout_ms, caller, call.now_ms)
     transactions.runtime.carry_out(effects, call.now_ms)
     return LATER
 

@@ -179,7 +179,6 @@ def end_txn(request: EndTxnRequest, call: Call) -> Result:
         producer,
         _caller(call),
         call.now_ms,
-        call.broker.plane.producer_ids.take_now,
         commit=request.committed,
     )
     return _run(call, ended)

@@ -113,7 +113,12 @@ def assemble(
         return made
 
     transactions = LateTransactions(
-        configs, replicas, clock, tell, lambda markers, now_ms: broker.markers.send(markers, now_ms)
+        configs,
+        replicas,
+        clock,
+        tell,
+        plane.producer_ids.take_now,
+        lambda markers, now_ms: broker.markers.send(markers, now_ms),
     )
     partitions = TransactionPartitions(
         broker_id, transactions.runtime, lambda: transactions.coordinator, plane.cache, peers, plane.listener, tell

@@ -223,7 +223,7 @@ class LateGroups:
 class LateTransactions:
     """The transaction coordinator of a broker, over its replicas of __transaction_state.
 
-    runtime: is there from the start. send_markers: brings outcomes to partitions.
+    runtime: is there from the start. new_id: see `ProducerIds.take_now`. send_markers: brings outcomes to partitions.
     """
 
     def __init__(
@@ -232,9 +232,11 @@ class LateTransactions:
         replicas: ReplicaManager,
         clock: Clock,
         tell: Tell,
+        new_id: Callable[[], int],
         send_markers: Callable[[WriteMarkers, int], None],
     ) -> None:
         self._configs = configs
+        self._new_id = new_id
         self._store = TopicStore(TRANSACTION_STATE, replicas, clock)
         self._made: TransactionCoordinator | None = None
         self.runtime: Runtime[TransactionShard] = Runtime(
@@ -263,7 +265,7 @@ class LateTransactions:
     def _make_shard(self, partition: int, epoch: int) -> TransactionShard:
         from kbroker.txn.shard import TransactionShard
 
-        return TransactionShard(partition, epoch, self._store, lambda: self._configs.broker)
+        return TransactionShard(partition, epoch, self._store, lambda: self._configs.broker, self._new_id)
 
     def _happened(self, event: Happened) -> None:
         transactions_log.info("transactional id %s: %s", event.name, event.what)

@@ -9,7 +9,7 @@ Version 2 of the protocol (KIP-890, an epoch for every transaction) is spoken wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from kbroker.coordinator import Caller, Effect, Runtime, Turn
 from kbroker.txn import Producer
@@ -50,9 +50,8 @@ class TransactionCoordinator:
         timeout_ms: int,
         caller: Caller,
         now_ms: int,
-        new_id: Callable[[], int],
     ) -> list[Effect]:
-        """InitProducerId with a transactional id. new_id: raises KafkaError if there is none at the moment."""
+        """InitProducerId with a transactional id."""
 
         def answer(code: ErrorCode, producer_id: int, epoch: int) -> InitProducerIdResponse:
             code = _for_version(code, caller.version, FENCED_SINCE_INIT)
@@ -65,7 +64,7 @@ class TransactionCoordinator:
         elif name not in shard.transactions and not self._has_room(caller.client_host):
             turn.reply(caller.call, answer(ErrorCode.POLICY_VIOLATION, -1, -1))
         else:
-            shard.init(turn, name, asker, timeout_ms, caller, new_id, answer)
+            shard.init(turn, name, asker, timeout_ms, caller, answer)
         return turn.effects
 
     def add_partitions(
@@ -110,11 +109,10 @@ class TransactionCoordinator:
         producer: Producer,
         caller: Caller,
         now_ms: int,
-        new_id: Callable[[], int],
         *,
         commit: bool,
     ) -> list[Effect]:
-        """EndTxn: answered when the outcome is committed. new_id: as for `init`, when epochs have run out."""
+        """EndTxn: answered when the outcome is committed."""
 
         def answer(code: ErrorCode, producer_id: int, epoch: int) -> EndTxnResponse:
             code = _for_version(code, caller.version, FENCED_SINCE)
@@ -127,8 +125,8 @@ class TransactionCoordinator:
         if isinstance(shard, ErrorCode):
             turn.reply(caller.call, answer(shard, -1, -1))
         else:
-            id_source = new_id if caller.version >= RAISES_SINCE else None
-            shard.end(turn, name, producer, caller, answer, id_source, commit=commit)
+            raises = caller.version >= RAISES_SINCE
+            shard.end(turn, name, producer, caller, answer, commit=commit, raises=raises)
         return turn.effects
 
     # --- brokers

@@ -26,6 +26,7 @@ from kbroker.txn.state import (
     PREPARE_COMMIT,
     PREPARED,
     RAISES,
+    State,
     TopicPartition,
     Transaction,
 )
@@ -47,9 +48,9 @@ def init(
     """InitProducerId: give the id to whoever asks, in an epoch above all before.
 
     asker: a producer that holds it and wants to go on after an error (KIP-360), None for a new one. new_id: a producer
-    id that nobody has had. raises: as for `fence`. Returns: in state PREPARE_ABORT an open transaction has to be ended
-    before, and the asker comes again. Raises: KafkaError CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, and what new_id
-    raises.
+    id that nobody has had. raises: whether transaction.version is 2, see `fence_and_raise`. Returns: in state
+    PREPARE_ABORT an open transaction has to be ended before, and the asker comes again. Raises: KafkaError
+    CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, and what new_id raises.
     """
     if known is None:
         return Transaction(name, new_id(), 0, timeout_ms, EMPTY, NOTHING, NEVER, now_ms)
@@ -60,7 +61,7 @@ def init(
     if known.state in PREPARED:
         raise _busy(known)
     if known.state is ONGOING:
-        return fence(known, now_ms, raises=raises)
+        return fence_and_raise(known, now_ms, new_id) if raises else fence(known, now_ms)
     assert known.state in AT_REST, known
     given = {
         "timeout_ms": timeout_ms,
@@ -158,8 +159,13 @@ def end_and_raise(
         raise _busy(known)
     if known.state is not ONGOING and commit:
         raise _not_so(known, commit=commit)
+    return _raise(known, PREPARE_COMMIT if commit else PREPARE_ABORT, now_ms, new_id)
+
+
+def _raise(known: Transaction, state: State, now_ms: int, new_id: Callable[[], int]) -> Transaction:
+    """The outcome is decided, and the producer goes on in the next epoch, or under a new id when they have run out."""
     return known.become(
-        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        state,
         now_ms,
         started_ms=known.started_ms if known.state is ONGOING else now_ms,
         producer_epoch=known.producer_epoch + 1,
@@ -178,24 +184,22 @@ def _has_ended(known: Transaction, producer: Producer) -> bool:
     return producer == (known.previous_id, LAST_EPOCH) and known.producer_epoch == 0
 
 
-def fence(known: Transaction, now_ms: int, *, raises: bool = False) -> Transaction:
+def fence(known: Transaction, now_ms: int) -> Transaction:
     """Abort an open transaction without its producer, who finds its epoch gone: a new holder, or a time-out.
 
-    raises: whether transaction.version is 2. Then this is the abort that the producer itself would have asked for
-    (KIP-890): if nobody has taken the id over it may still ask for that, or for its epoch, and goes on in the next one.
     Apache's coordinator lets a producer begin one in the largest epoch of all: that is aborted in its own.
     """
-    if raises and known.producer_epoch < LAST_EPOCH:
-        epoch, last_epoch = known.producer_epoch + 1, known.producer_epoch
-    else:
-        epoch, last_epoch = min(known.producer_epoch + 1, LAST_EPOCH + 1), NO_EPOCH
-    return known.become(
-        PREPARE_ABORT,
-        now_ms,
-        producer_epoch=epoch,
-        last_epoch=last_epoch,
-        client_version=0 if last_epoch == NO_EPOCH else RAISES,
-    )
+    epoch = min(known.producer_epoch + 1, LAST_EPOCH + 1)
+    return known.become(PREPARE_ABORT, now_ms, producer_epoch=epoch, last_epoch=NO_EPOCH, client_version=0)
+
+
+def fence_and_raise(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
+    """The same where transaction.version is 2: it is the abort that the producer itself would have asked for (KIP-890).
+
+    As long as nobody has taken the id over, it may still ask for that, or for its epoch, and goes on in the next one.
+    Raises: what new_id raises, when the epochs have run out.
+    """
+    return fence(known, now_ms) if known.producer_epoch > LAST_EPOCH else _raise(known, PREPARE_ABORT, now_ms, new_id)
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
@@ -267,6 +271,7 @@ __all__ = [
     "end",
     "end_and_raise",
     "fence",
+    "fence_and_raise",
     "init",
     "is_old",
     "is_overdue",

@@ -65,8 +65,17 @@ class TransactionShard(Shard[TransactionRecord]):
     encode = staticmethod(records.encode)
     decode = staticmethod(records.decode)
 
-    def __init__(self, partition: int, epoch: int, store: Store, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(
+        self,
+        partition: int,
+        epoch: int,
+        store: Store,
+        config: Callable[[], BrokerConfig],
+        new_id: Callable[[], int],
+    ) -> None:
+        """new_id: a producer id that nobody has had. Raises: KafkaError if there is none at the moment."""
         super().__init__(partition, epoch, store)
+        self._new_id = new_id
         self.transactions: dict[str, Transaction] = {}
         self._config = config
         self.makers = Makers()
@@ -88,7 +97,6 @@ class TransactionShard(Shard[TransactionRecord]):
         asker: Producer | None,
         timeout_ms: int,
         caller: Caller,
-        new_id: Callable[[], int],
         answer: Callable[[ErrorCode, int, int], Message],
     ) -> None:
         """InitProducerId. answer: makes the response of a code, a producer id and an epoch."""
@@ -96,7 +104,7 @@ class TransactionShard(Shard[TransactionRecord]):
         try:
             self._check_settled(name)
             known = self.transactions.get(name)
-            after = rules.init(name, known, asker, timeout_ms, turn.now_ms, new_id, raises=self._raises)
+            after = rules.init(name, known, asker, timeout_ms, turn.now_ms, self._new_id, raises=self._raises)
         except KafkaError as error:
             turn.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
@@ -136,21 +144,21 @@ class TransactionShard(Shard[TransactionRecord]):
         producer: Producer,
         caller: Caller,
         answer: Callable[[ErrorCode, int, int], Message],
-        new_id: Callable[[], int] | None,
         *,
         commit: bool,
+        raises: bool,
     ) -> None:
         """EndTxn: answered when the outcome is committed; the markers follow by themselves.
 
-        answer: as for `init`. new_id: of a client for whom this raises the epoch (KIP-890), else None.
+        answer: as for `init`. raises: whether this raises the epoch of the client (KIP-890).
         """
         refusal: Answer = lambda code: answer(code, -1, -1)  # noqa: E731
         try:
             known = self._known(name, producer)
-            if new_id is None:
-                after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
+            if raises:
+                after = rules.end_and_raise(known, producer, commit=commit, now_ms=turn.now_ms, new_id=self._new_id)
             else:
-                after = rules.end_and_raise(known, producer, commit=commit, now_ms=turn.now_ms, new_id=new_id)
+                after = rules.end(known, producer, commit=commit, now_ms=turn.now_ms)
         except KafkaError as error:
             turn.reply(caller.call, refusal(self._refusal_code(error, name)))
             return
@@ -244,7 +252,13 @@ class TransactionShard(Shard[TransactionRecord]):
         for known in [each for each in self.transactions.values() if rules.is_overdue(each, turn.now_ms)]:
             if known.name in self._on_the_way:
                 continue
-            after = rules.fence(known, turn.now_ms, raises=self._raises)
+            try:
+                if self._raises:
+                    after = rules.fence_and_raise(known, turn.now_ms, self._new_id)
+                else:
+                    after = rules.fence(known, turn.now_ms)
+            except KafkaError:
+                continue  # there is no producer id at the moment: at the next look
             if self._decide(turn, after, None, None, _nobody):
                 turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 

@@ -28,7 +28,7 @@ def ask(world: World) -> Ask:
 
     def ask(name: str, host: str) -> ErrorCode:
         caller = Caller(next(calls), 4, client_host=host)
-        world.run(world.transactions.init(name, None, 60_000, caller, world.now_ms, world.new_id))
+        world.run(world.transactions.init(name, None, 60_000, caller, world.now_ms))
         return ErrorCode(world.replies[caller.call].error_code)
 
     return ask

@@ -105,9 +105,10 @@ def test_id_is_old_only_at_rest() -> None:
     assert not rules.is_old(HELD._replace(state=EMPTY), 2_099, 100)
 
 
+VERBS = ["init", "again", "add", "commit", "abort", "commit 5", "abort 5", "marked", "overdue", "overdue 2"]
 REQUESTS = st.lists(
     st.tuples(
-        st.sampled_from(["init", "again", "add", "commit", "abort", "commit 5", "abort 5", "marked", "overdue"]),
+        st.sampled_from(VERBS),
         st.integers(0, 2),
     ),
     max_size=40,
@@ -147,6 +148,8 @@ def test_whatever_is_asked_epochs_rise_and_only_the_last_holder_gets_in(
                 known = rules.complete(known, now_ms)
             elif verb == "overdue" and known is not None and known.state is ONGOING:
                 known = rules.fence(known, now_ms)
+            elif verb == "overdue 2" and known is not None and known.state is ONGOING:
+                known = rules.fence_and_raise(known, now_ms, lambda: next(ids))
         except KafkaError:
             continue
         if known is None:

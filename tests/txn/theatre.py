@@ -71,7 +71,7 @@ class World:
 
     def start(self) -> None:
         def make(partition: int, epoch: int) -> TransactionShard:
-            return TransactionShard(partition, epoch, self.store, lambda: self.config)
+            return TransactionShard(partition, epoch, self.store, lambda: self.config, self.new_id)
 
         self.runtime: Runtime[TransactionShard] = Runtime(
             "__transaction_state", self.store, make, self._reply, self._happened, self.now_ms, self._carry
@@ -174,7 +174,7 @@ class Stage:
             asker = Producer(*map(int, given["as"].split("/")))
         caller = self.caller(client, "init", int(given.get("version", "4")))
         timeout_ms, world = int(given.get("timeout", "60000")), self.world
-        world.run(world.transactions.init(words[0], asker, timeout_ms, caller, world.now_ms, world.new_id))
+        world.run(world.transactions.init(words[0], asker, timeout_ms, caller, world.now_ms))
 
     def client_add(self, client: Client, words: list[str]) -> None:
         given = dict(word.split("=") for word in words if "=" in word)
@@ -195,7 +195,7 @@ class Stage:
         caller, world = self.caller(client, verb, int(given.get("version", "3"))), self.world
         name, commit = client.transactional_id, verb == "commit"
         asker = Producer(*map(int, given["as"].split("/"))) if "as" in given else client.producer
-        world.run(world.transactions.end(name, asker, caller, world.now_ms, world.new_id, commit=commit))
+        world.run(world.transactions.end(name, asker, caller, world.now_ms, commit=commit))
 
     def client_verify(self, client: Client, words: list[str]) -> list[str]:
         topic, index = words[0].rsplit("-", 1)
