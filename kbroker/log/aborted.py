@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder
 from protocol.namedtuple import NamedTuple
+from protocol.records import crc32c
 
 if TYPE_CHECKING:
     from kbroker.ports import File
@@ -67,12 +68,13 @@ def format_aborted(entries: Sequence[AbortedTransaction]) -> bytes:
 class AbortedIndex:
     """The `.txnindex` of one segment, read on first use and kept."""
 
-    __slots__ = ("_base_offset", "_entries", "_file", "_folder")
+    __slots__ = ("_base_offset", "_checksum", "_entries", "_file", "_folder")
 
     def __init__(self, folder: Folder, base_offset: int) -> None:
         self._folder = folder
         self._base_offset = base_offset
         self._entries: list[AbortedTransaction] | None = None
+        self._checksum: int | None = None  # of the entries in the file, None if it was not read yet
         self._file: File | None = None  # open for what is about to be added
 
     def entries(self) -> list[AbortedTransaction]:
@@ -81,18 +83,24 @@ class AbortedIndex:
             self._entries = self._read()
         return self._entries
 
-    def check(self) -> None:
-        """Look whether the file makes sense. Raises as `entries`."""
-        if self._entries is None:
+    def checksum(self) -> int:
+        """CRC-32C of all of them, 0 if there is none; of a file that does not make sense: raises as `entries`."""
+        if self._checksum is None:
             self._read()
+        assert self._checksum is not None
+        return self._checksum
 
     def _read(self) -> list[AbortedTransaction]:
         try:
             file = self._folder.open(self._base_offset, "txnindex", "read")
         except FileNotFoundError:
+            self._checksum = 0
             return []
         try:
-            return parse_aborted(file.read(0, file.size()))
+            content = file.read(0, file.size())
+            entries = parse_aborted(content)
+            self._checksum = crc32c(memoryview(content)[: len(entries) * _ENTRY.size])
+            return entries
         except CorruptFileError as error:
             raise error.at(self._folder.file_path(self._base_offset, "txnindex")) from None
         finally:
@@ -112,8 +120,10 @@ class AbortedIndex:
         assert not entries or entry.last_offset > entries[-1].last_offset, (entry, entries[-1])
         assert file is not None, entry
         try:
-            file.write([_ENTRY.pack(_VERSION, *entry)], len(entries) * _ENTRY.size)
+            content = _ENTRY.pack(_VERSION, *entry)
+            file.write([content], len(entries) * _ENTRY.size)
             entries.append(entry)
+            self._checksum = crc32c(content, self.checksum())
         finally:
             if not was_open:
                 self.close()
@@ -139,17 +149,16 @@ class AbortedIndex:
         kept = [entry for entry in entries if entry.last_offset < offset]
         if len(kept) == len(entries):
             return
-        self._resize(len(kept))
-        self._entries = kept
+        self._resize(kept)
 
     def clear(self) -> None:
         """Forget all of them, whatever the file holds."""
-        self._resize(0)
-        self._entries = []
+        self._resize([])
 
-    def _resize(self, count: int) -> None:
+    def _resize(self, kept: list[AbortedTransaction]) -> None:
         file = self._folder.open(self._base_offset, "txnindex", "create")
         try:
-            file.resize(count * _ENTRY.size)
+            file.resize(len(kept) * _ENTRY.size)
         finally:
             file.close()
+        self._entries, self._checksum = kept, crc32c(format_aborted(kept))

@@ -5,7 +5,7 @@
 | recovery-point-, log-start-, replication-, cleaner-offset-checkpoint | 0 | count | `topic partition offset` |
 | leader-epoch-checkpoint | 0 | count | `epoch start_offset` |
 | partition.metadata | `version: 0` | | `topic_id: <base64>` |
-| .kafka_cleanshutdown | JSON: version, brokerEpoch | | |
+| .kafka_cleanshutdown | JSON: version, brokerEpoch; ours: checksums, partitions | | |
 
 Called by the log, its manager, verification and the tools. The parsers and formatters are pure; only `replace_file` and
 `read_text` touch a disk, through the port. meta.properties has its own file: metaproperties.py.
@@ -22,9 +22,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, PARTITION_METADATA, TopicPartition
+from kbroker.log.sealed import Sealed
 from kbroker.ports import Disk
 from protocol.namedtuple import NamedTuple
 
@@ -237,13 +239,13 @@ class CleanShutdown(NamedTuple):
 
     broker_epoch: of the broker that shut down, None in the empty marker of Kafka before 3.8 and in an unreadable one.
     checksums: our addition, which Kafka ignores: CRC-32C by file name of the text files beside the marker, so that a
-    bit that changed at rest in one of them is noticed. {} in a marker that Kafka wrote. segments: likewise, of which
-    segments there are (`gaps.checksum_of`); None in one that Kafka wrote.
+    bit that changed at rest in one of them is noticed. {} in a marker that Kafka wrote. partitions: likewise, what is
+    in each partition's folder, by the folder's name.
     """
 
     broker_epoch: int | None
     checksums: Mapping[str, int]
-    segments: int | None = None
+    partitions: Mapping[str, Sealed]
 
 
 def parse_clean_shutdown(text: str) -> CleanShutdown:
@@ -251,28 +253,39 @@ def parse_clean_shutdown(text: str) -> CleanShutdown:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return CleanShutdown(None, {})
+        return CleanShutdown(None, {}, {})
     if not isinstance(content, dict):
-        return CleanShutdown(None, {})
-    epoch, checksums = content.get("brokerEpoch"), content.get("checksums")
+        return CleanShutdown(None, {}, {})
+    epoch = content.get("brokerEpoch")
     if not isinstance(epoch, int) or isinstance(epoch, bool):
         epoch = None
-    if not isinstance(checksums, dict):
-        checksums = {}
-    checksums = {name: value for name, value in checksums.items() if isinstance(value, int)}
-    segments = content.get("segments")
-    return CleanShutdown(epoch, checksums, segments if isinstance(segments, int) else None)
+    checksums, partitions = (_object(content.get(name)) for name in ("checksums", "partitions"))
+    return CleanShutdown(
+        epoch,
+        {name: value for name, value in checksums.items() if isinstance(value, int)},
+        {name: Sealed(*value) for name, value in partitions.items() if _seals(value)},
+    )
+
+
+def _object(content: object) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}
+
+
+def _seals(value: object) -> bool:
+    return (
+        isinstance(value, list) and len(value) == len(Sealed._fields) and all(isinstance(each, int) for each in value)
+    )
 
 
 def format_clean_shutdown(
-    broker_epoch: int, checksums: Mapping[str, int] | None = None, segments: int | None = None
+    broker_epoch: int, checksums: Mapping[str, int] | None = None, partitions: Mapping[str, Sealed] | None = None
 ) -> str:
     """The text of the marker. broker_epoch: -1 if there is none."""
     content: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
     if checksums:
         content["checksums"] = dict(checksums)
-    if segments is not None:
-        content["segments"] = segments
+    if partitions:
+        content["partitions"] = dict(partitions)
     return json.dumps(content, separators=(",", ":"))
 
 

@@ -27,7 +27,7 @@ from kbroker.log.checkpoints import (
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import CorruptFileError, NewerFormatError, lacks_descriptors
 from kbroker.log.folder import OpenFiles, put_aside
-from kbroker.log.gaps import checksum_of, lines_of
+from kbroker.log.gaps import gaps
 from kbroker.log.log import Log
 from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
 from kbroker.log.names import (
@@ -46,6 +46,7 @@ from kbroker.log.names import (
     parse_folder_name,
 )
 from kbroker.log.recovery import RecoveryProgress, open_log
+from kbroker.log.sealed import Sealed, seal, segments_checksum
 from kbroker.ports import Disk, Lock, Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -180,6 +181,7 @@ class LogDirectory:
         "_lock",
         "_points_written",
         "_saved",
+        "_sealed",
         "_start_is_clean",
         "disk",
         "durable_names",
@@ -209,6 +211,7 @@ class LogDirectory:
         self._points_written: Mapping[tuple[str, int], int] = {}
         self._start_is_clean = False
         self._lock: Lock | None = None
+        self._sealed: dict[str, Sealed] = {}  # what closed logs leave, by the names of their folders
         self._saved: dict[str, int] = {}  # hash of what each checkpoint says on the disk
 
     def __repr__(self) -> str:
@@ -339,6 +342,7 @@ class LogDirectory:
                 try:
                     for log in share:
                         log.close()
+                        self._sealed[log.folder.path.rpartition("/")[2]] = seal(log)
                 except OSError as error:
                     errors[self.path] = error
 
@@ -353,7 +357,7 @@ class LogDirectory:
         self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))
         self.write_checkpoint(CLEANER_OFFSETS, cleaner_offsets(logs))
         if self._start_is_clean:
-            marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path), checksum_of(logs))
+            marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path), self._sealed)
             replace_file(self.disk, self.path, CLEAN_SHUTDOWN, marker.encode())
         self.release()
 
@@ -447,7 +451,7 @@ class _Loader:
         self._progress = progress
         self._configs: dict[str, LogConfig] = {}
         self._marker: str | None = None
-        self._segments: int | None = None  # of the last clean stop; None where it left no word of them
+        self._sealed: Mapping[str, Sealed] = {}  # what the last clean stop left, as far as it said so
         self._found = Loaded({}, {}, [], [], False, [])
 
     def run(self) -> Loaded:
@@ -461,7 +465,7 @@ class _Loader:
         cleaned = self._checkpoint(CLEANER_OFFSETS, changed)
         durable: dict[tuple[str, int], int] = {}
         for done, (name, folder) in enumerate(folders):
-            partition = folder.topic_partition
+            partition, sealed = folder.topic_partition, self._sealed.get(name)
             try:
                 log = open_log(
                     self._disk,
@@ -474,11 +478,14 @@ class _Loader:
                     recovery_point=trusted.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
                     cleaned_to=cleaned.get(partition, 0),
+                    sealed=sealed,
                     progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
                     notices=self._found.notices,
                 )
             except KafkaError as error:  # records below the recovery point that cannot be read
                 raise OSError(errno.EIO, f"{name}: {error.message}; verify-log says where") from error
+            if clean and (sealed is None or segments_checksum(log.segments) != sealed.segments):
+                self._found.notices.extend(gaps(log.segments, cleaned.get(partition, 0)))
             trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
             log.set_high_watermark(high_watermarks.get(partition, 0))
             log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
@@ -487,8 +494,6 @@ class _Loader:
             self._keep(partition, folder, log)
             if self._progress is not None and (not clean or done % _TELL_EVERY == 0 or done + 1 == len(folders)):
                 self._progress(LoadProgress(self._path, done + 1, len(folders)))
-        if clean and self._segments != checksum_of(self._found.logs):
-            self._found.notices.extend(lines_of(self._found.logs, cleaned))
         self._directory.durable_points = durable
         if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
             self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
@@ -529,7 +534,7 @@ class _Loader:
         if self._marker is None:
             return None
         marker, now = parse_clean_shutdown(self._marker), checksums(self._disk, self._path)
-        self._segments = marker.segments
+        self._sealed = marker.partitions
         changed = [name for name, checksum in marker.checksums.items() if now.get(name) != checksum]
         self._disk.remove(f"{self._path}/{CLEAN_SHUTDOWN}")
         self._disk.sync_dir(self._path)

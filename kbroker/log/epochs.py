@@ -28,16 +28,18 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log, ascending in epoch and strictly ascending in start offset.
 
-    version: grows with every change, so that a writer on the pool can tell whether it wrote the last word.
+    version: grows with every change, so that a writer on the pool can tell whether it wrote the last word. stored:
+    CRC-32C of what the file says, -1 if there is none.
     """
 
-    __slots__ = ("_epochs", "_starts", "latest", "version")
+    __slots__ = ("_epochs", "_starts", "latest", "stored", "version")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNKNOWN_EPOCH
         self.version = 0
+        self.stored = -1
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
         self.version = 0

@@ -1,22 +1,20 @@
 """Gaps: offsets that a log should have and does not, because a file was lost or emptied, or no longer reads.
 
-Called by recovery and by whoever loads a directory. A gap is never closed, for consumers step over it; it is said. What
+Called by recovery. A gap is never closed, for consumers step over it; it is said. What
 stands behind one after an unclean stop cannot be told from what a cut left over, so the log ends there, as Kafka's
 does; but the files are kept, under a name that says what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from kbroker.log.folder import Folder, free_name
 from kbroker.log.jobs import remove_if_there
-from kbroker.log.log import Log
-from kbroker.log.names import AFTER_GAP_SUFFIX, TopicPartition
+from kbroker.log.names import AFTER_GAP_SUFFIX
 from kbroker.log.segment import Segment
 from protocol.errors import KafkaError
-from protocol.records import crc32c
 
 
 def gaps(segments: Sequence[Segment], cleaned_to: int) -> Iterator[str]:
@@ -37,15 +35,6 @@ def gaps(segments: Sequence[Segment], cleaned_to: int) -> Iterator[str]:
         if end < segment.base_offset:
             path = segment.folder.file_path(segment.base_offset, "log")
             yield f"{path}: offsets {end} to {segment.base_offset - 1} before it are missing: readers go on behind them"
-
-
-def checksum_of(logs: Mapping[TopicPartition, Log]) -> int:
-    """CRC-32C of which segments there are, and how long each is: kept over a clean stop, it shows what went since."""
-    lines = sorted(
-        f"{topic}-{index} {' '.join(f'{each.base_offset}:{each.size}' for each in log.segments)}\n"
-        for (topic, index), log in logs.items()
-    )
-    return crc32c("".join(lines).encode())
 
 
 def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
@@ -69,9 +58,3 @@ def keep_aside(folder: Folder, segments: list[Segment]) -> list[str]:
     if segments:
         folder.disk.sync_dir(folder.path)
     return lines
-
-
-def lines_of(logs: Mapping[TopicPartition, Log], cleaned: Mapping[TopicPartition, int]) -> Iterator[str]:
-    """A line for each gap in these logs. cleaned: to which offset they were compacted. Raises OSError."""
-    for partition, log in logs.items():
-        yield from gaps(log.segments, cleaned.get(partition, 0))

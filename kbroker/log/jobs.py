@@ -14,6 +14,7 @@ from kbroker.log.checkpoints import replace_file
 from kbroker.log.names import LEADER_EPOCHS
 from kbroker.ports import Disk
 from protocol.namedtuple import NamedTuple
+from protocol.records import crc32c
 
 if TYPE_CHECKING:
     from kbroker.log.folder import Folder
@@ -33,6 +34,7 @@ class FlushJob:
         "_folder",
         "_names_changed",
         "_paths",
+        "epochs_checksum",
         "epochs_version",
         "offset",
         "truncations",
@@ -59,6 +61,7 @@ class FlushJob:
         self._epochs_text = epochs[1] if epochs else None
         self._names_changed = names_changed
         self.epochs_version = epochs[0] if epochs else None
+        self.epochs_checksum = crc32c(epochs[1].encode()) if epochs else None
         self.offset = offset
         self.truncations = truncations
 

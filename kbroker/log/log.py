@@ -641,8 +641,8 @@ class Log(LogReads):
         self._flushing = None
         if job.truncations == self._truncations:
             self.recovery_point = max(self.recovery_point, job.offset)
-        if job.epochs_version is not None:
-            self._saved_epochs = job.epochs_version
+        if job.epochs_version is not None and job.epochs_checksum is not None:
+            self._saved_epochs, self.epochs.stored = job.epochs_version, job.epochs_checksum
         if self.recovery_point >= self.log_end_offset:
             self.last_flush_ms = now_ms
         assert self.recovery_point <= self.log_end_offset, (self.recovery_point, self.log_end_offset)

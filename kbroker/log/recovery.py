@@ -23,18 +23,20 @@ from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.folder import Folder, OpenFiles, put_aside
 from kbroker.log.gaps import gaps, keep_aside
 from kbroker.log.index import MAX_RELATIVE_OFFSET
-from kbroker.log.jobs import remove_if_there
+from kbroker.log.jobs import remove_if_there, sync_if_there
 from kbroker.log.log import Log
 from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, SegmentPart, parse_segment_file_name
 from kbroker.log.producers import Producers
 from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
+from kbroker.log.sealed import Sealed, aborted_checksum, indices_checksum, segments_checksum
 from kbroker.log.segment import Segment, draw_jitter
 from kbroker.log.snapshots import Snapshots
 from kbroker.log.split import overflowing, split
 from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
+from protocol.records import crc32c
 from protocol.records.batch import LENGTH_OVERHEAD, HeaderTuple
 
 _base_offset = attrgetter("base_offset")
@@ -61,14 +63,17 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     cleaned_to: int = 0,
+    sealed: Sealed | None = None,
     progress: Callable[[RecoveryProgress], None] | None = None,
     notices: list[str] | None = None,
 ) -> Log:
     """The log in an existing folder, which may be empty.
 
     clean: whether the directory's last user stopped cleanly. recovery_point, log_start_offset, cleaned_to: from the
-    checkpoints, 0 where they say nothing. wall_ms: for expiry and rolls. progress: told of each segment that an unclean
-    stop makes it read. notices: gets a line for everything that was not as it should be: path, position, what was done.
+    checkpoints, 0 where they say nothing. sealed: what the last clean stop left here, as far as it said so; what has
+    changed since is made anew from the batches. wall_ms: for expiry and rolls. progress: told of each segment that an
+    unclean stop makes it read. notices: gets a line for everything that was not as it should be: path, position, what
+    was done.
     If the log's recovery point is below the one given, the caller makes its checkpoint durable before anything is
     appended: the next recovery trusts it. Raises OSError; NewerFormatError for a file that a newer broker has written.
     """
@@ -76,17 +81,20 @@ def open_log(
     folder = Folder(disk, path, open_files)
     found = _tidy(folder, notices)
     segments = _load_segments(folder, found, config, wall_ms, notices)
+    has_all = sealed is not None and segments_checksum(segments) == sealed.segments
+    mended = sealed is not None and _mend_indices(segments, sealed.indices, notices if has_all else [])
     cleaned_to, log_end_offset, end = _split_overflowing(segments, cleaned_to, recovery_point, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
     producers = Producers()
-    epochs = _load_epochs(folder, segments, notices) if found.has_epochs else LeaderEpochs()
+    epochs = _load_epochs(folder, segments, found.has_epochs, sealed, notices)
+    mended |= epochs.version > 0
     if clean and segments and not _ends_well(segments[-1], end, notices):
         clean, recovery_point = False, segments[-1].base_offset
     if segments and not clean:
         recovery = _Recovery(config, segments, epochs, producers, snapshots, notices, cleaned_to)
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
         log_end_offset = segments[-1].end()[0]
-    _mend_aborted(segments, notices)
+    mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted)
     if segments and log_end_offset < recovery_point:
         lost = f"it was durable to {recovery_point}: what came between is lost"
         notices.append(f"{path}: ends at offset {log_end_offset}, {lost}")
@@ -105,7 +113,10 @@ def open_log(
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
     if clean:
-        _load_producers(segments, producers, snapshots, log_start_offset, log_end_offset, config, wall_ms, notices)
+        had_any = _had_any_snapshot(snapshots, sealed, notices)
+        _load_producers(
+            segments, producers, snapshots, had_any, log_start_offset, log_end_offset, config, wall_ms, notices
+        )
     return Log(
         folder,
         config,
@@ -117,7 +128,7 @@ def open_log(
         producers=producers,
         snapshots=snapshots,
         random=random,
-        names_changed=not clean,
+        names_changed=not clean or mended,
     )
 
 
@@ -278,12 +289,30 @@ def _ends_well(active: Segment, end: int, notices: list[str]) -> bool:
     return True
 
 
-def _load_epochs(folder: Folder, segments: list[Segment], notices: list[str]) -> LeaderEpochs:
-    """The leader epochs as the file has them; from the batches, if it cannot be read."""
+def _mend_indices(segments: list[Segment], expected: int, notices: list[str]) -> bool:
+    """Make the indices anew if their sizes are not those of the last clean stop; whether they were."""
+    if indices_checksum(segments) == expected:
+        return False
+    for segment in segments:
+        segment.rebuild_indices()
+        for path in segment.paths_to_sync():
+            sync_if_there(segment.folder.disk, path)
+    notices.append(f"{segments[0].folder.path}: an index is not as the last clean stop left it: all made anew")
+    return True
+
+
+def _load_epochs(
+    folder: Folder, segments: list[Segment], has_file: bool, sealed: Sealed | None, notices: list[str]
+) -> LeaderEpochs:
+    """The leader epochs as the file has them; from the batches, if it cannot be read, or is not what it was."""
     path = f"{folder.path}/{LEADER_EPOCHS}"
     try:
-        text = read_text(folder.disk, folder.path, LEADER_EPOCHS)
-        return LeaderEpochs(parse_leader_epochs(text or ""))
+        text = read_text(folder.disk, folder.path, LEADER_EPOCHS) if has_file else None
+        epochs = LeaderEpochs(parse_leader_epochs(text or ""))
+        epochs.stored = -1 if text is None else crc32c(text.encode())
+        if sealed is not None and epochs.stored != sealed.epochs:
+            raise CorruptFileError("is not as the last clean stop left it")
+        return epochs
     except NewerFormatError as error:
         raise error.at(path) from None
     except CorruptFileError as error:
@@ -301,6 +330,7 @@ def _load_producers(
     segments: list[Segment],
     producers: Producers,
     snapshots: Snapshots,
+    had_any: bool,
     log_start_offset: int,
     log_end_offset: int,
     config: LogConfig,
@@ -308,7 +338,6 @@ def _load_producers(
     notices: list[str],
 ) -> None:
     """After a clean stop: from the newest snapshot, and the batches behind it if it is not the end of the log."""
-    had_any = bool(snapshots.offsets)
     if had_any:
         snapshots.remove_strays({segment.base_offset for segment in segments})
         snapshots.keep_within(log_start_offset, log_end_offset)
@@ -316,6 +345,15 @@ def _load_producers(
         if producers.end_offset < log_end_offset:
             replay_producers(segments, producers, log_end_offset)
     producers.end_offset = log_end_offset  # without any snapshot there were no producers: no reason to scan
+
+
+def _had_any_snapshot(snapshots: Snapshots, sealed: Sealed | None, notices: list[str]) -> bool:
+    """Whether there were producers at the last clean stop, as far as can be told."""
+    latest = -1 if snapshots.latest is None else snapshots.latest
+    if sealed is None or latest == sealed.snapshot:
+        return latest >= 0
+    notices.append(f"{snapshots.path}: the newest snapshot is not that of the last clean stop: producers are read anew")
+    return True
 
 
 def _remove_segments(folder: Folder, segments: list[Segment]) -> None:
@@ -452,23 +490,43 @@ class _Recovery:
 # ---- aborted transactions
 
 
-def _mend_aborted(segments: list[Segment], notices: list[str]) -> None:
-    """Make indices of aborted transactions that make no sense anew, from all batches up to their segments' ends."""
-    for at, segment in enumerate(segments):
-        aborted = segment.aborted
-        if aborted is None:
-            continue
+def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | None = None) -> bool:
+    """Make indices of aborted transactions anew that make no sense, or all, if they are not what is expected.
+
+    expected: their checksum at the last clean stop, None if it is not known. Returns: whether any was made anew.
+    """
+    broken = []
+    for segment in segments:
         try:
-            aborted.check()
+            _ = segment.aborted and segment.aborted.checksum()
         except NewerFormatError:
             raise
         except CorruptFileError as error:
             notices.append(f"{error}: made anew from the batches")
-            producers = Producers()
-            replay_producers(segments[:at], producers, segment.base_offset)
-            aborted.clear()
-            for position, header in segment.batches_from(0):
-                _replay_into(segment, producers, position, header)
+            broken.append(segment)
+    _remake_aborted(segments, broken)
+    if expected is None or aborted_checksum(segments) == expected:
+        return bool(broken)
+    _remake_aborted(segments, segments)
+    path = segments[0].folder.path
+    notices.append(f"{path}: aborted transactions are not as the last clean stop left them: made anew from the batches")
+    return True
+
+
+def _remake_aborted(segments: list[Segment], which: list[Segment]) -> None:
+    """The indices of aborted transactions of some segments, from the batches of all, durably."""
+    if not which:
+        return
+    producers = Producers()
+    for segment in segments:
+        replay = _replay_into if segment in which else replay_batch
+        if segment in which and segment.aborted is not None:
+            segment.aborted.clear()
+        for position, header in segment.batches_from(0):
+            replay(segment, producers, position, header)
+        if segment in which:
+            sync_if_there(segment.folder.disk, segment.folder.file_path(segment.base_offset, "txnindex"))
+    segments[0].folder.disk.sync_dir(segments[0].folder.path)
 
 
 def _replay_into(segment: Segment, producers: Producers, position: int, header: HeaderTuple) -> None:

@@ -28,6 +28,11 @@ class Snapshots:
         self.offsets = sorted(offsets)
 
     @property
+    def path(self) -> str:
+        """Of the folder that they are in."""
+        return self._folder.path
+
+    @property
     def latest(self) -> int | None:
         """The newest one's offset."""
         return self.offsets[-1] if self.offsets else None

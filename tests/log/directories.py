@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import LogConfig
@@ -23,7 +25,12 @@ TOPIC_ID = bytes(range(1, 17))
 
 
 def open_directory(
-    disk: Disk, path: str, wall_ms: int = NOW, config: LogConfig = SMALL, identity: str | None = "some-cluster"
+    disk: Disk,
+    path: str,
+    wall_ms: int = NOW,
+    config: LogConfig = SMALL,
+    identity: str | None = "some-cluster",
+    tell: Callable[[object], None] = lambda fact: None,
 ) -> LogManager:
     """The logs in a directory, as a broker with id 1 opens them. identity: its cluster's id, None for the stored."""
     return open_logs(
@@ -36,7 +43,7 @@ def open_directory(
         config=ManagerConfig(initial_delay_ms=0, cleaner=CleanerConfig(backoff_ms=10)),
         now_ms=0,
         wall_ms=wall_ms,
-        tell=lambda fact: None,
+        tell=tell,
     )
 
 

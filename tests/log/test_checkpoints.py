@@ -171,12 +171,12 @@ def test_marker_is_written_as_kafka_writes_it() -> None:
 
 def test_marker_keeps_checksums() -> None:
     text = format_clean_shutdown(-1, {"meta.properties": 7})
-    assert parse_clean_shutdown(text) == CleanShutdown(-1, {"meta.properties": 7})
+    assert parse_clean_shutdown(text) == CleanShutdown(-1, {"meta.properties": 7}, {})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"brokerEpoch":null}', '{"brokerEpoch":true}', "[" * 100_000])
 def test_marker_that_says_nothing_is_still_a_marker(text: str) -> None:
-    assert parse_clean_shutdown(text) == CleanShutdown(None, {})
+    assert parse_clean_shutdown(text) == CleanShutdown(None, {}, {})
 
 
 # ---- on the disk

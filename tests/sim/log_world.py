@@ -16,6 +16,7 @@ from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob, Truncated
 from kbroker.log.log import Log
 from kbroker.log.recovery import open_log
+from kbroker.log.sealed import Sealed, seal
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.worlds import NOW, batch
@@ -194,9 +195,11 @@ class Host:
         self.flushed = self.log.log_end_offset
         self.checkpoint()
         replace_file(self.disk, "/logs", ".kafka_cleanshutdown", b"{}")
-        self.open(clean=True)
+        sealed, notices = seal(self.log), list[str]()
+        self.open(clean=True, sealed=sealed, notices=notices)
+        assert (seal(self.log), notices) == (sealed, []), "something was made anew after a clean stop"
 
-    def open(self, *, clean: bool) -> None:
+    def open(self, *, clean: bool, sealed: Sealed | None = None, notices: list[str] | None = None) -> None:
         """Open the log as the manager would."""
         if clean and self.disk.stat("/logs/.kafka_cleanshutdown") is not None:
             self.disk.remove("/logs/.kafka_cleanshutdown")
@@ -211,6 +214,8 @@ class Host:
             clean=clean,
             recovery_point=self._saved("recovery-point-offset-checkpoint"),
             log_start_offset=self._saved("log-start-offset-checkpoint"),
+            sealed=sealed,
+            notices=notices,
         )
 
     def recover(self, *, power_loss: bool = True, crash_in_recovery: int | None = None) -> None:

@@ -1,0 +1,71 @@
+"""What a clean stop leaves in a partition's folder, in five numbers, so that the next start sees what has changed.
+
+A file that a person, a backup or a repair of the file system has emptied, removed, or cut where an entry ends may still
+make sense, and show wrong data: an index of aborted transactions without its last entry shows what was aborted. The
+clean-shutdown marker keeps the numbers (`checkpoints.py`), recovery compares them. They are made of sizes, and of what
+a start reads anyway: nothing is read for them. A changed byte inside an index is found where it leads astray; snapshots
+have a checksum of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.log.errors import CorruptFileError
+from protocol.namedtuple import NamedTuple
+from protocol.records import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kbroker.log.log import Log
+    from kbroker.log.segment import Segment
+
+UNKNOWN = -1
+
+
+class Sealed(NamedTuple):
+    """Of one partition's folder. Checksums are CRC-32C.
+
+    segments: of which segments there are, and how long each is. indices: of the sizes of all indices. epochs: of the
+    leader epochs' file, -1 if there is none. aborted: of the indices of aborted transactions. snapshot: the offset of
+    the newest one, -1 if there is none.
+    """
+
+    segments: int
+    indices: int
+    epochs: int
+    aborted: int
+    snapshot: int
+
+
+def seal(log: Log) -> Sealed:
+    """Of a log that has been closed. Raises: OSError."""
+    try:
+        aborted = aborted_checksum(log.segments)
+    except CorruptFileError:
+        aborted = UNKNOWN  # the next start makes it anew
+    latest = log.snapshots.latest
+    return Sealed(
+        segments_checksum(log.segments),
+        indices_checksum(log.segments),
+        log.epochs.stored,
+        aborted,
+        UNKNOWN if latest is None else latest,
+    )
+
+
+def segments_checksum(segments: Iterable[Segment]) -> int:
+    """See Sealed."""
+    return crc32c(" ".join([f"{each.base_offset}:{each.size}" for each in segments]).encode())
+
+
+def indices_checksum(segments: Iterable[Segment]) -> int:
+    """See Sealed."""
+    return crc32c(" ".join([f"{each.base_offset}:{each.index_bytes}" for each in segments]).encode())
+
+
+def aborted_checksum(segments: Iterable[Segment]) -> int:
+    """See Sealed. Raises: OSError; CorruptFileError."""
+    there = [(each.base_offset, each.aborted.checksum()) for each in segments if each.aborted is not None]
+    return crc32c(" ".join([f"{base_offset}:{checksum}" for base_offset, checksum in there if checksum]).encode())
