@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kbroker.cli._numbers import Number, whole
+from kbroker.cli._times import time_ms
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def SPECIFICATIONS(command: Command) -> Command:  # noqa: N802  # used as a deco
     """The options that say where a reset goes."""
     for option in (
         click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="To what a CSV file says."),
-        click.option("--by-duration", metavar="PnDTnHnMnS", help="To this long before now."),
+        click.option("--by-duration", metavar="PnDTnHnMnS", help="To this long before now; 1h30m, too."),
         click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="To this time, UTC if no zone is given."),
         click.option("--shift-by", type=Number(), metavar="N", help="By N records, back if N is negative."),
         click.option("--to-offset", type=Number(0), metavar="N", help="To this offset."),
@@ -111,15 +112,21 @@ def resets(admin: KafkaAdminClient, group: str, options: Mapping[str, Any]) -> l
 
 def listed(admin: KafkaAdminClient, wanted: Mapping[Place, int]) -> dict[Place, int]:
     """Offsets by time, or EARLIEST and LATEST. A partition that is not there is left out."""
-    from kafka import TopicPartition
-
     topics = (
         {each["name"]: each for each in admin.describe_topics(sorted({topic for topic, _ in wanted}))} if wanted else {}
     )
     there = {name: {part["partition_index"] for part in topic["partitions"]} for name, topic in topics.items()}
-    asked = {TopicPartition(*place): at for place, at in wanted.items() if place[1] in there.get(place[0], ())}
+    asked = {place: at for place, at in wanted.items() if place[1] in there.get(place[0], ())}
+    return {place: answer.offset for place, answer in offsets_of(admin, asked).items()}
+
+
+def offsets_of(admin: KafkaAdminClient, wanted: Mapping[Place, int]) -> dict[Place, Any]:
+    """Offsets and timestamps, by time or by what stands in place of one, of partitions that are there and led."""
+    from kafka import TopicPartition
+
+    asked = {TopicPartition(*place): at for place, at in wanted.items()}
     answers = admin.list_partition_offsets(asked) if asked else {}
-    return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+    return {(each.topic, each.partition): answer for each, answer in answers.items()}
 
 
 def _places(admin: KafkaAdminClient, offsets: Offsets, options: Mapping[str, Any]) -> list[Place]:
@@ -198,6 +205,8 @@ def _time_ms(text: str) -> int:
 
 
 def _before_now_ms(text: str) -> int:
+    if (simply := time_ms(f"-{text}")) is not None:
+        return simply
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise click.UsageError(f"--by-duration {text}: write it as P1DT2H30M")

@@ -15,6 +15,17 @@ _DATE = re.compile(r"[0-9]{4}-.*", re.DOTALL)
 _UNITS_S = (604_800, 86_400, 3_600, 60, 1)
 
 
+MARKS = {"latest": -1, "earliest": -2, "max-timestamp": -3, "-1": -1, "-2": -2, "-3": -3}
+"""What ListOffsets takes in place of a time, by what kafka-get-offsets.sh calls it."""
+
+
+def time_or_mark(text: str) -> int | None:
+    """Milliseconds since 1970, or what stands in place of them; None if the text is neither."""
+    if text in MARKS:
+        return MARKS[text]
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else time_ms(text)
+
+
 def time_ms(text: str) -> int | None:
     """Milliseconds since 1970; None if the text is no time. A time before 1970 is 0, the beginning of all."""
     match = _AGO.fullmatch(text)

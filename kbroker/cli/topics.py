@@ -11,7 +11,9 @@ import click
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, said_by_broker, speaks_to_cluster
 from kbroker.cli._numbers import Number, whole
+from kbroker.cli._offsets import EARLIEST, LATEST, offsets_of
 from kbroker.cli._tables import show_done, show_json, show_table
+from kbroker.cli._times import TIMES, time_or_mark
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 Topic = dict[str, Any]
 Partition = dict[str, Any]
 
+_INTERNAL = "__"  # how the names of topics begin that brokers keep for themselves
 _NO_LEADER = -1
+WHEN = f"earliest, latest, max-timestamp, MILLISECONDS, {TIMES}"
 _UNKNOWN_TOPIC = 3
 _DETAILS = ("partition", "leader", "replicas", "isr", "offline")
 
@@ -27,6 +31,7 @@ _DETAILS = ("partition", "leader", "replicas", "isr", "offline")
 ACTIONS = {
     "list": "Names of topics.",
     "describe": "Partitions, leaders and replicas.",
+    "offsets": "Where each partition begins and ends, how many records that is, and offsets by time.",
     "create": "Make a topic.",
     "alter": "Give a topic more partitions.",
     "delete": "Delete topics.",
@@ -36,14 +41,16 @@ ACTIONS = {
 @click.command("topics")
 @speaks_to_cluster
 @actions(ACTIONS)
-@click.option("--topic", help="Its name; a regular expression for --list, --describe and --delete.")
+@click.option("--topic", help="Its name; a regular expression for --list, --describe, --offsets and --delete.")
+@click.option("--time", "when", metavar="WHEN", help=f"With --offsets, of the first record since: {WHEN}.")
 @click.option("--partitions", type=Number(1), help="How many (--create, --alter).")
 @click.option("--replication-factor", type=Number(1), help="Replicas of each partition (--create).")
 @click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition instead of the two above.")
 @click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the new topic.")
 @click.option("--if-exists", is_flag=True, help="It is no error if there is no such topic.")
 @click.option("--if-not-exists", is_flag=True, help="It is no error if there is such a topic already.")
-@click.option("--exclude-internal", is_flag=True, help="Leave out __consumer_offsets and the like.")
+@click.option("--include-internal", is_flag=True, help="With __consumer_offsets and the like; or name them.")
+@click.option("--exclude-internal", is_flag=True, help="Without those, as without the option before.")
 @click.option("--topics-with-overrides", is_flag=True, help="Describe only topics with settings of their own.")
 @click.option("--under-replicated-partitions", "narrow", flag_value="under-replicated", help="Describe only these.")
 @click.option(
@@ -58,6 +65,8 @@ def topics(cluster: Cluster, topic: str | None, as_json: bool, **options: Any) -
     action = chosen(ACTIONS)
     if action in ("create", "alter", "delete") and topic is None:
         raise click.UsageError(f"--{action} wants --topic")
+    if options["when"] is not None and action != "offsets":
+        raise click.UsageError("--time goes with --offsets")
     admin = cluster.admin()
     try:
         _DOES[action](admin, topic, as_json, options)
@@ -125,6 +134,40 @@ _NARROW: dict[str | None, Callable[[Partition], bool]] = {
 }
 
 
+def _offsets(admin: KafkaAdminClient, topic: str | None, as_json: bool, options: dict[str, Any]) -> None:
+    when = options["when"]
+    at = None if when is None else time_or_mark(when)
+    if when is not None and at is None:
+        raise click.UsageError(f"--time {when}: allowed: {WHEN}")
+    found = list(_matching(admin, topic, options))
+    if topic is not None and not found and not options["if_exists"]:
+        raise click.ClickException(f"there is no topic {topic!r}")
+    places = {(each["name"], part["partition_index"]): part for each in found for part in each["partitions"]}
+    led = [place for place, part in places.items() if part["leader_id"] != _NO_LEADER]
+    earliest, latest = offsets_of(admin, dict.fromkeys(led, EARLIEST)), offsets_of(admin, dict.fromkeys(led, LATEST))
+    by_time = offsets_of(admin, dict.fromkeys(led, at)) if at is not None else {}
+    rows = []
+    for place in sorted(places):
+        begin, end = earliest.get(place), latest.get(place)
+        row: dict[str, Any] = {
+            "topic": place[0],
+            "partition": place[1],
+            "earliest": begin.offset if begin else None,
+            "latest": end.offset if end else None,
+            "count": end.offset - begin.offset if begin and end else None,
+        }
+        if at is not None:
+            match = by_time.get(place)
+            is_there = match is not None and match.offset >= 0
+            row["offset"] = match.offset if match is not None and is_there else None
+            row["timestamp"] = match.timestamp if match is not None and is_there and match.timestamp >= 0 else None
+        rows.append(row)
+    if as_json:
+        show_json(rows)
+    elif rows:
+        show_table(tuple(rows[0]), rows)
+
+
 def _create(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[str, Any]) -> None:
     wanted: dict[str, Any] = {"configs": dict(_pair(each) for each in options["configs"])}
     assignment = options["replica_assignment"]
@@ -181,6 +224,7 @@ def _delete(admin: KafkaAdminClient, topic: str, as_json: bool, options: dict[st
 _DOES: dict[str, Callable[[KafkaAdminClient, Any, bool, dict[str, Any]], None]] = {
     "list": _list,
     "describe": _describe,
+    "offsets": _offsets,
     "create": _create,
     "alter": _alter,
     "delete": _delete,
@@ -194,8 +238,10 @@ def _matching(admin: KafkaAdminClient, topic: str | None, options: dict[str, Any
     except re.error as error:
         raise click.UsageError(f"--topic {topic}: not a regular expression: {error}") from None
     names = sorted(name for name in admin.list_topics() if pattern.fullmatch(name))
+    asked_for = options["include_internal"] or (topic or "").startswith(_INTERNAL)
     for each in admin.describe_topics(names) if names else []:
-        if each["error_code"] == _UNKNOWN_TOPIC or (options["exclude_internal"] and each["is_internal"]):
+        is_hidden = each["is_internal"] and (options["exclude_internal"] or not asked_for)
+        if each["error_code"] == _UNKNOWN_TOPIC or is_hidden:
             continue
         _raise_for(each)
         yield each
