@@ -237,6 +237,15 @@ def said_by_broker(code: int, text: str | None = None) -> str:
     return f"{found.name}: {text or found.message}"
 
 
+def said_of_setting(text: str) -> str:
+    """What a broker said of a setting, which the client gives as `[Error 40] ItsOwnName: the broker's words`."""
+    found = re.fullmatch(r"\[Error (-?\d+)\] \w+(?:: (.*))?", text, re.DOTALL)
+    if found is None:
+        return text
+    words = found[2] if found[2] not in ("", "None") else None
+    return words or said_by_broker(int(found[1]))
+
+
 def fault_of(kind: object) -> ErrorCode | None:
     """What went wrong, where the client gives a class of error, its name, or the word OK; None if all went well."""
     from kafka import errors

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli._actions import actions, chosen
-from kbroker.cli._cluster import Cluster, properties_of, said_by_broker, speaks_to_cluster
+from kbroker.cli._cluster import Cluster, properties_of, said_by_broker, said_of_setting, speaks_to_cluster
 from kbroker.cli._tables import show_done, show_json, show_table
 
 if TYPE_CHECKING:
@@ -194,18 +194,9 @@ def _alter(admin: KafkaAdminClient, kind: str, name: str | None, options: Mappin
     answers = _answered(kind, name, lambda: admin.alter_configs([resource], raise_on_unknown=False))
     result = answers[_KINDS[kind].lower()][name]
     if result != "OK":
-        raise click.ClickException(_refused(result))
+        raise click.ClickException(said_of_setting(result))
     sentence = f"Completed updating config for {kind.removesuffix('s')} {name}."
     show_done(sentence, _changed(kind, name, changes), as_json=as_json)
-
-
-def _refused(text: str) -> str:
-    """What a broker said: the client gives it as `[Error 40] ItsOwnName: the broker's words`, or None for those."""
-    found = re.fullmatch(r"\[Error (-?\d+)\] \w+(?:: (.*))?", text, re.DOTALL)
-    if found is None:
-        return text
-    words = found[2] if found[2] not in ("", "None") else None
-    return words or said_by_broker(int(found[1]))
 
 
 def _changed(kind: str, name: str, changes: Mapping[str, tuple[str, str | None]]) -> dict[str, Any]:

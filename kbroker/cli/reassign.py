@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbroker.cli._actions import actions, chosen
 from kbroker.cli._cluster import Cluster, fault_of, said_by_broker, speaks_to_cluster
-from kbroker.cli._numbers import whole
+from kbroker.cli._numbers import Number, whole
+from kbroker.cli._plans import Place, exactly, json_in, partitions_in
+from kbroker.cli._plans import name_of as _name
 from kbroker.cli._tables import show_done, show_json, show_table
+from kbroker.cli._throttle import Throttle
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
-
-Place = tuple[str, int]
-Value = TypeVar("Value")
 
 ACTIONS = {
     "generate": "Propose where partitions could go, for --execute.",
@@ -26,6 +26,7 @@ ACTIONS = {
     "list": "What is being moved now.",
     "cancel": "Stop moving what a file names.",
 }
+EXAMPLE = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
 
 
 @click.command("reassign")
@@ -34,6 +35,8 @@ ACTIONS = {
 @click.option("--topics-to-move-json-file", type=click.Path(exists=True, dir_okay=False), help="For --generate.")
 @click.option("--broker-list", metavar="ID,ID", help="Where partitions may go (--generate).")
 @click.option("--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="Which goes where.")
+@click.option("--throttle", type=Number(1), metavar="BYTES", help="With --execute: bytes a second between brokers.")
+@click.option("--preserve-throttles", is_flag=True, help="--verify and --cancel leave the limits as they are.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
 def reassign(cluster: Cluster, as_json: bool, **options: Any) -> int:
     """Partitions from broker to broker: generate, execute, verify, list, cancel.
@@ -87,12 +90,19 @@ def _execute(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) ->
             raise click.ClickException(f"there is no partition {_name(place)}")
     _check_brokers(admin, wanted)
     before = {place: current[place] for place in wanted}
+    throttle = Throttle(admin)
     if as_json:
+        if options["throttle"]:
+            throttle.set(options["throttle"], before, wanted)
         _alter(admin, dict(wanted))
-        show_json({"before": _document(before), "moving": sorted(map(_name, wanted))})
+        facts = {"before": _document(before), "moving": sorted(map(_name, wanted))}
+        show_json({**facts, "throttle": options["throttle"]} if options["throttle"] else facts)
         return 0
     click.echo("Current partition replica assignment, to be kept for a way back:")
     click.echo(_plan(before) + "\n")  # before anything moves: it is the way back
+    if options["throttle"]:
+        throttle.set(options["throttle"], before, wanted)
+        click.echo(f"The inter-broker throttle is {options['throttle']} B/s until --verify finds all of it done.")
     _alter(admin, dict(wanted))
     click.echo(f"Started moving {len(wanted)} partition{'s' * (len(wanted) != 1)}; --verify says when it is done.")
     return 0
@@ -127,10 +137,13 @@ def _verify(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> 
         }
         for place, replicas in sorted(wanted.items())
     ]
+    cleared = [] if moving or options["preserve_throttles"] else Throttle(admin).clear(wanted)
     if as_json:
         show_json(rows)
     else:
         show_table(("partition", "state", "wanted", "replicas"), rows)
+        for line in cleared:
+            click.echo(line, err=True)
     return 0 if all(row["state"] == "done" for row in rows) else 1
 
 
@@ -154,8 +167,11 @@ def _list(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> in
 
 
 def _cancel(admin: KafkaAdminClient, options: dict[str, Any], as_json: bool) -> int:
-    named = [place for place in _wanted(options) if place in _moving(admin)]
+    wanted, moving = _wanted(options), _moving(admin)
+    named = [place for place in wanted if place in moving]
     _alter(admin, dict.fromkeys(named))
+    if not options["preserve_throttles"]:
+        Throttle(admin).clear(wanted)
     sentence = f"Cancelled {len(named)} partition reassignment{'s' * (len(named) != 1)}."
     show_done(sentence, {"cancelled": sorted(map(_name, named))}, as_json=as_json)
     return 0
@@ -198,44 +214,20 @@ def _wanted(options: dict[str, Any]) -> dict[Place, list[int]]:
     path = options["reassignment_json_file"]
     if path is None:
         raise click.UsageError("this wants --reassignment-json-file")
-    wanted: dict[Place, list[int]] = {}
-    try:
-        for each in _json(path)["partitions"]:
-            place = (_as(str, each["topic"]), _as(int, each["partition"]))
-            replicas = [_as(int, broker) for broker in each["replicas"]]
-            if place in wanted or len(set(replicas)) < len(replicas):
-                raise click.ClickException(f"{path}: {_name(place)}: a partition, and each of its replicas, once")
-            if not replicas:
-                raise click.ClickException(f"{path}: {_name(place)}: replicas: allowed: at least one broker")
-            wanted[place] = replicas
-    except (KeyError, TypeError):
-        example = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
-        raise click.ClickException(f"{path}: allowed: {example}") from None
+    wanted = partitions_in(path, lambda each: [exactly(int, broker) for broker in each["replicas"]], EXAMPLE)
+    for place, replicas in wanted.items():
+        if len(set(replicas)) < len(replicas):
+            raise click.ClickException(f"{path}: {_name(place)}: a partition, and each of its replicas, once")
+        if not replicas:
+            raise click.ClickException(f"{path}: {_name(place)}: replicas: allowed: at least one broker")
     return wanted
 
 
 def _topics_in(path: str) -> list[str]:
     try:
-        return sorted({_as(str, each["topic"]) for each in _json(path)["topics"]})
+        return sorted({exactly(str, each["topic"]) for each in json_in(path)["topics"]})
     except (KeyError, TypeError):
         raise click.ClickException(f'{path}: allowed: {{"version":1,"topics":[{{"topic":"t"}}]}}') from None
-
-
-def _as(kind: type[Value], value: object) -> Value:
-    """The value, if it is just that: true and 0.9 would pass for the broker 1, or 0. Raises: TypeError."""
-    if type(value) is not kind:
-        raise TypeError
-    return value
-
-
-def _json(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:
-        try:
-            return json.load(file)
-        except RecursionError:
-            raise click.ClickException(f"{path}: not JSON of this kind: it is nested too deeply") from None
-        except ValueError as error:
-            raise click.ClickException(f"{path}: not JSON: {error}") from None
 
 
 def _broker_ids(text: str) -> list[int]:
@@ -260,7 +252,3 @@ def _document(assignment: dict[Place, list[int]]) -> dict[str, Any]:
 def _plan(assignment: dict[Place, list[int]]) -> str:
     """The same on one line."""
     return json.dumps(_document(assignment), separators=(",", ":"))
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}-{place[1]}"
