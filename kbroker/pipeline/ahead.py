@@ -72,10 +72,9 @@ def look(cluster: Cluster, read: Read, topics: Sequence[str], policy: Policy) ->
     One that has been read, and may be made again, is waited for: it has no spans.
     """
     ids = cluster.ids(topics)
-    if lacking := [name for name in topics if name not in ids]:
-        if policy.recreated == STOP or lacking[0] not in read.topics:
-            raise PipelineError(f"topic {lacking[0]} is not there any more")
-        ids = {name: ids[name] for name in topics if name in ids}
+    for name in topics:
+        if name not in ids and (policy.recreated == STOP or name not in read.topics):
+            raise PipelineError(f"topic {name} is not there any more")
     ends = cluster.ends(ids, committed=True)
     return begun(read, ids, ends, policy), ends
 

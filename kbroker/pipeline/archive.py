@@ -3,7 +3,7 @@
 An archive is a folder:
 
     topic=T/date=YYYY-MM-DD/*.parquet   records: columns of kafka.COLUMNS, and generation
-    _quarantine/topic=T/date=.../       records whose value does not decode, whole
+    _quarantine/topic=T/date=.../       records that are set apart, whole, and `reason`: why
     _manifest/archive.json              which topics it is of
     _manifest/batch-N.json              which files a batch has added: a file that is in none is none; how far it read
     _manifest/compact-N.json            which files hold all of batches 0 to N, and which they replace
@@ -17,27 +17,26 @@ its records in a generation of their own: their offsets begin again.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from kbroker.pipeline import ahead, kafka
 from kbroker.pipeline.ahead import Policy, Read, Spans
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.storage import Storage, files_as_they_are
+from kbroker.pipeline.typed import INFER, Typed, inferred, parsed, with_struct
+from kbroker.pipeline.values import decoder
 from kbroker.pipeline.wire import Cluster
 
 MANIFEST, STAGING, QUARANTINE = "_manifest", "_staging", "_quarantine"
 ARCHIVE = f"{MANIFEST}/archive.json"
-FORMATS = ("text", "json", "avro")
 FILE_BYTES = 128 << 20
 """What compaction makes files of."""
 PAUSE_S, SILENT_S = 5.0, 20.0
@@ -45,7 +44,8 @@ PAUSE_S, SILENT_S = 5.0, 20.0
 ends: a user waits for it."""
 FILES = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
-    "timestamp timestamp, timestampType int, timestampMs bigint, generation int, topic string, date string"
+    "timestamp timestamp, timestampType int, timestampMs bigint, generation int, topic string, date string, "
+    f"{kafka.APART}"
 )
 
 Summary = dict[str, Any]
@@ -66,132 +66,113 @@ def archive(
 ) -> Summary:
     """Archive what there is, or (until_now=False) that and all that comes, until interrupted.
 
-    values: one of FORMATS, or None to keep bytes as they are. schema: of avro, JSON. recreated: one of
-    ahead.RECREATED. Raises PipelineError.
+    values: one of values.FORMATS, or None to keep bytes as they are. schema: of avro, JSON; of json, Spark's DDL or
+    JSON, typed.INFER, or None for text. recreated: one of ahead.RECREATED. Raises PipelineError.
     """
-    store = Storage(spark, to)
+    store, decode = Storage(spark, to), decoder(values, schema)
     policy = Policy(allow_gaps, recreated)
-    settings = source.settings
-    patience_s = min(settings.patience_s, SILENT_S) if until_now else settings.patience_s
-    with Cluster(settings._replace(patience_s=patience_s)) as cluster:
-        topics = known_topics(store, topics) or kafka.existing(cluster, topics, source.bootstrap)
-        _begin(store, topics, values)
+    patient = source.patient(SILENT_S) if until_now else source
+    with Cluster(patient.settings) as cluster:
+        known = described(store)
+        topics = _topics_of(store, known, topics, values) or kafka.existing(cluster, topics, source.bootstrap)
+        ends: Spans = cluster.ends(cluster.ids(topics), committed=True)
+        typed = _typed(spark, source, store, known, schema, ends) if values == "json" else None
+        _begin(store, cluster, known, topics, values, typed)
         recover(store)
         first = number = next_number(store)
-        read = progress(store)
-        goal: Spans | None = None
+        read, goal = progress(store), ends if until_now else None
         try:
             while True:
                 read, ends = ahead.look(cluster, read, topics, policy)
-                if until_now:
-                    goal = goal or ends
-                    ends = ahead.no_further(ends, goal)
-                if not (spans := ahead.spans(read, ends, policy)):
+                if not (spans := ahead.spans(read, ahead.no_further(ends, goal) if goal else ends, policy)):
                     if until_now or threading.Event().wait(PAUSE_S):
                         break
                     continue
-                rows = kafka.read(
-                    spark, source, spans, allow_gaps=allow_gaps, ids=ahead.ids_of(read), patience_s=patience_s
-                )
-                decoded = ahead.in_generations(laid_out(with_values(rows, values, schema)), read)
+                rows = kafka.read_apart(spark, patient, spans, decode, allow_gaps=allow_gaps, ids=ahead.ids_of(read))
+                laid = ahead.in_generations(laid_out(with_struct(rows, typed) if typed else rows), read)
                 try:
-                    write_batch(store, decoded, number, read.behind(spans))
+                    write_batch(store, laid, number, read.behind(spans))
                 except Exception:
                     if recreated == ahead.STOP or not ahead.changed(cluster, read, spans):
                         raise
                     continue  # none of the batch is there: it is decided again
-                read = read.behind(spans)
+                read, number = read.behind(spans), number + 1
                 on_progress(f"batch {number}")
-                number += 1
         except KeyboardInterrupt:
             if until_now:
                 raise  # what there was is not all archived: nothing may be made of it as if it were
-    return _summary(store, first, read)
+    return _summary(store, first, read, typed)
 
 
 # ---- DataFrame -> DataFrame
 
 
-def with_values(records: DataFrame, values: str | None, schema: str | None = None) -> DataFrame:
-    """Records with `kind` (`records`, `quarantine`) and, where values are to be decoded, `value_text` or `value_json`.
-
-    A null value is in order in every format: it is a tombstone. The bytes stay beside what was made of them.
-    """
-    if values is None:
-        return records.withColumn("kind", f.lit("records"))
-    if values == "avro":
-        decoded = _with_avro(records, schema or "")
-        column = "value_json"
-    else:
-        text = f.col("value").cast("string")
-        sound = f.is_valid_utf8(text) & (f.try_parse_json(text).isNotNull() if values == "json" else f.lit(True))
-        column = "value_json" if values == "json" else "value_text"
-        decoded = records.withColumn(column, f.when(sound, text))
-    failed = f.col("value").isNotNull() & f.col(column).isNull()
-    return decoded.withColumn("kind", f.when(failed, "quarantine").otherwise("records"))
-
-
 def laid_out(records: DataFrame) -> DataFrame:
-    """Records with the date that their file goes by (UTC); null where Spark has no timestamp of the record's."""
-    return records.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
-
-
-def _with_avro(records: DataFrame, schema: str) -> DataFrame:
-    try:
-        parsed = json.loads(schema)
-    except ValueError as error:
-        raise PipelineError(f"the Avro schema is no JSON: {error}") from None
-
-    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import fastavro
-
-        compiled = fastavro.parse_schema(parsed)
-        for batch in batches:
-            texts = [_avro_text(value, compiled) for value in batch.column("value").to_pylist()]
-            yield batch.append_column("value_json", pa.array(texts, pa.string()))
-
-    # a new one: `add` would change the frame's own
-    return records.mapInArrow(decode, StructType([*records.schema.fields, StructField("value_json", StringType())]))
-
-
-def _avro_text(value: bytes | None, schema: Any) -> str | None:
-    """The JSON of one Avro value; None for null and for what is none."""
-    import io
-
-    import fastavro
-
-    if value is None:
-        return None
-    stream = io.BytesIO(value)
-    try:
-        decoded = fastavro.schemaless_reader(stream, schema, None)
-    except Exception:  # whatever a decoder raises on bytes that are not its own
-        return None
-    if stream.read(1):
-        return None
-    return json.dumps(decoded, default=lambda each: each.hex() if isinstance(each, bytes) else str(each))
+    """Records with what their file goes by: `kind` (`records`, `quarantine`), and the date (UTC), null where Spark has
+    no timestamp of the record's."""
+    kind = f.when(f.col("reason").isNull(), "records").otherwise("quarantine")
+    return records.withColumn("kind", kind).withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
 
 
 # ---- batches and manifests
 
 
-def known_topics(store: Storage, topics: Sequence[str]) -> list[str]:
-    """The topics that an archive was begun with, none if it is new. Raises PipelineError if others are named."""
-    if not store.exists(ARCHIVE):
+def described(store: Storage) -> dict[str, Any]:
+    """What an archive says of itself: topics, their settings and partitions, values, schema; nothing if it is new."""
+    return dict(store.read_json(ARCHIVE)) if store.exists(ARCHIVE) else {}
+
+
+def _topics_of(store: Storage, known: Mapping[str, Any], topics: Sequence[str], values: str | None) -> list[str]:
+    """The topics that an archive was begun with, none if it is new. Raises PipelineError if others are named, or values
+    are to be decoded in another way, or it is no archive."""
+    if not known:
+        if store.exists() and store.files():
+            raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
         return []
-    began: list[str] = store.read_json(ARCHIVE)["topics"]
+    began: list[str] = known["topics"]
     if topics and sorted(set(topics)) != began:
         raise PipelineError(f"{store.root} was begun with topics {','.join(began)}: give the same, or another --to")
+    if values != known.get("values"):
+        was = f"--values {known['values']}" if known.get("values") else "values as they are"
+        raise PipelineError(f"{store.root} was begun with {was}: give the same, or another --to")
     return began
 
 
-def _begin(store: Storage, topics: Sequence[str], values: str | None) -> None:
-    """An archive keeps to the topics it was begun with."""
-    if store.exists(ARCHIVE):
-        return
-    if store.exists() and store.files():
-        raise PipelineError(f"{store.root} is not empty and is no archive: give another --to")
-    store.write_json(ARCHIVE, {"topics": sorted(topics), "values": values})
+def _typed(
+    spark: SparkSession, source: Source, store: Storage, known: Mapping[str, Any], schema: str | None, ends: Spans
+) -> Typed | None:
+    """The schema that the archive was begun with, or is begun with now; None for text. Raises PipelineError if another
+    one is given."""
+    given = parsed(schema) if schema not in (None, INFER) else None
+    if not known:
+        return inferred(spark, source, ends) if schema == INFER else given
+    began = Typed(StructType.fromJson(known["schema"])) if known.get("schema") else None
+    if (schema is None) != (began is None) or (given and began and given.kind != began.kind):
+        was = f"the schema {began.told}" if began else "no schema"
+        raise PipelineError(f"{store.root} was begun with {was}: give the same, or another --to")
+    return began
+
+
+def _begin(
+    store: Storage,
+    cluster: Cluster,
+    known: Mapping[str, Any],
+    topics: Sequence[str],
+    values: str | None,
+    typed: Typed | None,
+) -> None:
+    """Have an archive that says what it is of. Of topics that are there it has the settings that they have now."""
+    there = cluster.ids(topics)
+    store.write_json(
+        ARCHIVE,
+        {
+            "topics": sorted(topics),
+            "values": values,
+            "schema": typed.kind.jsonValue() if typed else None,
+            "settings": known.get("settings", {}) | {topic: cluster.configs(topic) for topic in there},
+            "partitions": known.get("partitions", {}) | {topic: cluster.partitions(topic) for topic in there},
+        },
+    )
 
 
 def next_number(store: Storage) -> int:
@@ -257,7 +238,7 @@ def _counted(spark: SparkSession, store: Storage, paths: Sequence[str]) -> list[
     if not paths:
         return []
     root = "/".join(paths[0].split("/")[:2])
-    frame = spark.read.schema(f"{FILES}, kind string").parquet(store.path(root))
+    frame = files_as_they_are(spark).schema(f"{FILES}, kind string").parquet(store.path(root))
     found = frame.groupBy("kind", "topic", "partition").agg(
         f.count("*").alias("records"), f.min("offset").alias("first"), f.max("offset").alias("last")
     )
@@ -305,7 +286,9 @@ def files(store: Storage) -> list[str]:
 
 def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quarantined: bool = True) -> DataFrame:
     """All records of an archive, those in quarantine too: columns as kafka.COLUMNS, and generation: which one of its
-    topic's they are of, their order being that of generation and offset. Raises PipelineError.
+    topic's they are of, their order being that of generation and offset. Damaged batches are none.
+
+    Raises PipelineError.
     """
     store = Storage(spark, folder)
     if not store.exists():
@@ -314,7 +297,7 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
     _finish(store)
     wanted = files(store)
     names = {path: found[1] for path in wanted if (found := re.search(r"topic=([^/]+)/", path))}
-    if missing := set(topics) - set(names.values()) - _topics(store):
+    if missing := set(topics) - set(names.values()) - set(described(store).get("topics", ())):
         raise PipelineError(f"{folder} has no topic {min(missing)!r}; it has: {', '.join(sorted(set(names.values())))}")
     frames = []
     for base in ("", QUARANTINE) if quarantined else ("",):
@@ -324,16 +307,11 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
             if path.startswith(QUARANTINE) == bool(base) and (not topics or names[path] in topics)
         ]
         if paths:
-            frames.append(spark.read.schema(FILES).option("basePath", store.path(base)).parquet(*paths))
+            frames.append(files_as_they_are(spark).schema(FILES).option("basePath", store.path(base)).parquet(*paths))
     if not frames:
         return spark.createDataFrame([], f"{kafka.RECORDS}, generation int")
     frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return frame.select(*kafka.COLUMNS, "generation")
-
-
-def _topics(store: Storage) -> set[str]:
-    """Topics that were archived, those without a record too."""
-    return set(store.read_json(ARCHIVE)["topics"]) if store.exists(ARCHIVE) else set()
+    return frame.where(f.col("damage").isNull()).select(*kafka.COLUMNS, "generation")
 
 
 def compact_files(spark: SparkSession, folder: str) -> Summary:
@@ -348,12 +326,16 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     if not any("number" in each for each in found):
         return {"job": "compact-files", "files_before": len(old), "files_after": len(old)}
     stage = f"{STAGING}/compact-{number}"
-    kept = (FILES, "value_text string", "value_json string")
+    schema = described(store).get("schema")
+    value_json = StructType.fromJson(schema).simpleString() if schema else "string"
+    kept = (FILES, "value_text string", f"value_json {value_json}")
     frames = []
     for kind, base in (("records", ""), ("quarantine", QUARANTINE)):
         paths = [store.path(path) for path in old if path.startswith(QUARANTINE) == bool(base)]
         if paths:
-            frame = spark.read.schema(", ".join(kept)).option("basePath", store.path(base)).parquet(*paths)
+            frame = (
+                files_as_they_are(spark).schema(", ".join(kept)).option("basePath", store.path(base)).parquet(*paths)
+            )
             frames.append(frame.withColumn("kind", f.lit(kind)))
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     size = sum(size for path, size in store.files() if path in set(old))
@@ -368,7 +350,7 @@ def compact_files(spark: SparkSession, folder: str) -> Summary:
     return {"job": "compact-files", "files_before": len(old), "files_after": len(moves), "bytes_before": size}
 
 
-def _summary(store: Storage, first: int, read: Read) -> Summary:
+def _summary(store: Storage, first: int, read: Read, typed: Typed | None) -> Summary:
     """What this run has added, by topic. first: its first batch."""
     topics: dict[str, dict[str, Any]] = {}
     added = [name for name in _batches(store) if _number(name) >= first]
@@ -390,5 +372,7 @@ def _summary(store: Storage, first: int, read: Read) -> Summary:
         "quarantined": sum(each["quarantined"] for each in topics.values()),
         "files": count,
         "batches": len(added),
+        **({"schema": typed.told} if typed else {}),
+        **({"inferred_from": typed.sampled} if typed and typed.sampled else {}),
         "topics": topics,
     }

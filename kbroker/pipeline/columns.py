@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from kbroker.pipeline.errors import PipelineError
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, crc32c
 from protocol.records.batch import (
@@ -56,6 +57,7 @@ ROW_BYTES = 64
 """What a row takes beside its key and value, with a topic's name of middling length."""
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_RAW_HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [
@@ -180,6 +182,26 @@ def last_offset(chunk: memoryview) -> int | None:
         last = int.from_bytes(chunk[position : position + 8], "big") if header is None else header[0] + header[6]
         position = after
     return last
+
+
+def position_of(chunk: memoryview, offset: int) -> int | None:
+    """Where the batch or message begins that has this offset as its own; None if there is none."""
+    position = 0
+    while position + LENGTH_OVERHEAD <= len(chunk):
+        if int.from_bytes(chunk[position : position + 8], "big") == offset:
+            return position
+        if (found := _batch_at(chunk, position)) is None:
+            break
+        position = found[1]
+    return None
+
+
+def beginning_of(chunk: memoryview, position: int) -> int:
+    """Where the batch or message begins that a position is in."""
+    begins = 0
+    while (found := _batch_at(chunk, begins)) and begins < found[1] <= position:
+        begins = found[1]
+    return begins
 
 
 def note_transactions(chunk: memoryview, begun: dict[int, int]) -> int:
@@ -437,8 +459,18 @@ class _Rows:
             return pa.nulls(self._count, HEADERS)
         column: list[list[dict[str, object]] | None] = [None] * self._count
         for row, pairs in self._headers:
-            column[row] = [{"key": key.decode(errors="replace"), "value": value} for key, value in pairs]
-        return pa.array(column, HEADERS)
+            column[row] = [{"key": key, "value": value} for key, value in pairs]
+        return _with_names(pa.array(column, _RAW_HEADERS), pa.string())
+
+
+def _with_names(headers: pa.ListArray, kind: pa.DataType) -> pa.ListArray:
+    """Headers with their names as text or as bytes, which are the same: a name need be no UTF-8, and is not checked."""
+    content = headers.values
+    names = content.field("key")
+    names = pa.Array.from_buffers(kind, len(names), names.buffers(), -1, names.offset)
+    pairs = pa.StructArray.from_arrays([names, content.field("value")], ["key", "value"], mask=content.is_null())
+    buffers = headers.buffers()[:2]
+    return pa.Array.from_buffers(pa.list_(pairs.type), len(headers), buffers, -1, headers.offset, [pairs])
 
 
 # `pa.array`, `pa.scalar` and `cast` load pandas: half a second of every worker. So arrays are laid on memory.
@@ -485,7 +517,7 @@ NOBODY = Producer()
 def records_of(rows: pa.RecordBatch) -> list[Record]:
     """The records of rows with the columns key, value and, if there, timestamp and headers; offsets count from 0.
 
-    timestampMs counts where timestamp is null, or not there.
+    timestampMs counts where timestamp is null, or not there. Raises PipelineError for headers that Kafka has none like.
     """
     count = rows.num_rows
     names = rows.schema.names
@@ -495,7 +527,7 @@ def records_of(rows: pa.RecordBatch) -> list[Record]:
     columns = (_cells(rows, name, names) for name in ("key", "value"))
     headers: Iterable[tuple[tuple[bytes, bytes | None], ...]] = [()] * count
     if "headers" in names and rows.column("headers").null_count < count:
-        headers = [_pairs(each) for each in rows.column("headers").to_pylist()]
+        headers = [_pairs(each) for each in _with_names(rows.column("headers"), pa.binary()).to_pylist()]
     return list(map(Record._make, zip(range(count), times, *columns, headers, strict=True)))
 
 
@@ -510,8 +542,11 @@ def _times(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
     return found
 
 
-def _pairs(cell: list[dict[str, object]] | None) -> tuple[tuple[bytes, bytes | None], ...]:
-    return tuple((str(each["key"]).encode(), each["value"]) for each in cell or ())  # type: ignore[misc]
+def _pairs(cell: list[dict[str, bytes] | None] | None) -> tuple[tuple[bytes, bytes | None], ...]:
+    for each in cell or ():
+        if each is None or each["key"] is None:
+            raise PipelineError(f"headers {cell}: {'a header is null' if each is None else 'a header has no key'}")
+    return tuple((each["key"], each["value"]) for each in cell or () if each)
 
 
 def _cells(rows: pa.RecordBatch, name: str, names: Sequence[str]) -> list[bytes | None]:

@@ -46,7 +46,7 @@ def explain(error: BaseException) -> str:
     """The one line. error: whatever a job raised."""
     if isinstance(error, PipelineError):
         return _one_line(str(error))
-    text = str(error)
+    text = "\n".join(_said(error))
     found = re.findall(r"(?:PipelineError|AnswerError|MadeAnewError): (.+)", text)
     if found:
         return _one_line(found[-1])
@@ -59,11 +59,26 @@ def explain(error: BaseException) -> str:
     raised = re.search(r"^[\w.]+(?:Error|Exception): .+", trace, re.MULTILINE) if trace != text else None
     if raised:  # by a Python worker; the text begins with no more than that one raised something
         return _one_line(raised[0])
-    raised = re.search(r"^: (\S+(?:Error|Exception)(?:: .+)?)$", text, re.MULTILINE)
-    if raised:  # by Java; the line before it names an object of Py4J's
-        return _one_line(raised[1])
+    causes = _JAVA.findall(text)
+    if causes:  # the line before the first names an object of Py4J's; the last is what the others came of
+        return _one_line(next((each for each in reversed(causes) if ": " in each), causes[-1]))
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _one_line(f"{type(error).__name__}: {first}")
+
+
+_JAVA = re.compile(
+    r"^(?:: |\s*Caused by: |.*\(TID \d+\)[^:\n]*: )([\w.$]+(?:Error|Exception)\b(?:: .+)?)$", re.MULTILINE
+)
+"""What Java raised, where a trace begins: in Py4J's text, behind what another came of, in the text of a lost task."""
+
+
+def _said(error: BaseException | None) -> list[str]:
+    """What an error says, and what it came of: Spark's own errors have that beside Python's."""
+    said: list[str] = []
+    while error is not None and len(said) < 20:
+        said.append(str(error))
+        error = getattr(error, "_cause", None) or error.__cause__
+    return said
 
 
 def _one_line(text: str) -> str:

@@ -7,16 +7,17 @@ with a timestamp that Spark has none for, and does not say which record it faile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from kbroker.pipeline.ahead import gone
-from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span
+from kbroker.pipeline.ahead import Spans, gone
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, SCHEMA_WITH_HEADERS, Span
 from kbroker.pipeline.errors import PipelineError
-from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings, rows
+from kbroker.pipeline.values import Decoder, reasons
+from kbroker.pipeline.wire import Cluster, Damage, PartitionEnd, Place, Settings, rows
 from protocol.namedtuple import NamedTuple
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "timestampMs", "key", "value", "headers")
@@ -25,6 +26,10 @@ RECORDS = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, timestampMs bigint, "
     f"key binary, value binary, {HEADERS_DDL}"
 )
+APART = "damage string, reason string"
+"""Columns of what is set apart. reason: why; null for what is not. damage: what is wrong with a batch whose bytes are
+the row's value; null for a record."""
+SCHEMA_APART = SCHEMA_WITH_HEADERS.append(pa.field("damage", pa.string())).append(pa.field("reason", pa.string()))
 TASK_RECORDS = 500_000
 """Records of a task, about, where a partition may be read by several."""
 
@@ -39,6 +44,11 @@ class Source(NamedTuple):
     def settings(self) -> Settings:
         """For the wire client."""
         return Settings.of(self.bootstrap, self.options)
+
+    def patient(self, seconds: float) -> Source:
+        """The cluster as it is read by a job that waits no longer than so for brokers that are away."""
+        timeout_ms = int(1000 * min(seconds, self.settings.patience_s))
+        return self._replace(options={**self.options, "default.api.timeout.ms": str(timeout_ms)})
 
 
 def existing(cluster: Cluster, topics: Sequence[str], bootstrap: str) -> list[str]:
@@ -58,32 +68,97 @@ def existing(cluster: Cluster, topics: Sequence[str], bootstrap: str) -> list[st
 def read(
     spark: SparkSession,
     source: Source,
-    spans: Mapping[Place, PartitionEnd],
+    spans: Spans,
     *,
     committed: bool = True,
     allow_gaps: bool = False,
     ids: Mapping[str, str] | None = None,
     whole: bool = False,
-    patience_s: float | None = None,
 ) -> DataFrame:
     """The records of these spans: columns as in COLUMNS.
 
     ids: the topics' ids, of which records are wanted. whole: have each partition read by one task, in order.
-    patience_s: how long the brokers may be away.
     """
-    settings = source.settings if patience_s is None else source.settings._replace(patience_s=patience_s)
-    parts = [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole)]
+    parts = _parts(spans, whole=whole)
+    ask = _asked(source, ids, committed=committed, allow_gaps=allow_gaps)
+
+    def read_one(part: Span) -> Iterator[pa.RecordBatch]:
+        return ask(part, None)
+
+    return _in_tasks(spark, parts, read_one, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
+
+
+def read_apart(
+    spark: SparkSession,
+    source: Source,
+    spans: Spans,
+    decoder: Decoder | None = None,
+    *,
+    allow_gaps: bool = False,
+    ids: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The committed records of these spans, and what cannot be one: COLUMNS, what the decoder adds, and APART.
+
+    A batch that is damaged is a row: its bytes are the value, and `damage` says what is wrong.
+    """
+    parts = _parts(spans, whole=False)
+    ask = _asked(source, ids, committed=True, allow_gaps=allow_gaps)
+
+    def read_one(part: Span) -> Iterator[pa.RecordBatch]:
+        for batch in ask(part, lambda damage: damaged_row(part, damage)):
+            if "damage" not in batch.schema.names:
+                batch = reasons(batch.append_column("damage", pa.nulls(batch.num_rows, pa.string())))
+            yield decoder.decoded(batch) if decoder else batch
+
+    more = [] if decoder is None else [decoder.ddl]
+    return _in_tasks(spark, parts, read_one, ", ".join([DDL, HEADERS_DDL, APART, *more]))
+
+
+def damaged_row(part: Span, damage: Damage) -> pa.RecordBatch:
+    """A damaged batch as a row."""
+    row = {
+        "value": damage.data,
+        "topic": part.topic,
+        "partition": part.partition,
+        "offset": damage.offset,
+        "timestampMs": -1,
+        "timestampType": -1,
+        "damage": damage.reason,
+        "reason": f"a damaged batch: {damage.reason}",
+    }
+    return pa.RecordBatch.from_pylist([row], SCHEMA_APART)
+
+
+def _asked(
+    source: Source, ids: Mapping[str, str] | None, *, committed: bool, allow_gaps: bool
+) -> Callable[[Span, Callable[[Damage], pa.RecordBatch] | None], Iterator[pa.RecordBatch]]:
+    """How a task reads a span."""
+    settings = source.settings
+    named, lossy = dict(ids or {}), None if allow_gaps else gone
+
+    def ask(part: Span, damaged: Callable[[Damage], pa.RecordBatch] | None) -> Iterator[pa.RecordBatch]:
+        topic_id = named.get(part.topic, "")
+        return rows(settings, part, topic_id=topic_id, committed=committed, lossy=lossy, damaged=damaged)
+
+    return ask
+
+
+def _parts(spans: Spans, *, whole: bool) -> list[Span]:
+    return [part for place, span in sorted(spans.items()) for part in parted(place, span, whole=whole)]
+
+
+def _in_tasks(
+    spark: SparkSession, parts: Sequence[Span], read_one: Callable[[Span], Iterator[pa.RecordBatch]], ddl: str
+) -> DataFrame:
+    """What is read of each of these, by a task each."""
     if not parts:
-        return spark.createDataFrame([], RECORDS)
-    named = dict(ids or {})
+        return spark.createDataFrame([], ddl)
 
     def fetched(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lossy = None if allow_gaps else gone
-        for part in (parts[number] for batch in numbers for number in batch.column("id").to_pylist()):
-            yield from rows(settings, part, topic_id=named.get(part.topic, ""), committed=committed, lossy=lossy)
+        for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
+            yield from read_one(parts[number])
 
-    each_a_task = spark.range(0, len(parts), 1, len(parts))
-    return each_a_task.mapInArrow(fetched, f"{DDL}, {HEADERS_DDL}").select(*COLUMNS)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(fetched, ddl)
 
 
 def parted(place: Place, span: PartitionEnd, *, whole: bool) -> Iterator[Span]:

@@ -20,9 +20,9 @@ from kbroker.pipeline.ahead import Policy, Read, Spans, is_another
 from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.names import check_names
+from kbroker.pipeline.names import carried, check_names
 from kbroker.pipeline.replay import renamed_topics
-from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.wire import AnswerError, Cluster, PartitionEnd, Place
 from kbroker.pipeline.write import WRITTEN, Task, written
 from protocol.errors import ErrorCode
@@ -99,7 +99,7 @@ def offsets_map(spark: SparkSession, state: str) -> DataFrame:
     store = Storage(spark, state)
     if not store.names(MAP):
         return spark.createDataFrame([], MAPPED)
-    return spark.read.schema(MAPPED).parquet(*(store.path(f"{MAP}/{name}") for name in store.names(MAP)))
+    return files_as_they_are(spark).schema(MAPPED).parquet(*(store.path(f"{MAP}/{name}") for name in store.names(MAP)))
 
 
 # ---- DataFrame -> DataFrame
@@ -232,7 +232,7 @@ class _Job:
         done = ahead.in_generations(written(renamed_topics(rows, self._names), task), read, self._names)
         place = self._store.path(f"{MAP}/chunk-{self._known['chunks']:010}")
         done.write.mode("overwrite").parquet(place)
-        appended = self._spark.read.schema(MAPPED).parquet(place).agg(f.sum("appended")).first()
+        appended = files_as_they_are(self._spark).schema(MAPPED).parquet(place).agg(f.sum("appended")).first()
         return int((appended and appended[0]) or 0)
 
     def _decide(self, read: Read, ends: Spans) -> dict[str, Any] | None:
@@ -267,7 +267,7 @@ def _make_topics(here: Cluster, there: Cluster, names: Mapping[str, str]) -> Non
     for old, new in names.items():
         needed = here.partitions(old)
         if not there.has(new):
-            there.create(new, needed, here.configs(old))
+            there.create(new, needed, carried(here.configs(old)))
         elif there.partitions(new) < needed:
             raise PipelineError(
                 f"{new} has {there.partitions(new)} partitions at the target and {old} {needed} at the source: add some"

@@ -1,4 +1,4 @@
-"""Names that topics get at the other end: the check that the jobs `mirror` and `replay` and their commands share."""
+"""A topic's copy at the other end: its name and its settings, which the jobs `mirror` and `replay` share."""
 
 from __future__ import annotations
 
@@ -14,3 +14,27 @@ def check_names(names: Mapping[str, str]) -> None:
         if count > 1:
             both = " and ".join(old for old in names if names[old] == new)
             raise PipelineError(f"{both} cannot both be {new}: give each a name of its own")
+
+
+KEPT = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+}
+"""Of a topic that is made for archived records: they are old, and keep the timestamps that they have."""
+OF_CLUSTER = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "remote.storage.enable",
+    "unclean.leader.election.enable",
+)
+"""Settings that are of a cluster's brokers, or would refuse or change records that another cluster has taken."""
+
+
+def carried(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a topic's settings that a copy of it has at another cluster."""
+    return {name: value for name, value in settings.items() if name not in OF_CLUSTER}

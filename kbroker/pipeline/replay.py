@@ -22,14 +22,12 @@ from kbroker.pipeline.columns import Producer
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.names import check_names
-from kbroker.pipeline.storage import Storage
+from kbroker.pipeline.names import KEPT, carried, check_names
+from kbroker.pipeline.storage import Storage, files_as_they_are
 from kbroker.pipeline.wire import Cluster, Place
 from kbroker.pipeline.write import Task, written
 
 Summary = dict[str, Any]
-KEPT = {"retention.ms": "-1"}
-"""Of a topic that a replay makes: archived records are old, and the default retention would delete them at once."""
 
 
 def replay(
@@ -51,13 +49,16 @@ def replay(
 
     since, until: ms; records from `since` on and before `until`. keys: a file with a key a line. rekey: choose
     partitions by key as Kafka's producer does, of `partitions` if the topic is new. rate: records a second in all.
+
+    A topic that is made for it has the settings of the archived one.
     """
     renamed = dict(topics or {})
     check_names(renamed)
     frame = selected(archive.read(spark, folder, list(renamed)), since=since, until=until)
     if keys is not None:
-        frame = with_keys(frame, spark.read.text(keys))
+        frame = with_keys(frame, files_as_they_are(spark).text(keys))
     names = {row.topic: row.partitions for row in _sizes(frame).collect()}
+    known = archive.described(Storage(spark, folder))
     store = Storage(spark, state or f"{folder.rstrip('/')}/_replays")
     wanted = [target.bootstrap, sorted(renamed.items()), since, until, keys, rekey, partitions]
     name = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16] + ".json"
@@ -66,7 +67,10 @@ def replay(
         for old, needed in sorted(names.items()):
             new = renamed.get(old, old)
             if not cluster.has(new):
-                cluster.create(new, partitions or needed, KEPT)
+                had = known.get("partitions", {}).get(old, needed)
+                cluster.create(
+                    new, partitions or max(had, needed), {**carried(known.get("settings", {}).get(old, {})), **KEPT}
+                )
             counts[new] = cluster.partitions(new)
             if not rekey and counts[new] < needed:
                 raise PipelineError(

@@ -10,9 +10,14 @@ import json
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
 
 from kbroker.pipeline.errors import PipelineError
+
+
+def files_as_they_are(spark: SparkSession) -> DataFrameReader:
+    """A reader of files by their names: Spark would take `[`, `{` and `*` in a folder's name for a pattern."""
+    return spark.read.option("__globPaths__", "false")
 
 
 class Storage:

@@ -21,9 +21,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kbroker.log.checkpoints import format_uuid
-from kbroker.pipeline.columns import Producer, Span, decoded, last_offset
+from kbroker.pipeline.columns import Producer, Span, beginning_of, decoded, last_offset, position_of, size_of_batch
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.security import Security
+from kbroker.pipeline.settings import check_names
 from protocol.apis import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, parse_response_header
@@ -44,6 +45,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import InitProducerIdRequest
 from protocol.namedtuple import NamedTuple
+from protocol.records import RecordError
 
 EARLIEST, LATEST = -2, -1
 CONNECT_S, ANSWER_S = 10.0, 60.0
@@ -82,6 +84,7 @@ class Settings(NamedTuple):
     @classmethod
     def of(cls, bootstrap: str, options: Mapping[str, str]) -> Settings:
         """From Kafka's client settings, without the prefix `kafka.`. Raises PipelineError for what is not spoken."""
+        check_names(options)
         timeout_ms = options.get("default.api.timeout.ms", "60000")
         if not re.fullmatch("[0-9]{1,10}", timeout_ms):
             raise PipelineError(f"default.api.timeout.ms={timeout_ms}: it is a number of ms")
@@ -477,9 +480,7 @@ class Cluster:
                 sent -= 1
                 first, count, trouble = (base if count == 0 else first), count + 1, None
             except (OSError, AnswerError) as error:
-                if isinstance(error, AnswerError) and not error.code.retriable:
-                    raise
-                trouble = self._again(error, trouble, [place[0]])
+                trouble = self._again(error, self._since(error, trouble), [place[0]])
                 sent = 0
 
     # ---- connections
@@ -512,12 +513,17 @@ class Cluster:
             try:
                 return call()
             except (OSError, AnswerError) as error:
-                code = error.code if isinstance(error, AnswerError) else None
-                if isinstance(error, MadeAnewError) or (code is not None and not code.retriable):
-                    raise
-                if code in _UNKNOWN and trouble is None:
-                    trouble = time.monotonic() - self._settings.patience_s + UNKNOWN_S
-                trouble = self._again(error, trouble, topics)
+                trouble = self._again(error, self._since(error, trouble), topics)
+
+    def _since(self, error: Exception, trouble: float | None) -> float | None:
+        """Since when a call goes wrong, as patience has it; None if it has just begun. Raises an error that stays."""
+        if not isinstance(error, AnswerError):
+            return trouble
+        if isinstance(error, MadeAnewError) or not error.code.retriable:
+            raise error
+        if trouble is None and error.code in _UNKNOWN:
+            return time.monotonic() - self._settings.patience_s + UNKNOWN_S
+        return trouble
 
     def _again(self, error: Exception, trouble: float | None, topics: Sequence[str]) -> float:
         """Connect anew. trouble: since when it goes wrong, None if it has just begun. Raises PipelineError."""
@@ -607,26 +613,34 @@ def rows(
     headers: bool = True,
     committed: bool = True,
     lossy: Callable[[str], str] | None = None,
+    damaged: Callable[[Damage], pa.RecordBatch] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a span, as columns has them. topic_id: of the topic that it is of.
 
     lossy: what to say where records are gone that were to be read, given which; None to go on with what is there.
-    Raises AnswerError, PipelineError.
+    damaged: rows for a batch that is damaged; None to end there. Raises AnswerError, PipelineError.
     """
     place, start = (span.topic, span.partition), span.start
+    found: Damage | None = None
     with Cluster(settings) as cluster:
         aborted: list[tuple[int, int]] = []
+        chunk = memoryview(b"")
 
-        def data(start: int) -> Iterator[memoryview]:
+        def data() -> Iterator[memoryview]:
+            nonlocal chunk
             for chunk, gone in chunks(cluster, place, start, span.end, committed=committed, topic_id=topic_id):
                 aborted[:] = gone
-                yield chunk
+                cut = None if found is None else position_of(chunk, found.offset)
+                yield chunk[:cut]
+                if cut is not None:
+                    return
 
-        while True:
+        while start < span.end:
             try:
                 ask: Callable[[], Sequence[tuple[int, int]]] | None = (lambda: aborted) if committed else None
-                yield from decoded(data(start), span._replace(start=start), headers=headers, aborted=ask)
-                return
+                for batch in decoded(data(), span._replace(start=start), headers=headers, aborted=ask):
+                    yield batch
+                    start = batch.column("offset")[batch.num_rows - 1].as_py() + 1
             except AnswerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
@@ -636,6 +650,41 @@ def rows(
                 if first <= start:
                     return
                 start = first
+            except RecordError as error:
+                found = Damage.of(chunk, error)
+                if damaged is None:
+                    raise PipelineError(f"{place[0]}-{place[1]}, offset {found.offset}: {found.reason}") from error
+            else:
+                if found is None or damaged is None:
+                    return
+                if span.start <= found.offset < span.end:  # or it is another task's
+                    yield damaged(found)
+                start, found = found.after, None
+
+
+class Damage(NamedTuple):
+    """A batch, or an old message, that does not decode. offset: its first. after: the offset behind it.
+
+    data: its bytes, as they are.
+    """
+
+    offset: int
+    after: int
+    data: bytes
+    reason: str
+
+    @classmethod
+    def of(cls, chunk: memoryview, error: RecordError) -> Self:
+        """What is at an error's position, of a chunk of the log."""
+        at = beginning_of(chunk, error.position)
+        size = size_of_batch(chunk[at:])
+        first = int.from_bytes(chunk[at : at + 8], "big")
+        following = chunk[at + size :]
+        last = last_offset(chunk[at : at + size])
+        after = int.from_bytes(following[:8], "big") if len(following) >= 8 else (first if last is None else last) + 1
+        index = "" if error.index is None else f", record {error.index} of the batch"
+        reason = f"{error.code.name}: {error.reason}{index}"
+        return cls(first, max(after, first + 1), bytes(chunk[at : at + size]), reason)
 
 
 def split_address(address: str) -> tuple[str, int]:

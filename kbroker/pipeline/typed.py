@@ -1,0 +1,82 @@
+"""Values of JSON as typed columns: by a schema that is given, or that a sample of the records shows.
+
+Called by archive on the driver. A value that is JSON, but none of the schema, is set apart like one that is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kbroker.pipeline import kafka
+from kbroker.pipeline.ahead import Spans
+from kbroker.pipeline.errors import PipelineError
+from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.values import decoder
+from kbroker.pipeline.wire import PartitionEnd
+from protocol.namedtuple import NamedTuple
+
+INFER = "infer"
+SAMPLE_RECORDS, SAMPLE_PARTITIONS = 1000, 32
+"""What a schema is inferred from: the last records of a partition, of so many partitions."""
+_CORRUPT = "_corrupt_record"
+"""Spark's name for what does not fit."""
+
+
+class Typed(NamedTuple):
+    """A schema, and what it was inferred from: so many values; 0 if it was given."""
+
+    kind: StructType
+    sampled: int = 0
+
+    @property
+    def told(self) -> str:
+        """The schema in a line, as a user writes it."""
+        return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.kind.fields)
+
+
+def parsed(text: str) -> Typed:
+    """A schema as a user writes it: Spark's DDL, or its JSON. Raises PipelineError."""
+    try:
+        kind = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
+    except (PySparkException, KeyError, TypeError, ValueError) as error:
+        first = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise PipelineError(
+            f"the schema is neither Spark's DDL (id bigint, name string) nor its JSON of a struct: {first[0]}"
+        ) from None
+    if not isinstance(kind, StructType) or not kind.fields:
+        raise PipelineError("the schema is no struct: write the columns' names and types (id bigint, name string)")
+    return Typed(kind)
+
+
+def inferred(spark: SparkSession, source: Source, ends: Spans) -> Typed:
+    """The schema of what there is of JSON among the last records. Raises PipelineError where there is nothing."""
+    last = {place: PartitionEnd(max(span.start, span.end - SAMPLE_RECORDS), span.end) for place, span in ends.items()}
+    some = dict([each for each in sorted(last.items()) if each[1].end > each[1].start][:SAMPLE_PARTITIONS])
+    rows = kafka.read_apart(spark, source, some, decoder("json", None), allow_gaps=True)
+    texts = [row.value_json for row in rows.where("value_json is not null").select("value_json").collect()]
+    return Typed(_common(spark, texts), len(texts))
+
+
+def _common(spark: SparkSession, texts: Sequence[str]) -> StructType:
+    found = spark.read.json(spark.sparkContext.parallelize(texts)).schema if texts else StructType()
+    kind = StructType([field for field in found.fields if field.name != _CORRUPT])
+    if not kind.fields:
+        raise PipelineError("no schema can be inferred: there is no object of JSON among the topics' last records")
+    return kind
+
+
+def with_struct(rows: DataFrame, typed: Typed) -> DataFrame:
+    """Rows of `read_apart` with `value_json` as a struct."""
+    whole = StructType([*typed.kind.fields, StructField(_CORRUPT, StringType())])
+    struct = f.from_json("value_json", whole, {"columnNameOfCorruptRecord": _CORRUPT})
+    text = f.col("value_json")
+    misfit = text.isNotNull() & (~f.ltrim(text).startswith("{") | struct[_CORRUPT].isNotNull())
+    reason = f.when(f.col("reason").isNull() & misfit, "the value does not fit the schema").otherwise(f.col("reason"))
+    shaped = f.when(~misfit, struct.dropFields(_CORRUPT))
+    return rows.withColumns({"reason": reason, "value_json": shaped})
