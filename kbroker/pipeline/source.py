@@ -14,15 +14,14 @@ what `security.py` has; the groups of `groupIdPrefix` and `kafka.group.id` do no
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -34,55 +33,32 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from kbroker.pipeline import segments
-from kbroker.pipeline.ahead import RECREATED, is_another
+from kbroker.pipeline.ahead import is_another
 from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, encoded, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
-from kbroker.pipeline.wire import EARLIEST, LATEST, Cluster, PartitionEnd, Place, Settings, rows
+from kbroker.pipeline.options import Options, nested
+from kbroker.pipeline.wire import EARLIEST, LATEST, Cluster, PartitionEnd, Place, rows
 from protocol.records.compression import codec_named, codec_names, is_codec
 
 BATCH_BYTES = 500_000
-_KNOWN = {
-    name.lower(): name
-    for name in [
-        "subscribe",
-        "subscribePattern",
-        "assign",
-        "startingOffsets",
-        "endingOffsets",
-        "startingTimestamp",
-        "endingTimestamp",
-        "startingOffsetsByTimestamp",
-        "endingOffsetsByTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "minPartitions",
-        "maxOffsetsPerTrigger",
-        "failOnDataLoss",
-        "recreated",
-        "includeHeaders",
-        "topic",
-        "segments",
-        "path",
-        "checkpointLocation",  # Spark's own, handed on to whoever writes a stream
-    ]
+_BYTES = ("binary", "string")
+_WRITTEN = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "timestampMs": ("bigint",),
+    "headers": ("array<struct<key:string,value:binary>>",),
 }
-
+"""Of what types the columns may be that are written."""
 TOPIC_ID = "id"
 """Beside the partitions in a stream's offset: whose they are."""
-_OF_FOLDER = {"subscribe", "includeheaders", "segments", "path"}
-_WORDS = {
-    "failOnDataLoss": ("true", "false"),
-    "includeHeaders": ("true", "false"),
-    "recreated": RECREATED,
-    "startingOffsetsByTimestampStrategy": ("error", "latest"),
-    "kafka.isolation.level": ("read_uncommitted", "read_committed"),
-}
-"""Options of which a typing error would pass for the other word."""
-
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -131,6 +107,7 @@ class KbrokerSource(DataSource):
         """Of a batch."""
         given = self._given
         if not given.folder:
+            given.check_of_batch()
             return WireReader(given)
         given.check_of_folder()
         return SegmentReader(given)
@@ -140,165 +117,16 @@ class KbrokerSource(DataSource):
         given = self._given
         if given.folder:
             raise PipelineError("log directories are read in batches: give kafka.bootstrap.servers to stream")
+        given.check_of_stream()
         return WireStream(given)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         """Of a batch."""
-        return WireWriter(self._given, schema.names)
+        return WireWriter(self._given, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Of a stream."""
-        return WireStreamWriter(self._given, schema.names)
-
-
-class Options:
-    """The options of a read or write, as Spark's Kafka source has them. Names do not mind case."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
-        unknown = [name for name in self._given if name not in _KNOWN and not name.startswith("kafka.")]
-        if unknown:
-            raise PipelineError(f"format kbroker has no option {unknown[0]!r}; it has {', '.join(_KNOWN.values())}")
-        for name, allowed in _WORDS.items():
-            if (text := self.get(name)) is not None:
-                self._given[name.lower()] = text.lower()
-                if text.lower() not in allowed:
-                    raise PipelineError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """An option's text."""
-        return self._given.get(name.lower(), default)
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        """An option that is true or false."""
-        return (self.get(name) or str(default)).lower() == "true"
-
-    def number(self, name: str) -> int | None:
-        """An option that is a number. Raises PipelineError."""
-        text = self.get(name)
-        if text is None:
-            return None
-        if not re.fullmatch(r"\d+", text):
-            raise PipelineError(f"option {name}: {text!r} is no number")
-        return int(text)
-
-    def parsed(self, name: str, default: str) -> Any:
-        """An option that is a word or JSON. Raises PipelineError."""
-        text = self.get(name) or default
-        if not text.lstrip().startswith("{"):
-            return text.lower()
-        try:
-            return json.loads(text)
-        except ValueError:
-            raise PipelineError(f"option {name}: {text!r} is no JSON") from None
-
-    @property
-    def folder(self) -> str | None:
-        """A log directory to read."""
-        return self.get("segments") or self.get("path")
-
-    def check_of_folder(self) -> None:
-        """Raises: PipelineError that names an option which a log directory is not read by."""
-        for name in self._given:
-            if name not in _OF_FOLDER and not name.startswith("kafka."):
-                raise PipelineError(
-                    f"option {_KNOWN[name]} is not for log directories: choose by subscribe, and by conditions on "
-                    "partition, offset and timestamp"
-                )
-
-    @property
-    def settings(self) -> Settings:
-        """Where the cluster is. Raises PipelineError."""
-        bootstrap = self.get("kafka.bootstrap.servers")
-        if not bootstrap:
-            raise PipelineError("option kafka.bootstrap.servers is needed, or a log directory as path")
-        return Settings.of(
-            bootstrap, {name[6:]: value for name, value in self._given.items() if name.startswith("kafka.")}
-        )
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether a stream reads a topic that was made again from its beginning."""
-        return self.get("recreated", "stop" if self.flag("failOnDataLoss", True) else "continue") == "continue"
-
-    @property
-    def committed(self) -> bool:
-        """Whether aborted and open transactions are left out."""
-        return self.get("kafka.isolation.level") == "read_committed"
-
-    def places(self, cluster: Cluster) -> list[Place]:
-        """Topics and partitions to read. Raises PipelineError."""
-        chosen = [name for name in ("assign", "subscribe", "subscribePattern") if self.get(name)]
-        if len(chosen) != 1:
-            raise PipelineError("one of the options assign, subscribe, subscribePattern is needed")
-        if chosen == ["assign"]:
-            try:
-                return [(topic, int(index)) for topic, found in self.parsed("assign", "").items() for index in found]
-            except (AttributeError, TypeError, ValueError):
-                raise PipelineError(f'option assign: {self.get("assign")!r}: write {{"topic": [0, 1]}}') from None
-        if chosen == ["subscribe"]:
-            topics = [each.strip() for each in (self.get("subscribe") or "").split(",")]
-        else:
-            try:
-                pattern = re.compile(self.get("subscribePattern") or "")
-            except re.error as error:
-                raise PipelineError(f"option subscribePattern: no regular expression: {error}") from None
-            topics = [each for each in cluster.topics() if pattern.fullmatch(each)]
-        return [(topic, index) for topic in topics for index in range(cluster.partitions(topic))]
-
-    def boundary(self, cluster: Cluster, places: Sequence[Place], which: str, default: str) -> dict[Place, int]:
-        """Offsets where reading starts or ends. which: `starting` or `ending`."""
-        moment = self.number(f"{which}Timestamp")
-        by_time = self.parsed(f"{which}OffsetsByTimestamp", "{}")
-        if moment is not None:
-            by_time = _nested(dict.fromkeys(places, moment))
-        if by_time:
-            return self._by_time(cluster, places, by_time, which)
-        offsets = self.parsed(f"{which}Offsets", default)
-        if isinstance(offsets, str):
-            if offsets not in ("earliest", "latest"):
-                raise PipelineError(f"option {which}Offsets: {offsets!r} is not earliest, latest or JSON")
-            code = EARLIEST if offsets == "earliest" else LATEST
-            return cluster.offsets(places, code, committed=self.committed)
-        return {place: self._one(cluster, place, offsets, which) for place in places}
-
-    def _one(self, cluster: Cluster, place: Place, offsets: Any, which: str) -> int:
-        offset = _number_of(place, offsets, f"{which}Offsets")
-        return cluster.offsets([place], offset, committed=self.committed)[place] if offset < 0 else offset
-
-    def _by_time(self, cluster: Cluster, places: Sequence[Place], times: Any, which: str) -> dict[Place, int]:
-        found = {}
-        for place in places:
-            moment = _number_of(place, times, f"{which}OffsetsByTimestamp")
-            offset = cluster.offsets([place], moment)[place]
-            if offset < 0:
-                if which == "starting" and self.get("startingOffsetsByTimestampStrategy", "error") == "error":
-                    raise PipelineError(
-                        f"{place[0]}-{place[1]} has no record from {moment} on; startingOffsetsByTimestampStrategy="
-                        "latest begins at its end then"
-                    )
-                offset = cluster.offsets([place], LATEST, committed=self.committed)[place]
-            found[place] = offset
-        return found
-
-
-def _number_of(place: Place, numbers: Any, option: str) -> int:
-    """What an option says of one partition. Raises PipelineError."""
-    topic, index = place
-    try:
-        return int(numbers[topic][str(index)])
-    except KeyError:
-        raise PipelineError(f"option {option} says nothing of {topic}-{index}") from None
-    except (TypeError, ValueError):
-        raise PipelineError(f'option {option}: write {{"{topic}": {{"{index}": NUMBER}}}}') from None
-
-
-def _nested(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark writes them: topic -> partition -> offset."""
-    found: dict[str, dict[str, int]] = {}
-    for (topic, index), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(index)] = offset
-    return found
+        return WireStreamWriter(self._given, schema)
 
 
 def _flat(offsets: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
@@ -316,7 +144,7 @@ def _ids(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _with_ids(offsets: Mapping[Place, int], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    return {topic: {**found, TOPIC_ID: ids.get(topic, "")} for topic, found in _nested(offsets).items()}
+    return {topic: {**found, TOPIC_ID: ids.get(topic, "")} for topic, found in nested(offsets).items()}
 
 
 # ---- reading over the wire
@@ -356,6 +184,18 @@ def _gone(what: str) -> str:
     return f"{what}: aged out or deleted before it was read; failOnDataLoss=false goes on with what is there"
 
 
+def _check_there(start: Mapping[Place, int], end: Mapping[Place, int], last: Mapping[Place, int]) -> None:
+    """Raises: PipelineError where nothing can be between start and end, or not all."""
+    for (topic, index), offset in start.items():
+        place, until, there = f"{topic}-{index}", end[topic, index], last[topic, index]
+        if offset > until:
+            raise PipelineError(f"{place} would be read from {offset}, beyond {until} where that ends")
+        if until > there:
+            raise PipelineError(
+                f"{place} ends at {there}, before {until}: failOnDataLoss=false goes on with what is there"
+            )
+
+
 class WireReader(DataSourceReader):
     """A batch over the wire."""
 
@@ -372,15 +212,17 @@ class WireReader(DataSourceReader):
         """Spans that are read, each by a task."""
         given, wanted = self._given, self._wanted
         with Cluster(given.settings) as cluster:
-            places = [
-                place
-                for place in given.places(cluster)
-                if (wanted.topics is None or place[0] in wanted.topics)
-                and (wanted.partitions is None or place[1] in wanted.partitions)
-            ]
+            places = given.places(cluster)
             start = given.boundary(cluster, places, "starting", "earliest")
             end = given.boundary(cluster, places, "ending", "latest")
-        spans = {place: PartitionEnd(max(start[place], wanted.start), min(end[place], wanted.end)) for place in places}
+            if given.flag("failOnDataLoss", True):
+                _check_there(start, end, cluster.offsets(places, LATEST))
+        spans = {
+            place: PartitionEnd(max(start[place], wanted.start), min(end[place], wanted.end))
+            for place in places
+            if (wanted.topics is None or place[0] in wanted.topics)
+            and (wanted.partitions is None or place[1] in wanted.partitions)
+        }
         return _parts(spans, given.number("minPartitions"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -561,24 +403,30 @@ def _narrowed(wanted: segments.Wanted, kind: str, offset: int) -> segments.Wante
 class _Writing:
     """Appends rows: by their topic and partition columns, else to the option's topic and by key."""
 
-    def __init__(self, given: Options, names: Sequence[str]) -> None:
+    def __init__(self, given: Options, schema: StructType) -> None:
+        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         self._settings, self._topic = given.settings, given.get("topic")
         codec = given.get("kafka.compression.type") or "none"
         if not is_codec(codec):
             raise PipelineError(f"option kafka.compression.type: {codec!r} is none of {', '.join(codec_names())}")
         self._codec = codec_named(codec).codec_id
-        if "value" not in names:
+        if "value" not in kinds:
             raise PipelineError("a column `value` is needed")
-        if self._topic is None and "topic" not in names:
+        if not self._topic and "topic" not in kinds:
             raise PipelineError("the option topic or a column `topic` is needed")
+        for name, kind in kinds.items():
+            if name in _WRITTEN and kind not in _WRITTEN[name]:
+                raise PipelineError(f"column {name} is {kind}: it has to be {' or '.join(_WRITTEN[name])}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a task's rows; all are acknowledged when it returns. A task that is repeated writes them again."""
         sequences: dict[Place, int] = {}
+        task = TaskContext.get()
+        turns = count(task.partitionId() if task else 0)  # rows without a key go to all partitions in turn
         with Cluster(self._settings) as cluster:
             producer = cluster.producer()
-            for turn, rows in enumerate(iterator):
-                for place, records in self._placed(rows, cluster, turn):
+            for rows in iterator:
+                for place, records in self._placed(rows, cluster, turns):
                     for run in batches_of(records, BATCH_BYTES):
                         sequence = sequences.get(place, 0)
                         batch = encoded(run, codec_id=self._codec, producer=producer, sequence=sequence)
@@ -586,16 +434,25 @@ class _Writing:
                         sequences[place] = sequence + len(run)
         return WriterCommitMessage()
 
-    def _placed(self, rows: pa.RecordBatch, cluster: Cluster, turn: int) -> Iterator[tuple[Place, list[Any]]]:
-        count, names = rows.num_rows, rows.schema.names
+    def _placed(
+        self, rows: pa.RecordBatch, cluster: Cluster, turns: Iterator[int]
+    ) -> Iterator[tuple[Place, list[Any]]]:
+        names = rows.schema.names
         records = records_of(rows)
-        topics = [self._topic] * count if self._topic is not None else rows.column("topic").to_pylist()
-        chosen = rows.column("partition").to_pylist() if "partition" in names else [None] * count
+        topics = [self._topic] * len(records) if self._topic else rows.column("topic").to_pylist()
+        chosen = rows.column("partition").to_pylist() if "partition" in names else [None] * len(records)
         found: dict[Place, list[Any]] = {}
         for record, topic, partition in zip(records, topics, chosen, strict=True):
+            if topic is None:
+                raise PipelineError("a row has no topic: the option topic gives all rows one")
+            partitions = cluster.partitions(topic)
             if partition is None:
-                counts = cluster.partitions(topic)
-                partition = (turn if record.key is None else murmur2(record.key) & 0x7FFFFFFF) % counts
+                partition = (next(turns) if record.key is None else murmur2(record.key) & 0x7FFFFFFF) % partitions
+            elif not 0 <= partition < partitions:
+                raise PipelineError(
+                    f"{topic} has no partition {partition}, as a row's column `partition` has it: it has {partitions}. "
+                    "Drop the column to let keys choose"
+                )
             place = found.setdefault((topic, partition), [])
             place.append(record._replace(offset=len(place)))
         yield from found.items()

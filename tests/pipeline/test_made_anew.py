@@ -13,7 +13,8 @@ from kbroker.pipeline import archive, audit, kafka, mirror, replay
 from kbroker.pipeline.ahead import CONTINUE
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.source import Options, WirePart, WireStream
+from kbroker.pipeline.options import Options
+from kbroker.pipeline.source import WirePart, WireStream
 from kbroker.pipeline.wire import Cluster
 from kbroker.testing import broker
 from tests.pipeline.given import fill, records

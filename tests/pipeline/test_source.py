@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from kbroker.pipeline import audit, columns, register, segments
 from kbroker.pipeline.columns import Span
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
-from kbroker.pipeline.source import KbrokerSource, Options, WirePart, WireStream
+from kbroker.pipeline.options import Options
+from kbroker.pipeline.source import KbrokerSource, WirePart, WireStream
 from kbroker.pipeline.wire import Cluster
-from protocol.records.content import build_batch
+from protocol.records import Record
+from protocol.records.batch import unpack_header
+from protocol.records.content import build_batch, parse_records
 from tests.pipeline.given import KEEP, T0, fill, records
 
 
@@ -247,6 +251,12 @@ def test_a_stream_writes_what_it_reads(
     assert audit.audit(spark, source, source, {topic: f"{topic}-out"})["differences"] == []
 
 
+@pytest.fixture
+def _topic_a(cluster: Cluster) -> None:
+    if not cluster.has("a"):
+        fill(cluster, "a", [records(10)])
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -268,15 +278,123 @@ def test_a_stream_writes_what_it_reads(
             'option startingOffsetsByTimestamp: write {"a": {"0": NUMBER}}',
         ),
         (
-            {"assign": '{"a": [0]}', "startingOffsetsByTimestamp": '{"b": {"0": 5}}'},
+            {"assign": '{"a": [0]}', "startingOffsetsByTimestamp": '{"a": {}}'},
             "option startingOffsetsByTimestamp says nothing of a-0",
         ),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
+        ({"subscribe": " , "}, "option subscribe: no topic is named"),
+        ({"subscribePattern": ""}, "option subscribePattern: no topic is named"),
+        ({"assign": "{}"}, "option assign: no topic is named"),
+        ({"assign": '{"a": [0, 1]}'}, "a has no partition 1: it has 1"),
+        ({"assign": '{"a": [-1]}'}, "a has no partition -1: it has 1"),
+        ({"subscribe": "a", "startingOffsets": "latest"}, "option startingOffsets: a batch cannot have latest"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "option endingOffsets: a batch cannot have earliest"),
+        (
+            {"subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'},
+            "option startingOffsets: a has -1, which is latest",
+        ),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "option endingOffsets: a has -2, which is earliest"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "option startingOffsets: -3 is no offset"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": 0, "1": 0}}'}, "option startingOffsets: a-1 is not among"),
+        (
+            {"subscribe": "a", "endingOffsets": '{"a": {"0": 5}, "b": {"0": 5}}'},
+            "option endingOffsets: b-0 is not among",
+        ),
+        (
+            {"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": 5, "7": 5}}'},
+            "option startingOffsetsByTimestamp: a-7 is not among what is read",
+        ),
+        (
+            {"subscribe": "a", "startingOffsets": '{"a": {"0": 8}}', "endingOffsets": '{"a": {"0": 5}}'},
+            "a-0 would be read from 8, beyond 5 where that ends",
+        ),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": 80}}'}, "a-0 would be read from 80, beyond 10"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": 80}}'}, "a-0 ends at 10, before 80"),
+        ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions: it is 1 at least"),
+        ({"subscribe": "a", "minPartitions": "-1"}, "option minPartitions: '-1' is no number"),
+        (
+            {"subscribe": "a", "kafka.isolation.levl": "read_committed"},
+            "option kafka.isolation.levl: Kafka's clients have no such setting; is it isolation.level?",
+        ),
+        ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "option kafka.auto.offset.reset is not taken"),
+        ({"subscribe": "a", "kafka.enable.auto.commit": "true"}, "option kafka.enable.auto.commit is not taken"),
+        ({"subscribe": "a", "kafka.value.deserializer": "x"}, "option kafka.value.deserializer is not taken"),
     ],
 )
+@pytest.mark.usefixtures("_topic_a")
 def test_a_bad_option_is_one_line(spark: Any, source: Source, options: dict[str, str], line: str) -> None:
     reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
         reader.options(**options).load().count()
     assert line in explain(caught.value)
     assert "\n" not in explain(caught.value)
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(option: str) -> None:
+    with pytest.raises(PipelineError, match=f"^option {option}: a stream has no end"):
+        KbrokerSource({"subscribe": "a", option: "5"}).streamReader(None)
+
+
+def written(spark: Any, source: Source, sql: str, **options: str) -> None:
+    writer = spark.sql(sql).write.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    writer.options(**options).mode("append").save()
+
+
+def test_rows_without_a_key_go_to_all_partitions(spark: Any, source: Source, cluster: Cluster, topic: str) -> None:
+    cluster.create(topic, 4, KEEP)
+    rows = spark.range(0, 1605, 1, 8).selectExpr("cast(id as string) as value")
+    rows.write.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap).option("topic", topic).mode(
+        "append"
+    ).save()
+    ends = [end.end for end in cluster.ends([topic]).values()]
+    assert sum(ends) == 1605
+    assert max(ends) - min(ends) <= 8
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ("'v' as value, 7 as partition", "has no partition 7, as a row's column `partition` has it: it has 1"),
+        ("'v' as value, -1 as partition", "has no partition -1"),
+        ("5 as value", "column value is int: it has to be binary or string"),
+        ("'v' as value, 5 as key", "column key is int: it has to be binary or string"),
+        ("'v' as value, 5L as partition", "column partition is bigint: it has to be int"),
+        ("'v' as value, array(named_struct('key', cast(null as string), 'value', X'00')) as headers", "has no key"),
+        ("'v' as value, array(named_struct('key', 'k', 'value', X'00'), null) as headers", "a header is null"),
+        ("'v' as value, array('k') as headers", "column headers is array<string>: it has to be array<struct<key"),
+    ],
+)
+def test_a_row_that_can_be_no_record_is_one_line_at_once(
+    spark: Any, source: Source, cluster: Cluster, topic: str, columns: str, line: str
+) -> None:
+    cluster.create(topic, 1, KEEP)
+    begun_s = time.monotonic()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        written(spark, source, f"select {columns}", topic=topic)
+    assert line in explain(caught.value)
+    assert "\n" not in explain(caught.value)
+    assert time.monotonic() - begun_s < 50  # of the minute that a broker may be away
+    assert cluster.ends([topic])[topic, 0].end == 0
+
+
+def test_a_row_without_a_topic_is_told(spark: Any, source: Source) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        written(spark, source, "select 'v' as value, cast(null as string) as topic")
+    assert "a row has no topic" in explain(caught.value)
+
+
+def test_names_of_headers_that_are_no_text_come_back_as_they_were(
+    spark: Any, source: Source, cluster: Cluster, topic: str
+) -> None:
+    odd = ((b"\xff\xfe", b"1"), (b"", None), ("\u00e9".encode(), b"2"), (b"\xc3", b""))
+    fill(
+        cluster, topic, [[Record(0, T0, b"k", b"v", odd), Record(1, T0, b"k", b"v", ()), Record(2, T0, None, b"", odd)]]
+    )
+    cluster.create(f"{topic}-out", 1, KEEP)
+    rows = wire(spark, source, topic, includeHeaders="true").drop("topic")
+    writer = rows.write.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+    writer.option("topic", f"{topic}-out").mode("append").save()
+    found = memoryview(cluster.fetch((f"{topic}-out", 0), 0).records)
+    assert [each.headers for each in parse_records(found, 0, unpack_header(found, 0))] == [odd, (), odd]
+    assert audit.audit(spark, source, source, {topic: f"{topic}-out"})["equal"]
