@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Summary = dict[str, Any]
 Session = Any  # a SparkSession: Spark is loaded when a job is run, and its name belongs to the pipeline
-_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas", "matplotlib")
+_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas", "plotly")
 
 
 @click.group("pipeline", context_settings={"help_option_names": ["-h", "--help"]})

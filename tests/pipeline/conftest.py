@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-ABSENT = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
+ABSENT = [name for name in ("pyspark", "pyarrow", "plotly") if find_spec(name) is None]
 ABSENT += [name for name in ("java", "mvn") if shutil.which(name) is None]
 _HERE = Path(__file__).parent
 collect_ignore = [path.name for path in _HERE.glob("test_*.py") if ABSENT and path.name != "test_installed.py"]
