@@ -1,7 +1,8 @@
 """`kbroker pipeline NAME`: data jobs on Spark, from the command line.
 
 Reads options, starts a session, calls the job, and shows its summary: as lines, and as JSON with `--summary FILE`.
-Whatever goes wrong is one line. Exit code: 0 done, 1 (audit) the sides differ, 2 it could not be done.
+Whatever goes wrong is one line, behind those that say what is being done. Exit
+code: 0 done, 1 (audit) the sides differ, 2 it could not be done.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 Summary = dict[str, Any]
 Session = Any  # a SparkSession: Spark is loaded when a job is run, and its name belongs to the pipeline
+GREETING_S = 10.0
+"""How long a broker may take to answer at all, before a job begins."""
 _NEEDED = ("pyspark", "pyarrow", "numpy", "pandas", "plotly")
 
 
@@ -75,7 +79,12 @@ _recreated = click.option(
 @click.option(
     "--values", type=click.Choice(["json", "avro", "text"]), help="Decode values; what does not is set apart."
 )
-@click.option("--schema", "schema_file", type=click.Path(exists=True, dir_okay=False), help="Of avro: an .avsc file.")
+@click.option(
+    "--schema",
+    "schema_file",
+    metavar="FILE|infer",
+    help="Of avro: an .avsc file. Of json: columns, as Spark's DDL or JSON has them; infer takes them from a sample.",
+)
 @click.option("--compact-files", is_flag=True, help="Then put the archive's small files together.")
 @_gaps
 @_recreated
@@ -86,21 +95,21 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
         raise click.UsageError("--values avro needs --schema FILE.avsc")
     if given["compact_files"] and given["until"] != "now":
         raise click.UsageError("--compact-files needs --until now: a stream that goes on has no end to compact at")
-    schema = _schema(given["schema_file"]) if given["schema_file"] else None
+    schema = _schema(given["schema_file"], given["values"]) if given["schema_file"] else None
+    source = partial(_source, bootstrap, given["options"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import archive as jobs
 
-        source = _source(bootstrap, given["options"])
         until_now = given["until"] == "now"
         rest = {name: given[name] for name in ("values", "allow_gaps", "recreated")}
         rest |= {"schema": schema, "on_progress": say}
-        summary = jobs.archive(spark, source, _names(topics), folder, until_now=until_now, **rest)
+        summary = jobs.archive(spark, source(), _names(topics), folder, until_now=until_now, **rest)
         if given["compact_files"]:
             summary["compaction"] = jobs.compact_files(spark, folder)
         return summary
 
-    return _run(job, given, "archiving")
+    return _run(job, given, "archiving", source)
 
 
 @pipeline.command()
@@ -118,17 +127,16 @@ def archive(bootstrap: str, topics: str, folder: str, **given: Any) -> int:
 @_shared
 def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) -> int:
     """An archive back into topics: keys, headers, timestamps and order are kept."""
-    names = _renamed(renamed)
+    names, target = _renamed(renamed), partial(_source, bootstrap, given["options"])
+    since, until = _time(given["since"]), _time(given["until"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import replay as jobs
 
         rest = {name: given[name] for name in ("keys", "rate", "rekey", "partitions", "codec", "state")}
-        since, until = _time(given["since"]), _time(given["until"])
-        target = _source(bootstrap, given["options"])
-        return jobs.replay(spark, target, folder, topics=names or None, since=since, until=until, **rest)
+        return jobs.replay(spark, target(), folder, topics=names or None, since=since, until=until, **rest)
 
-    return _run(job, given, "replaying")
+    return _run(job, given, "replaying", target, lambda: folder)
 
 
 @pipeline.command()
@@ -141,15 +149,15 @@ def replay(bootstrap: str, folder: str, renamed: tuple[str, ...], **given: Any) 
 def audit(left: str, right: str, topics: str, **given: Any) -> int:
     """Whether two sides hold the same records: exit code 0 equal, 1 different, 2 could not look."""
     names = _renamed(_names(topics))
+    sides = [partial(_side, each, given["options"]) for each in (left, right)]
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import audit as jobs
 
-        sides = (_side(left, given["options"]), _side(right, given["options"]))
         rest = {"allow_gaps": given["allow_gaps"], "ignore_timestamps": given["ignore_timestamps"]}
-        return jobs.audit(spark, sides[0], sides[1], names, **rest)
+        return jobs.audit(spark, sides[0](), sides[1](), names, **rest)
 
-    return _run(job, given, "comparing")
+    return _run(job, given, "comparing", *sides)
 
 
 @pipeline.command()
@@ -166,40 +174,44 @@ def audit(left: str, right: str, topics: str, **given: Any) -> int:
 def mirror(source: str, target: str, topics: str, groups: str, **given: Any) -> int:
     """Topics, and groups' offsets, from one Kafka cluster to another; goes on where it stopped."""
     names = _renamed(_names(topics))
+    ends = [partial(_source, each, given["options"]) for each in (source, target)]
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import mirror as jobs
 
         state = given["state"] or f"kbroker-mirror/{source}--{target}".replace(":", "_")
-        ends = (_source(source, given["options"]), _source(target, given["options"]))
         rest = {name: given[name] for name in ("codec", "allow_gaps", "recreated")} | {"on_progress": say}
         rest |= {"groups": _names(groups), "until_now": given["until"] == "now"}
-        return jobs.mirror(spark, ends[0], ends[1], names, state, **rest)
+        return jobs.mirror(spark, ends[0](), ends[1](), names, state, **rest)
 
-    return _run(job, given, "mirroring")
+    return _run(job, given, "mirroring", *ends)
 
 
 @pipeline.command()
 @_bootstrap
 @_topics
 @click.option(
-    "--report", required=True, type=click.Path(dir_okay=False), help="The page to write; plots lie beside it."
+    "--report", required=True, type=click.Path(dir_okay=False), help="The page to write; its tables lie beside it."
 )
 @_gaps
 @_shared
 def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
     """Rates, sizes, skew, balance, lateness, lag and compressibility of topics, as a page with plots."""
+    source = partial(_source, bootstrap, given["options"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import profile as jobs
         from kbroker.pipeline.report import write_report
 
-        tables = jobs.profile(
-            spark, _source(bootstrap, given["options"]), _names(topics), allow_gaps=given["allow_gaps"]
-        )
+        tables = jobs.profile(spark, source(), _names(topics), allow_gaps=given["allow_gaps"])
         return write_report(tables, report, bootstrap)
 
-    return _run(job, given, "profiling")
+    def check() -> None:
+        from kbroker.pipeline.report import check_writable
+
+        check_writable(report)
+
+    return _run(job, given, "profiling", source, check=check)
 
 
 @pipeline.command("compact-check")
@@ -212,14 +224,15 @@ def profile(bootstrap: str, topics: str, report: str, **given: Any) -> int:
 @_shared
 def compact_check(side: str, topics: str, retentions: tuple[int, ...], **given: Any) -> int:
     """What compaction, codecs, record formats and retention would save. Nothing is changed."""
+    records = partial(_side, side, given["options"])
 
     def job(spark: Session, say: Callable[[str], None]) -> Summary:
         from kbroker.pipeline import compact_check as jobs
 
         rest = {"retentions_ms": retentions or jobs.RETENTIONS_MS, "allow_gaps": given["allow_gaps"]}
-        return jobs.compact_check(spark, _side(side, given["options"]), _names(topics), **rest)
+        return jobs.compact_check(spark, records(), _names(topics), **rest)
 
-    return _run(job, given, "trying")
+    return _run(job, given, "trying", records)
 
 
 @pipeline.command()
@@ -240,8 +253,19 @@ def convert(folder: str, target: str, **given: Any) -> int:
 # ---- what all jobs share
 
 
-def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[str, Any], doing: str) -> int:
-    if given["summary_file"] and not Path(given["summary_file"]).absolute().parent.is_dir():  # before hours of work
+def _run(
+    job: Callable[[Session, Callable[[str], None]], Summary],
+    given: dict[str, Any],
+    doing: str,
+    *sides: Callable[[], Source | str],
+    check: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a job, and show what came of it.
+
+    sides: what it reads and writes. check: raises PipelineError where the job cannot end well. Both come
+    before Spark starts, and before hours of work.
+    """
+    if given["summary_file"] and not Path(given["summary_file"]).absolute().parent.is_dir():
         raise click.UsageError(f"--summary {given['summary_file']}: there is no such folder")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -250,13 +274,19 @@ def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[s
     from kbroker.pipeline.errors import explain
 
     logging.getLogger().addHandler(logging.NullHandler())  # Py4J would tell of a Ctrl-C in some dozens of lines
-    spark = None
+    spark, done = None, False
     try:
+        check()
+        for side in sides:
+            _greet(side())
         conf = _pairs(given["confs"], "--conf")
+        _tell(f"starting Spark on {given['master']}")
         spark = session.start(given["master"], jar_folder=given["jar_folder"], conf=conf)
+        _tell(doing)
         with _bar(spark, doing) as say:
             summary = job(spark, say)
         _show(summary, given["summary_file"])
+        done = True
     except click.ClickException:
         raise
     except KeyboardInterrupt:
@@ -267,8 +297,26 @@ def _run(job: Callable[[Session, Callable[[str], None]], Summary], given: dict[s
         return complain(explain(error))
     finally:
         if spark is not None:
-            spark.stop()
+            session.stop(spark, done=done)
     return 0 if summary.get("equal", True) else 1
+
+
+def _tell(step: str) -> None:
+    """What is being done now, on standard error: a user sees that it goes on."""
+    print(f"{step} ...", file=sys.stderr, flush=True)
+
+
+def _greet(side: Source | str) -> None:
+    """Ask a cluster whether it is there, and an archive or a log directory likewise. Raises PipelineError."""
+    if isinstance(side, str):
+        if "://" not in side and not Path(side).exists():
+            raise PipelineError(f"{side}: there is no such folder")
+        return
+    from kbroker.pipeline.wire import Cluster
+
+    _tell(f"asking the broker at {side.bootstrap}")
+    with Cluster(side.patient(GREETING_S).settings) as cluster:
+        cluster.look([])
 
 
 def _show(summary: Summary, file: str | None) -> None:
@@ -281,7 +329,7 @@ def _show(summary: Summary, file: str | None) -> None:
 def _lines(summary: Summary) -> Iterator[str]:
     """A summary for people: plain values in one line, what is in lists a line each."""
     plain = {name: value for name, value in summary.items() if not isinstance(value, dict | list) and name != "job"}
-    yield ": ".join(filter(None, [summary["job"], ", ".join(f"{key} {_worded(each)}" for key, each in plain.items())]))
+    yield ": ".join(filter(None, [summary["job"], _entry(plain)]))
     for name, value in summary.items():
         if isinstance(value, dict):
             for key, each in value.items():
@@ -296,10 +344,14 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 def _entry(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_entry(each)}" for name, each in value.items())
+        return ", ".join(f"{_WORDS.get(name, name)} {_entry(each)}" for name, each in value.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
     return _worded(value)
+
+
+_WORDS = {"quarantined": "of these quarantined", "inferred_from": "inferred from values"}
+"""What a summary's names are called in its lines."""
 
 
 def _worded(value: Any) -> str:
@@ -361,7 +413,13 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
-def _schema(file: str) -> str:
+def _schema(file: str, values: str | None) -> str:
+    if values not in ("avro", "json"):
+        raise click.UsageError("--schema is of --values avro or json")
+    if values == "json" and file == "infer":
+        return file
+    if not Path(file).is_file():
+        raise click.UsageError(f"--schema {file}: there is no such file")
     try:
         return Path(file).read_text("utf-8")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """One Spark session for a job: its settings, its noise, its end.
 
 Called by the command line and by tests. The JVM's own error stream goes to a file, for a user sees one line; the file
-is named in it. A session given to a job by somebody else is used as it is.
+is there until a job has done its work. A session given to a job by somebody else is used as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
@@ -37,6 +38,9 @@ ALWAYS = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic called 007 keeps its zeros
 }
 
+_LOGS: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
+"""Where the error stream goes of a session's JVM."""
+
 
 def start(
     master: str = "local[*]", *, jar_folder: str | None = None, conf: Mapping[str, str] | None = None
@@ -56,7 +60,15 @@ def start(
         except Exception as error:
             why = _last_words(Path(log).read_text(errors="replace")) or error
             raise PipelineError(f"Spark does not start on {master}: {why} (all of it: {log})") from error
+    _LOGS[spark] = log
     return spark
+
+
+def stop(spark: SparkSession, *, done: bool) -> None:
+    """End a session that was started here. done: its job has done its work, and what the JVM has said tells nothing."""
+    spark.stop()
+    if done and (log := _LOGS.pop(spark, None)):
+        Path(log).unlink(missing_ok=True)
 
 
 def _last_words(log: str) -> str:

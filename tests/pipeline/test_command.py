@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from compat_tests.apache import free_port
 from compat_tests.waiting import eventually
+from kbroker.cli import pipeline as command_line
 from kbroker.cli import run
 from kbroker.pipeline import session
 from kbroker.pipeline.kafka import Source
@@ -52,8 +54,9 @@ def test_an_archive_without_an_end_takes_what_comes_until_ctrl_c(
         said = job.communicate(timeout=120)
     finally:
         job.kill()
-    assert (job.returncode, said[1]) == (0, "")
-    assert f"topics {topic}: records 150, quarantined 0" in said[0]
+    steps = [f"asking the broker at {source.bootstrap} ...", "starting Spark on local[1] ...", "archiving ..."]
+    assert (job.returncode, said[1].splitlines()) == (0, steps)
+    assert f"topics {topic}: records 150, of these quarantined 0" in said[0]
 
 
 def test_a_job_prints_its_summary_and_writes_it_as_json(
@@ -62,8 +65,8 @@ def test_a_job_prints_its_summary_and_writes_it_as_json(
     fill(cluster, topic, [records(100)])
     words = ["archive", "--bootstrap", source.bootstrap, "--topics", topic, "--to", str(tmp_path / "archive")]
     done = pipeline(*words, "--until", "now", "--summary", str(tmp_path / "summary.json"), "--master", "local[2]")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"topics {topic}: records 100, quarantined 0" in done.stdout
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "archiving ...")
+    assert f"topics {topic}: records 100, of these quarantined 0" in done.stdout
     assert json.loads((tmp_path / "summary.json").read_text())["records"] == 100
 
 
@@ -77,11 +80,58 @@ def test_a_summary_into_a_folder_that_is_not_there_is_told_before_the_job_begins
     assert (code, capsys.readouterr().err.startswith(said)) == (2, True)
 
 
-def test_an_audit_that_cannot_look_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    done = pipeline("audit", "--left", str(tmp_path), "--right", nobody, "--topics", "t", "--master", "local[1]")
-    assert done.returncode == 2
-    assert done.stderr == f"kbroker: file:{tmp_path} is no archive: it has no _manifest folder\n"
+@pytest.mark.parametrize("there", ["nothing", "a listener that hangs"])
+def test_a_broker_that_is_not_there_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    monkeypatch.setattr(session, "start", None)
+    monkeypatch.setattr(command_line, "GREETING_S", 1.0)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if there != "nothing":
+            listener.listen()
+        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
+        words = [
+            ["archive", "--bootstrap", nobody, "--to", str(tmp_path / "a")],
+            ["profile", "--bootstrap", nobody, "--report", str(tmp_path / "r.html")],
+            ["replay", "--bootstrap", nobody, "--from", str(tmp_path)],
+            ["mirror", "--from", nobody, "--to", nobody, "--topics", "t"],
+            ["audit", "--left", str(tmp_path), "--right", nobody, "--topics", "t"],
+            ["compact-check", "--from", nobody],
+        ]
+        for each in words:
+            begun_s = time.monotonic()
+            assert run(["pipeline", *each]) == 2
+            assert time.monotonic() - begun_s < 10
+            said = capsys.readouterr().err.splitlines()
+            assert said[-2] == f"asking the broker at {nobody} ..."
+            assert said[-1].startswith(f"kbroker: no broker answers at {nobody}: ")
+
+
+def test_a_report_that_cannot_be_written_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "start", None)
+    (tmp_path / "file").touch()
+    file = tmp_path / "file" / "report.html"
+    assert run(["pipeline", "profile", "--report", str(file)]) == 2
+    assert capsys.readouterr().err == f"kbroker: the report {file} cannot be written: Not a directory\n"
+
+
+def test_the_log_of_a_session_is_there_until_its_job_has_done_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Session:
+        """As much of a session as ends."""
+
+        def stop(self) -> None: ...
+
+    for done in (True, False):
+        log, started = tmp_path / f"{done}.log", Session()
+        log.touch()
+        session._LOGS[started] = str(log)  # type: ignore[index]
+        session.stop(started, done=done)
+        assert log.exists() != done
 
 
 def test_without_spark_a_broker_installs_and_the_command_says_what_to_do() -> None:
