@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -250,17 +251,11 @@ def recover(store: Storage) -> None:
 
     For the one job that writes: to any other, that may be what it is staging at this moment.
     """
-    _finish(store)
-    for name in store.names(STAGING):
-        store.delete(f"{STAGING}/{name}")
-
-
-def _finish(store: Storage) -> None:
-    """Put in place what a manifest names, if that was cut off."""
     for name in store.names(STAGING):
         manifest = f"{MANIFEST}/{_manifest_of(name)}"
         if store.exists(manifest):
             _put(store, store.read_json(manifest), f"{STAGING}/{name}")
+        store.delete(f"{STAGING}/{name}")
 
 
 def _manifest_of(stage: str) -> str:
@@ -276,12 +271,31 @@ def manifests(store: Storage) -> list[Mapping[str, Any]]:
     compacted = [name for name in names if name.startswith("compact-")][-1:]
     through = _number(compacted[0]) if compacted else -1
     batches = [name for name in names if name.startswith("batch-") and _number(name) > through]
-    return [store.read_json(f"{MANIFEST}/{name}") for name in (*compacted, *batches)]
+    return store.read_all_json([f"{MANIFEST}/{name}" for name in (*compacted, *batches)])
 
 
 def files(store: Storage) -> list[str]:
     """The archive's files: their paths within it."""
-    return [final for manifest in manifests(store) for _, final in manifest["files"]]
+    return [final for _, final in _lying(store)]
+
+
+def _lying(store: Storage) -> list[tuple[str, str]]:
+    """The archive's files: where each lies now, and its place. They differ where a job has named a batch in a manifest
+    and not put it in place yet: a reader takes it from where it is, and moves nothing."""
+    staged = set(store.names(STAGING))
+    found = []
+    for manifest in manifests(store):
+        stage = f"batch-{manifest['number']}" if "number" in manifest else f"compact-{manifest['through']}"
+        for old, final in manifest["files"]:
+            found.append((old if stage in staged and store.exists(old) else final, final))
+    return found
+
+
+def _base(path: str) -> str:
+    """The folder whose partitions a file's folders are."""
+    if path.startswith(STAGING):
+        return "/".join(path.split("/")[:3])
+    return QUARANTINE if path.startswith(QUARANTINE) else ""
 
 
 def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quarantined: bool = True) -> DataFrame:
@@ -293,24 +307,19 @@ def read(spark: SparkSession, folder: str, topics: Sequence[str] = (), *, quaran
     store = Storage(spark, folder)
     if not store.exists():
         raise PipelineError(f"{folder}: there is no such folder")
-    manifests(store)
-    _finish(store)
-    wanted = files(store)
-    names = {path: found[1] for path in wanted if (found := re.search(r"topic=([^/]+)/", path))}
+    wanted = _lying(store)
+    names = {final: found[1] for _, final in wanted if (found := re.search(r"topic=([^/]+)/", final))}
     if missing := set(topics) - set(names.values()) - set(described(store).get("topics", ())):
         raise PipelineError(f"{folder} has no topic {min(missing)!r}; it has: {', '.join(sorted(set(names.values())))}")
-    frames = []
-    for base in ("", QUARANTINE) if quarantined else ("",):
-        paths = [
-            store.path(path)
-            for path in wanted
-            if path.startswith(QUARANTINE) == bool(base) and (not topics or names[path] in topics)
-        ]
-        if paths:
-            frames.append(files_as_they_are(spark).schema(FILES).option("basePath", store.path(base)).parquet(*paths))
+    paths: dict[str, list[str]] = {}
+    for path, final in wanted:
+        if (quarantined or not final.startswith(QUARANTINE)) and (not topics or names[final] in topics):
+            paths.setdefault(_base(path), []).append(store.path(path))
+    reader = files_as_they_are(spark).schema(FILES)
+    frames = [reader.option("basePath", store.path(base)).parquet(*found) for base, found in paths.items()]
     if not frames:
         return spark.createDataFrame([], f"{kafka.RECORDS}, generation int")
-    frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    frame = reduce(DataFrame.unionByName, frames)
     return frame.where(f.col("damage").isNull()).select(*kafka.COLUMNS, "generation")
 
 

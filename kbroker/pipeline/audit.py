@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from kbroker.pipeline import archive, kafka, segments
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
+from kbroker.pipeline.ranges import AT, PLACE, greatest_before, ranked
 from kbroker.pipeline.source import register
 from kbroker.pipeline.storage import Storage
 from kbroker.pipeline.wire import Cluster
@@ -25,9 +27,6 @@ from kbroker.pipeline.wire import Cluster
 Summary = dict[str, Any]
 SHOWN = 100
 """Ranges of differing offsets that are told of a partition; the rest are counted."""
-PLACE = ("topic", "partition")
-AT = ("generation", "offset")
-"""What orders the records of a partition. generation: 0 where a side has no other."""
 
 
 def audit(
@@ -54,7 +53,16 @@ def audit(
             side.where((f.col("topic") != topic) | (f.col("generation") == generation)) if _is_archive(given) else side
             for given, side in zip((left, right), rows, strict=True)
         ]
-    sides = [digest(side, timestamps=not ignore_timestamps) for side in rows]
+    sides = [digest(side, timestamps=not ignore_timestamps).persist(StorageLevel.MEMORY_AND_DISK) for side in rows]
+    try:
+        return _compared(sides, newest)
+    finally:
+        for side in sides:
+            side.unpersist()
+
+
+def _compared(sides: Sequence[DataFrame], newest: Mapping[str, int]) -> Summary:
+    """The summary of two sides' digests."""
     found = [{(row.topic, row.partition): row.asDict() for row in facts(side).collect()} for side in sides]
     partitions = []
     suspects = []
@@ -158,20 +166,17 @@ def _hex_or_none(content: Column) -> Column:
 def facts(digests: DataFrame) -> DataFrame:
     """A row for each partition: records, first and last offset, gaps (how many, and offsets missing in them),
     duplicates (offsets seen again), and a checksum of all digests in order."""
-    window = Window.partitionBy(*PLACE).orderBy(*AT)
-    same = f.col("generation") == f.lag("generation").over(window)
-    step = f.when(same, f.col("offset") - f.lag("offset").over(window))
-    ranked = digests.withColumn("_rank", f.row_number().over(window)).withColumn("_step", step)
-    mixed = f.xxhash64("_rank", "digest")
+    mixed, step = f.xxhash64("rank", "digest"), f.col("step")
     return (
-        ranked.groupBy(*PLACE)
+        ranked(digests)
+        .groupBy(*PLACE)
         .agg(
             f.count("*").alias("records"),
             f.min("offset").alias("first"),
             f.max("offset").alias("last"),
-            f.count_if(f.col("_step") > 1).alias("gaps"),
-            f.coalesce(f.sum(f.when(f.col("_step") > 1, f.col("_step") - 1)), f.lit(0)).alias("missing"),
-            f.count_if(f.col("_step") == 0).alias("duplicates"),
+            f.count_if(step > 1).alias("gaps"),
+            f.coalesce(f.sum(f.when(step > 1, step - 1)), f.lit(0)).alias("missing"),
+            f.count_if(step == 0).alias("duplicates"),
             f.bit_xor(mixed).alias("_xor"),
             f.sum(mixed.cast("decimal(38,0)")).alias("_sum"),
         )
@@ -198,11 +203,9 @@ def differences(left: DataFrame, right: DataFrame) -> DataFrame:
     kinds = one.groupBy(*PLACE, "at").agg(f.bool_or("_mine").alias("_l"), f.bool_or(~f.col("_mine")).alias("_r"))
     kind = f.when(f.col("_l") & f.col("_r"), "changed").when(f.col("_l"), "missing").otherwise("extra")
     unpaired = kinds.select(*PLACE, kind.alias("kind"), "at.*")
-    before = Window.partitionBy(*PLACE).orderBy("left")
-    high = f.max("right").over(before.rowsBetween(Window.unboundedPreceding, -1))
-    matched = paired.where(f.col("left").isNotNull() & f.col("right").isNotNull())
-    moved = matched.withColumn("_high", high).where(f.col("right") < f.col("_high"))
-    return runs(unpaired.unionByName(moved.select(*PLACE, f.lit("moved").alias("kind"), "left.*")))
+    matched = paired.where(f.col("left").isNotNull() & f.col("right").isNotNull()).select(*PLACE, "left.*", "right")
+    moved = greatest_before(matched, "right", "_high").where(f.col("right") < f.col("_high"))
+    return runs(unpaired.unionByName(moved.select(*PLACE, f.lit("moved").alias("kind"), *AT)))
 
 
 def runs(offsets: DataFrame) -> DataFrame:

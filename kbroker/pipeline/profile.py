@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from kbroker.pipeline import kafka
+from kbroker.pipeline import kafka, ranges
 from kbroker.pipeline.columns import FIRST_MS, LAST_MS, batches_of, records_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.kafka import Source
@@ -210,30 +210,32 @@ def sizes(rows: DataFrame) -> DataFrame:
 
 def keys(rows: DataFrame) -> DataFrame:
     """The most frequent keys of each topic: rank, key as text, records, share; and how many keys there are, about."""
-    counts = rows.groupBy("topic", "key_hash", "key").agg(f.count("*").alias("records"))
-    of_topic = Window.partitionBy("topic")
-    ranked = counts.where(f.col("key").isNotNull()).select(
+    keyed = rows.where(f.col("key").isNotNull())
+    counts = keyed.groupBy("topic", "key_hash", "key").agg(f.count("*").alias("records"))
+    whole = counts.groupBy("topic").agg(f.sum("records").alias("_all"), f.count("*").alias("distinct_keys"))
+    # a rank with a limit is found in each task first: no task has all keys of a topic
+    rank = f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("records"), "key"))
+    top = counts.withColumn("rank", rank).where(f.col("rank") <= TOP_KEYS)
+    return top.join(f.broadcast(whole), "topic").select(
         "topic",
         f.decode("key", "ISO-8859-1").alias("key"),
         "records",
-        f.row_number().over(of_topic.orderBy(f.desc("records"), "key")).alias("rank"),
-        (f.col("records") / f.sum("records").over(of_topic)).alias("share"),
-        f.count("*").over(of_topic).alias("distinct_keys"),
+        "rank",
+        (f.col("records") / f.col("_all")).alias("share"),
+        "distinct_keys",
     )
-    return ranked.where(f.col("rank") <= TOP_KEYS)
 
 
 def lateness(rows: DataFrame) -> DataFrame:
     """How many records lie behind the latest timestamp before them in their partition, by how much at most (seconds;
     0: not at all, -1: by more than all of LATE_S), and the worst of each; without those that have odd timestamps."""
-    before = Window.partitionBy("topic", "partition", "generation").orderBy("offset")
-    latest = f.max("time_ms").over(before.rowsBetween(Window.unboundedPreceding, -1))
-    late_ms = f.greatest(latest - f.col("time_ms"), f.lit(0))
+    timed = rows.where(f.col("time_ms").isNotNull())
+    late_ms = f.greatest(f.col("_before") - f.col("time_ms"), f.lit(0))
     step = f.when(f.coalesce("late_ms", f.lit(0)) == 0, 0)
     for seconds in LATE_S:
         step = step.when(f.col("late_ms") <= 1000 * seconds, seconds)
-    timed = rows.where(f.col("time_ms").isNotNull())
-    by_step = timed.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
+    before = ranges.greatest_before(timed, "time_ms", "_before")
+    by_step = before.select("topic", late_ms.alias("late_ms")).withColumn("up_to_s", step.otherwise(-1))
     return by_step.groupBy("topic", "up_to_s").agg(f.count("*").alias("records"), f.max("late_ms").alias("worst_ms"))
 
 

@@ -33,11 +33,12 @@ ALWAYS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",  # rows of 1 KB from Python workers come half as fast again by it
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.shuffle.partitions": "8",
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # Python workers do not import a clone's own folder, where the job is run
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic called 007 keeps its zeros
 }
 
+SHUFFLE = "spark.sql.shuffle.partitions"
+"""By itself Spark has 200, whatever the cluster's size: here twice as many as there are cores."""
 _LOGS: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 """Where the error stream goes of a session's JVM."""
 
@@ -60,6 +61,8 @@ def start(
         except Exception as error:
             why = _last_words(Path(log).read_text(errors="replace")) or error
             raise PipelineError(f"Spark does not start on {master}: {why} (all of it: {log})") from error
+    if SHUFFLE not in settings:
+        spark.conf.set(SHUFFLE, str(max(8, 2 * spark.sparkContext.defaultParallelism)))
     _LOGS[spark] = log
     return spark
 

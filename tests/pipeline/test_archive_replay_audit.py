@@ -11,9 +11,10 @@ from typing import Any
 import fastavro
 import pytest
 from kafka import KafkaProducer
+from pyspark.sql import functions as f
 
 from kbroker import testing
-from kbroker.pipeline import archive, audit, replay
+from kbroker.pipeline import archive, audit, ranges, replay
 from kbroker.pipeline.columns import encoded
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.hashing import murmur2
@@ -66,6 +67,7 @@ def test_a_compaction_that_was_cut_off_before_it_removed_anything_is_finished(
         archive.compact_files(spark, folder)
     assert archive.read(spark, folder).count() == 200
     store = Storage(spark, folder)
+    archive.recover(store)  # as the next run does
     assert [path for path, _ in store.files() if path.endswith(".parquet")] == sorted(archive.files(store))
 
 
@@ -77,8 +79,25 @@ def test_a_batch_cut_off_before_its_files_were_in_place_is_finished_once(
     store = Storage(spark, str(tmp_path / "archive"))
     for staged, final in archive.manifests(store)[0]["files"]:  # as a crash after the manifest leaves it
         store.move(final, staged)
+    lying = store.files()
     assert archive.read(spark, str(tmp_path / "archive")).count() == 200
+    assert store.files() == lying  # a reader may have no right to write
     assert archived(spark, source, topic, tmp_path / "archive")["records"] == 0
+    assert archive.read(spark, str(tmp_path / "archive")).count() == 200
+
+
+def test_many_manifests_are_read_in_one_go(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster, topic, [records(20)])
+    archived(spark, source, topic, tmp_path)
+    fill(cluster, topic, [records(30)])
+    archived(spark, source, topic, tmp_path)
+    store = Storage(spark, str(tmp_path))
+    one_by_one = archive.manifests(store)
+    monkeypatch.setattr("kbroker.pipeline.storage.MANY", 2)
+    monkeypatch.setattr(Storage, "read_json", None)
+    assert archive.manifests(store) == one_by_one
 
 
 def test_files_of_a_batch_without_a_manifest_are_not_there(
@@ -252,9 +271,11 @@ def test_the_audit_tells_what_is_missing_extra_and_changed(spark: Any) -> None:
     ]
 
 
-def test_the_audit_tells_what_has_moved(spark: Any) -> None:
+def test_the_audit_tells_what_has_moved(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     swapped = [(*a[:2], b[2], *a[3:]) for a, b in zip(some(0, 2, 1, 3), some(0, 1, 2, 3), strict=True)]
-    assert differences(spark, some(0, 1, 2, 3), swapped) == [("moved", 2, 2)]
+    for size in (ranges.RECORDS, 1):  # the whole partition in one range, and several
+        monkeypatch.setattr(ranges, "RECORDS", size)
+        assert differences(spark, some(0, 1, 2, 3), swapped) == [("moved", 2, 2)]
 
 
 def test_a_copy_without_the_gaps_is_equal(spark: Any) -> None:
@@ -263,6 +284,14 @@ def test_a_copy_without_the_gaps_is_equal(spark: Any) -> None:
     facts = [audit.facts(audit.digest(frame(spark, each))).collect()[0] for each in (rows, packed)]
     assert facts[0].checksum == facts[1].checksum
     assert (facts[0].gaps, facts[0].missing, facts[1].gaps) == (2, 7, 0)
+
+
+def test_facts_of_ranges_of_offsets_are_those_of_the_whole(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = frame(spark, some(0, 1, 2, 3, 4, 4, 9, 10, 11, 30)).withColumn("generation", f.expr("int(offset > 9)"))
+    whole = audit.facts(audit.digest(rows)).collect()
+    monkeypatch.setattr(ranges, "RECORDS", 3)
+    assert audit.facts(audit.digest(rows)).collect() == whole
+    assert (whole[0].gaps, whole[0].missing, whole[0].duplicates) == (2, 22, 1)
 
 
 def test_the_same_records_in_another_order_are_not_equal(spark: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.log.tools.verify import verify
-from kbroker.pipeline import audit, compact_check, convert, profile, register
+from kbroker.pipeline import audit, compact_check, convert, profile, ranges, register
 from kbroker.pipeline.charts import CHARTS
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
@@ -29,12 +29,14 @@ def table(made: Any, *names: str) -> list[Any]:
     return sorted(tuple(row[name] for name in names) for row in made.collect())
 
 
-def test_lateness_is_measured_against_the_latest_before(spark: Any) -> None:
+def test_lateness_is_measured_against_the_latest_before(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = some(
         (0, 0, None, b""), (1, 10_000, None, b""), (2, 9_500, None, b""), (3, 10_000, None, b""), (4, 0, None, b"")
     )
-    found = profile.lateness(profile.slim(frame(spark, rows)))
-    assert table(found, "up_to_s", "records", "worst_ms") == [(0, 3, 0), (1, 1, 500), (60, 1, 10_000)]
+    for size in (ranges.RECORDS, 2, 1):  # the whole partition in one range, and several
+        monkeypatch.setattr(ranges, "RECORDS", size)
+        found = profile.lateness(profile.slim(frame(spark, rows)))
+        assert table(found, "up_to_s", "records", "worst_ms") == [(0, 3, 0), (1, 1, 500), (60, 1, 10_000)]
 
 
 def test_a_time_without_records_has_a_rate_of_0(spark: Any) -> None:
