@@ -1,7 +1,7 @@
 """What goes wrong in a job, in one line for whoever started it.
 
-`PipelineError` is raised with that line already; `explain` finds it in what Spark and its connector raise, where it may
-lie some dozens of lines deep in a trace of Java or of a Python worker.
+`PipelineError` is raised with that line already; `explain` finds it, or Java's own reason, in what Spark raises, where
+it may lie some dozens of lines deep in a trace of Java or of a Python worker.
 """
 
 from __future__ import annotations
@@ -15,15 +15,6 @@ class PipelineError(Exception):
 
 _PATTERNS = (
     (
-        r"UnknownTopicOrPartitionException|PARTITIONS_NOT_FOUND|UNKNOWN_TOPIC",
-        "a topic or partition does not exist (any more): look at what `kafka-topics --list` shows",
-    ),
-    (
-        r"OffsetOutOfRange|KAFKA_DATA_LOSS|data loss|Some data may have been lost|aged out",
-        "records that were to be read are gone: they aged out or were deleted before they were read. Start again with "
-        "--allow-gaps to go on with what is there",
-    ),
-    (
         r"(?:file:/*(?=/)|file:)?(\S+\.parquet)\S*[^\n]*(?:is not a Parquet file|footer|Corrupted|corrupt)"
         r"|(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\S*[^\n]*?file:/*(?=/)(\S+\.parquet)",
         "the archive's file {0} is damaged: put a sound copy in its place, or take it out of the archive's manifest",
@@ -31,11 +22,6 @@ _PATTERNS = (
     (
         r"PATH_NOT_FOUND\S*[^\n]*?file:/*(?=/)(\S+\.parquet)|FileNotFoundException: File file:/*(?=/)(\S+\.parquet)",
         "the archive's file {0} is missing: put it back, or take it out of the archive's manifest",
-    ),
-    (
-        r"TimeoutException|DisconnectException|Connection refused|Connection to node|No resolvable bootstrap|"
-        r"ConnectionRefused|BrokerNotAvailable|bootstrap.servers",
-        "the broker does not answer, or no longer: start it, then start this job again; it goes on where it stopped",
     ),
     (r"Initial job has not accepted any resources", "the Spark master has no worker with room for this job"),
     (r"No space left on device", "the disk is full: make room, then start this job again"),

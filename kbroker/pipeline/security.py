@@ -1,8 +1,8 @@
 """How the wire client shows who it is: TLS and SASL/PLAIN, from the settings that Kafka's own clients have.
 
-Called by `wire.py` alone, with the same options that Spark's connector is given, so that one `--option` serves both:
-security.protocol, sasl.mechanism, sasl.jaas.config, ssl.truststore.location (PEM, with ssl.truststore.type=PEM for the
-connector), ssl.endpoint.identification.algorithm. Other mechanisms are refused before anything is sent.
+Called by `wire.py` alone, with the settings that Spark's connector takes too: security.protocol, sasl.mechanism,
+sasl.jaas.config, ssl.truststore.location (PEM), ssl.endpoint.identification.algorithm. Other mechanisms are refused
+before anything is sent.
 """
 
 from __future__ import annotations
