@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -202,6 +203,31 @@ def beginning_of(chunk: memoryview, position: int) -> int:
     while (found := _batch_at(chunk, begins)) and begins < found[1] <= position:
         begins = found[1]
     return begins
+
+
+class Damage(NamedTuple):
+    """A batch, or an old message, that does not decode. offset: its first. after: the offset behind it.
+
+    data: its bytes, as they are.
+    """
+
+    offset: int
+    after: int
+    data: bytes
+    reason: str
+
+    @classmethod
+    def of(cls, chunk: memoryview, error: RecordError) -> Self:
+        """What is at an error's position, of a chunk of the log."""
+        at = beginning_of(chunk, error.position)
+        size = size_of_batch(chunk[at:])
+        first = int.from_bytes(chunk[at : at + 8], "big")
+        following = chunk[at + size :]
+        last = last_offset(chunk[at : at + size])
+        after = int.from_bytes(following[:8], "big") if len(following) >= 8 else (first if last is None else last) + 1
+        index = "" if error.index is None else f", record {error.index} of the batch"
+        reason = f"{error.code.name}: {error.reason}{index}"
+        return cls(first, max(after, first + 1), bytes(chunk[at : at + size]), reason)
 
 
 def note_transactions(chunk: memoryview, begun: dict[int, int]) -> int:

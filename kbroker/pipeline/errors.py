@@ -33,7 +33,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         return _one_line(str(error))
     text = "\n".join(_said(error))
-    found = re.findall(r"(?:PipelineError|AnswerError|MadeAnewError): (.+)", text)
+    found = re.findall(r"(?:PipelineError|AnswerError|MadeAnewError|AwayError): (.+)", text)
     if found:
         return _one_line(found[-1])
     for pattern, line in _PATTERNS:

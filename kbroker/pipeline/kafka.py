@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kbroker.pipeline.ahead import Spans, gone
-from kbroker.pipeline.columns import DDL, HEADERS_DDL, SCHEMA_WITH_HEADERS, Span
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, SCHEMA_WITH_HEADERS, Damage, Span
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.values import Decoder, reasons
-from kbroker.pipeline.wire import Cluster, Damage, PartitionEnd, Place, Settings, rows
+from kbroker.pipeline.wire import Cluster, PartitionEnd, Place, Settings, rows
 from protocol.namedtuple import NamedTuple
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "timestampMs", "key", "value", "headers")

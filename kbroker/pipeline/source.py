@@ -423,7 +423,7 @@ class _Writing:
         sequences: dict[Place, int] = {}
         task = TaskContext.get()
         turns = count(task.partitionId() if task else 0)  # rows without a key go to all partitions in turn
-        with Cluster(self._settings) as cluster:
+        with Cluster(self._settings, patient=True) as cluster:
             producer = cluster.producer()
             for rows in iterator:
                 for place, records in self._placed(rows, cluster, turns):

@@ -21,7 +21,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kbroker.log.checkpoints import format_uuid
-from kbroker.pipeline.columns import Producer, Span, beginning_of, decoded, last_offset, position_of, size_of_batch
+from kbroker.pipeline.columns import Damage, Producer, Span, decoded, last_offset, position_of
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.security import Security
 from kbroker.pipeline.settings import check_names
@@ -97,6 +97,10 @@ class PartitionEnd(NamedTuple):
 
     start: int
     end: int
+
+
+class AwayError(PipelineError):
+    """No broker answers."""
 
 
 class AnswerError(PipelineError):
@@ -190,14 +194,21 @@ class Connection:
 class Cluster:
     """A cluster as a client sees it; a context manager. One thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, patient: bool = False) -> None:
+        """patient: wait for a broker that is away already, as a task does whose driver has found it. Raises
+        PipelineError."""
         self._settings, self._answer_s = settings, min(ANSWER_S, settings.patience_s / 2)
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[Place, int] = {}
         self._partitions: dict[str, int] = {}
         self._ids: dict[str, bytes] = {}
-        self._connections[-1] = self._first()
+        try:
+            self._connections[-1] = self._first()
+        except AwayError as error:
+            if not patient:
+                raise
+            self._again(OSError(str(error)), None, [])
 
     def __enter__(self) -> Self:
         return self
@@ -559,10 +570,10 @@ def _reason(error: BaseException | None) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _nobody(problems: Sequence[str]) -> PipelineError:
+def _nobody(problems: Sequence[str]) -> AwayError:
     """problems: of each address."""
     told = [*problems[:TOLD], f"{len(problems) - TOLD} more"] if len(problems) > TOLD else problems
-    return PipelineError(f"no broker answers at {'; '.join(told)}. Start it, or name another: HOST:PORT")
+    return AwayError(f"no broker answers at {'; '.join(told)}. Start it, or name another: HOST:PORT")
 
 
 def _produce(place: Place, batch: bytes | bytearray) -> ProduceRequest:
@@ -622,7 +633,7 @@ def rows(
     """
     place, start = (span.topic, span.partition), span.start
     found: Damage | None = None
-    with Cluster(settings) as cluster:
+    with Cluster(settings, patient=True) as cluster:
         aborted: list[tuple[int, int]] = []
         chunk = memoryview(b"")
 
@@ -660,31 +671,6 @@ def rows(
                 if span.start <= found.offset < span.end:  # or it is another task's
                     yield damaged(found)
                 start, found = found.after, None
-
-
-class Damage(NamedTuple):
-    """A batch, or an old message, that does not decode. offset: its first. after: the offset behind it.
-
-    data: its bytes, as they are.
-    """
-
-    offset: int
-    after: int
-    data: bytes
-    reason: str
-
-    @classmethod
-    def of(cls, chunk: memoryview, error: RecordError) -> Self:
-        """What is at an error's position, of a chunk of the log."""
-        at = beginning_of(chunk, error.position)
-        size = size_of_batch(chunk[at:])
-        first = int.from_bytes(chunk[at : at + 8], "big")
-        following = chunk[at + size :]
-        last = last_offset(chunk[at : at + size])
-        after = int.from_bytes(following[:8], "big") if len(following) >= 8 else (first if last is None else last) + 1
-        index = "" if error.index is None else f", record {error.index} of the batch"
-        reason = f"{error.code.name}: {error.reason}{index}"
-        return cls(first, max(after, first + 1), bytes(chunk[at : at + size]), reason)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -62,7 +62,7 @@ def written(ordered: DataFrame, task: Task) -> DataFrame:
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Cluster(task.settings) as cluster:
+        with Cluster(task.settings, patient=True) as cluster:
             for place, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
                 yield from _Writer(cluster, task, place).write(piece for _, piece in pieces)
 

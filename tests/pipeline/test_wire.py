@@ -167,6 +167,21 @@ def test_brokers_that_were_asked_in_vain_are_hung_up_on(cluster_of: Made, monkey
     eventually(lambda: sorted(each.clients for each in others) == [0, 0, 0, 1])
 
 
+def test_a_task_waits_for_a_broker_that_is_away_when_it_begins() -> None:
+    with listeners(1) as (away,):
+        away.hangs = True
+        settings = Settings(away.address, patience_s=60)
+        back = threading.Timer(0.5, lambda: setattr(away, "hangs", False))
+        back.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire, "CONNECT_S", 0.2)
+            patch.setattr(wire, "ANSWER_S", 0.2)
+            with pytest.raises(PipelineError, match="no broker answers at"):
+                Cluster(settings)
+            with Cluster(settings, patient=True) as cluster:
+                assert cluster.producer().producer_id == 7
+
+
 def test_an_error_tells_of_the_first_addresses_of_many(cluster_of: Made) -> None:
     cluster, brokers = cluster_of(6)
     for each in brokers:
