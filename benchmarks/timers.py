@@ -14,7 +14,7 @@ import tracemalloc
 from collections.abc import Callable
 from time import perf_counter
 
-from kbroker.timing.wheel import TimingWheel
+from kbroker.timing.wheel import NEVER, TimingWheel
 
 TIMERS = 1_000_000
 PENDING = 10_000
@@ -37,10 +37,11 @@ class HeapTimers:
     def cancel(self, entry: list[object]) -> None:
         entry[2] = None
 
-    def next_deadline_ms(self) -> int | None:
+    @property
+    def next_ms(self) -> int:
         while self.heap and self.heap[0][2] is None:
             heapq.heappop(self.heap)  # type: ignore[misc]
-        return self.heap[0][0] if self.heap else None  # type: ignore[return-value]
+        return self.heap[0][0] if self.heap else NEVER
 
     def advance(self, now_ms: int) -> list[object]:
         expired: list[object] = []
@@ -70,7 +71,7 @@ def answered(make: Timers) -> float:
         now_ms = number // 100
         if number % 100 == 0:
             timers.advance(now_ms)
-            timers.next_deadline_ms()
+            assert timers.next_ms >= now_ms
         slot = number % PENDING
         if pending[slot] is not None:
             timers.cancel(pending[slot])  # type: ignore[arg-type]
@@ -87,7 +88,7 @@ def expired(make: Timers) -> tuple[float, float]:
         timers.add(delay_ms, number)
     added = perf_counter()
     back = 0
-    while (next_ms := timers.next_deadline_ms()) is not None:
+    while (next_ms := timers.next_ms) != NEVER:
         back += len(timers.advance(next_ms))
     assert back == TIMERS, back
     return added - start, perf_counter() - added

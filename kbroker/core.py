@@ -9,7 +9,7 @@ Requests of one connection are answered in order. Each is begun when the one bef
 Metadata sent behind a CreateTopics knows the topic. Unlike Kafka, Produce and Fetch are begun at once: they depend on
 nothing before them but what they append themselves, and a producer's next batch need not wait for the last one's fsync.
 
-What takes long is done in slices (`timing/turns.py`), and asks for the next one as a timer that is due: large requests
+What takes long is done in slices (`timing/scheduler.py`): large requests
 are decoded so, handlers that are generators run so, and their answers are encoded so. No other request of the
 connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
 
@@ -25,7 +25,7 @@ then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -50,7 +50,7 @@ from kbroker.config.limits import (
     REQUEST_BYTES_EXCEPT_PRODUCE,
     WOKEN_AT_ONCE,
 )
-from kbroker.timing import Purgatory, Steps, begun
+from kbroker.timing import NEVER, Purgatory, Steps, begun
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frames import NO_LIMIT
 from protocol.headers import parse_request_header, skip_tags
@@ -71,14 +71,9 @@ LIST_OFFSETS = 2
 OF_CONTROLLERS = (4, 5, 6)  # LeaderAndIsr, StopReplica, UpdateMetadata
 DATA_PATH = (PRODUCE, FETCH)  # others of a connection are begun while these wait
 SAY_ERRORS = (*DATA_PATH, LIST_OFFSETS)  # their handlers do; in other answers they are looked for
-# Nor what is added to a transaction, nor its end: but by parts that say so.
-MOVE_NO_DEADLINE = (*DATA_PATH, LIST_OFFSETS, 24, 25, 26)
 
 LARGE_FIRST_STEPS = 2  # at once, of a large request: up to its first batch, which may be all there is
 MANY_STEPS = 16  # of a handler, behind its first ones: from here on its answer is encoded in slices, too
-
-
-NEVER_MS = 1 << 62
 
 
 class Core:
@@ -92,17 +87,17 @@ class Core:
     def __init__(self, broker: Broker, now_ms: int) -> None:
         self.broker = broker
         self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
-        self._purgatory: Purgatory[Hashable, Request] = Purgatory(now_ms)
+        self._scheduler, self._wheel = broker.scheduler, broker.scheduler.wheel
+        self._purgatory: Purgatory[Hashable, Request] = Purgatory(self._wheel, self._time_is_up)
+        self._answered_late = 0  # of those whose time is up now
+        self._overdue: deque[Request] = deque()  # of many whose time is up at once, those that are not answered yet
         self._parked_by: Counter[str] = Counter()  # of each address, how many
         self.moved: dict[Hashable, None] = {}  # keys of the purgatory, gathered
         self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
-        self._turns = broker.turns
         self._now_ms = now_ms
-        self._deadline_ms: int | None = None
-        self._deadline_moved = True  # `_deadline_ms` is to be asked for anew
-        self._due_ms = NEVER_MS  # the same, but for work that is wanted at once: its turn is behind the requests
+        self._due_ms = NEVER  # when a request comes too late for what is due then; see `next_deadline_ms`
 
     # -- what happens to the broker
 
@@ -160,8 +155,6 @@ class Core:
         except DecodeError as error:
             self._hang_up(channel, f"malformed {route.name} v{version}: {error}")
             return
-        if api_key not in MOVE_NO_DEADLINE:
-            self._deadline_moved = True
         self._handle(request, body)
         if self._replicas.touched:
             self._notice(now_ms)
@@ -171,23 +164,20 @@ class Core:
     def expire(self, now_ms: int) -> None:
         """Time has moved on: answer what waited until now, run the jobs that are due."""
         self._fire(now_ms)
-        if self._turns:
-            self._turns.run(self.broker.clock.now_ms)
+        if self._scheduler.is_slicing:
+            self._scheduler.run_slice(self.broker.clock.now_ms)
             self._follow(now_ms)
 
     def _fire(self, now_ms: int) -> None:
         """Do what is due. Nothing that was held back is begun before all of it is done."""
         self._now_ms = now_ms
-        self._deadline_moved, self._due_ms = True, NEVER_MS  # until it is asked for: once for all of a turn's requests
+        self._due_ms = NEVER  # until it is asked for: once for all of a turn's requests
         for _ in self._looked_at_moved(now_ms):  # who waited for what has come about is not told that it has not
             pass
-        expired = self._purgatory.expire(now_ms)
-        if len(expired) > WOKEN_AT_ONCE:
-            self._turns.begin(self, self._over(expired))
-        else:
-            for request in expired:
-                self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
-        self.broker.expire(now_ms)
+        self._answered_late = 0
+        self._scheduler.ring(now_ms)
+        if self._overdue:
+            self._scheduler.begin(self, self._over())
         self._follow(now_ms)
 
     def handle(self, event: object, now_ms: int) -> None:
@@ -222,23 +212,19 @@ class Core:
         if not self._parked_by[channel.session.peer_host]:
             del self._parked_by[channel.session.peer_host]
         self.dirty.pop(channel, None)
-        self._deadline_moved = True
         self.broker.disconnected(channel.session)
         self._follow(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next: asked after every event, and of the parts only if it can be another one."""
-        if self._deadline_moved or self.broker.deadline_moved:
-            self._deadline_moved = self.broker.deadline_moved = False
-            ours = self._purgatory.next_deadline_ms()
-            theirs = self.broker.next_deadline_ms(self._now_ms)
-            if ours is None or theirs is None:
-                deadline_ms = theirs if ours is None else ours
-            else:
-                deadline_ms = ours if ours < theirs else theirs
-            self._deadline_ms = deadline_ms
-            self._due_ms = NEVER_MS if deadline_ms is None or deadline_ms <= self._now_ms else deadline_ms
-        return self._now_ms if self._turns else self._deadline_ms  # a slice is wanted at once
+        """When to call `expire` next: asked after every event.
+
+        What is due later is done before the requests that come later; what is wanted at once has its turn behind them.
+        """
+        due_ms = self._wheel.next_ms
+        self._due_ms = due_ms if due_ms > self._now_ms else NEVER
+        if self._scheduler.is_slicing:
+            return self._now_ms
+        return None if due_ms == NEVER else due_ms
 
     def take_dirty(self) -> Sequence[Channel]:
         """The channels to write to, each once."""
@@ -255,7 +241,7 @@ class Core:
     def _handle(self, request: Request, body: Answer) -> None:
         try:
             result = request.route.handle(body, request)
-            if result.__class__ is GeneratorType and not self._turns:
+            if result.__class__ is GeneratorType and not self._scheduler.is_slicing:
                 result = begun(cast("InSlices", result))
         except Exception as error:  # here and in `_worked_off` a failure becomes a code
             result = self._refusal(request, body, error)
@@ -336,11 +322,7 @@ class Core:
             return
         self._parked_by[request.session.peer_host] = mine + 1
         request.waiting = waiting
-        deadline_ms = waiting.deadline_ms
-        request.parked = self._purgatory.park(request, waiting.keys, deadline_ms)
-        if self._deadline_ms is None or deadline_ms < self._deadline_ms:
-            # Nobody else's can have moved for it: the parts need not be asked.
-            self._deadline_ms = self._due_ms = deadline_ms
+        request.parked = self._purgatory.park(request, waiting.keys, waiting.deadline_ms)
 
     def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""
@@ -436,9 +418,8 @@ class Core:
         _stand_in_line(request)
         if channel.held_by is None:
             channel.held_by = request
-        self._deadline_moved = True
         owner = request.session.peer_host, request.is_large
-        self._turns.begin(owner, _while_open(request, steps), first_steps)
+        self._scheduler.begin(owner, _while_open(request, steps), first_steps)
 
     def _begin_large(self, request: Request, frame: bytes | memoryview, start: int) -> None:
         request.is_large = True
@@ -539,9 +520,7 @@ class Core:
             if replicas.touched:
                 self._notice(now_ms)
             elif facts:
-                fact = facts.popleft()
-                self._deadline_moved |= fact.__class__ is not Reply
-                self._heed(fact, now_ms)
+                self._heed(facts.popleft(), now_ms)
             else:
                 return
 
@@ -587,8 +566,8 @@ class Core:
         """Look at the many that watch a key in slices. Touched again meanwhile, it is looked at once more."""
         self._waking[key] = None
         if not self._is_waking:
-            self._is_waking = self._deadline_moved = True
-            self._turns.begin(self, self._woken())
+            self._is_waking = True
+            self._scheduler.begin(self, self._woken())
 
     def _woken(self) -> Steps:
         while self._waking:
@@ -605,9 +584,17 @@ class Core:
                 yield
         self._is_waking = False
 
-    def _over(self, expired: Sequence[Request]) -> Steps:
+    def _time_is_up(self, request: Request, now_ms: int) -> None:
+        if self._answered_late < WOKEN_AT_ONCE:
+            self._answered_late += 1
+            self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, now_ms))
+        else:
+            self._overdue.append(request)
+
+    def _over(self) -> Steps:
         """Answer the many whose time is up."""
-        for request in expired:
+        while self._overdue:
+            request = self._overdue.popleft()
             if request.parked is not None:  # its connection is still there
                 self._resolve(request, self._asked(request, cast("Waiting", request.waiting).expired, self._now_ms))
                 yield

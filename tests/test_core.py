@@ -289,11 +289,11 @@ def test_what_controllers_say_may_have_any_number_of_elements_and_counts_as_its_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ROUTES[UpdateMetadataRequest.api], "elements", 1000)
-    monkeypatch.setattr("kbroker.timing.turns.SLICE_STEPS", 1)
+    monkeypatch.setattr("kbroker.timing.scheduler.SLICE_STEPS", 1)
     client, request = world.client(), updates(replicas=20_000)
     number = client.start(request, 8)
     most_held = client.channel.held_bytes
-    while world.broker.turns:
+    while world.broker.scheduler.is_slicing:
         world.core.expire(world.clock.now_ms())
         most_held = max(most_held, client.channel.held_bytes)
     assert (client.closing, number in client.look()) == ("", True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker.facts import Handler
 from kbroker.timing import Steps
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
@@ -156,31 +155,21 @@ def test_what_a_waiting_request_got_in_time_is_not_taken_from_it(world: World) -
     assert part.high_watermark == 1
 
 
-class Loads:
-    """A part that always wants to go on at once."""
-
-    handlers: dict[type, Handler] = {}  # noqa: RUF012 - as a Part has it
-
-    def __init__(self) -> None:
-        self.slices = 0
-
-    def expire(self, now_ms: int) -> None:
-        """One slice."""
-        self.slices += 1
-
-    def next_deadline_ms(self, now_ms: int) -> int:
-        """Long ago."""
-        return 0
-
-
 def test_work_that_is_wanted_at_once_has_its_turn_behind_requests(world: World) -> None:
-    part = Loads()
-    world.broker.add(part)
+    """As a coordinator that loads: its alarm rings, and is set again for now."""
+    slices: list[int] = []
+
+    def go_on(now_ms: int) -> None:
+        slices.append(now_ms)
+        alarm.set(now_ms)
+
+    alarm = world.broker.scheduler.alarm(go_on)
+    alarm.set(0)
     world.core.expire(world.clock.now_ms())
-    assert (world.core.next_deadline_ms(), part.slices) == (0, 1)
+    assert (world.core.next_deadline_ms(), len(slices)) == (world.clock.now_ms(), 1)
     pass_unnoticed(world, 5)
     world.client().ask(DELETE, 2)
-    assert part.slices == 1
+    assert len(slices) == 1
 
 
 def test_slices_of_a_long_request_have_their_turn_behind_others(world: World) -> None:
@@ -191,7 +180,7 @@ def test_slices_of_a_long_request_have_their_turn_behind_others(world: World) ->
             done.append(None)
             yield
 
-    world.broker.turns.begin("somebody", steps())
+    world.broker.scheduler.begin("somebody", steps())
     world.core.expire(world.clock.now_ms())
     assert world.core.next_deadline_ms() == world.clock.now_ms()
     before = len(done)

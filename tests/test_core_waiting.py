@@ -17,7 +17,7 @@ from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Reply, Touched
 from kbroker.channel import Channel
 from kbroker.core import Core
-from kbroker.timing import Turns
+from kbroker.timing import Scheduler
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
@@ -56,23 +56,14 @@ class Parts:
         self.facts: deque[object] = deque()
         self.tell = self.facts.append
         self.replicas = SimpleNamespace(touched=[])
-        self.turns = Turns()
+        self.scheduler = Scheduler(NOW_MS)
         self.counters = Counters()
-        self.deadline_moved = False
-        self.deadline_ms = NOW_MS + 9_000
         self.begun: list[Any] = []  # tickets of requests that are answered later
 
     def take_touched(self) -> Sequence[object]:
         """All of them."""
         touched, self.replicas.touched = self.replicas.touched, []
         return touched
-
-    def next_deadline_ms(self, now_ms: int) -> int:
-        """As a test has it."""
-        return self.deadline_ms
-
-    def expire(self, now_ms: int) -> None:
-        """Nothing to do."""
 
     def disconnected(self, session: object) -> None:
         """Who has gone moves the key "gone"."""
@@ -93,9 +84,6 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
         if request.member_id in ("later", "first"):
             call.broker.begun.append(call.ticket)
             return LATER if request.member_id == "later" else FIRST
-        if request.member_id == "tells":
-            call.broker.tell(Touched(["nobody's"]))
-            return HeartbeatResponse(error_code=READY)
         if request.member_id == "other":
             return Patient(fails=False, keys=["other"])
         return Patient(fails=request.member_id == "fails")
@@ -169,14 +157,6 @@ def test_what_the_end_of_a_connection_leads_to_is_heeded_at_once(core: Core) -> 
     assert codes(waiting) == [READY]
 
 
-def test_a_deadline_that_a_request_may_have_moved_is_asked_for_anew(core: Core) -> None:
-    before = core.next_deadline_ms()
-    cast(Parts, core.broker).deadline_ms = NOW_MS + 7
-    unasked = core.next_deadline_ms()
-    ask(core, core.open("PLAINTEXT", "10.0.0.1", 1))
-    assert (before, unasked, core.next_deadline_ms()) == (NOW_MS + 9_000, NOW_MS + 9_000, NOW_MS + 7)
-
-
 def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     ask(core, channel)
@@ -228,13 +208,6 @@ def test_what_it_held_up_goes_on_though_it_waits_for_its_answer(core: Core) -> N
     core.broker.tell(Reply(core.broker.begun[-1], Patient(fails=False)))  # type: ignore[attr-defined]
     core.handle("nothing", NOW_MS)
     assert (codes(channel), channel.held_by, core.take_dirty()) == ([], None, (channel,))
-
-
-def test_what_a_produce_or_fetch_tells_may_move_a_deadline(core: Core) -> None:
-    before = core.next_deadline_ms()
-    cast(Parts, core.broker).deadline_ms = NOW_MS + 7
-    ask(core, core.open("PLAINTEXT", "10.0.0.1", 1), "tells", api=1)
-    assert (before, core.next_deadline_ms()) == (NOW_MS + 9_000, NOW_MS + 7)
 
 
 # ---- looking later

@@ -124,17 +124,14 @@ def test_no_text_names_a_module_that_has_another_name_in_a_wheel() -> None:
     assert named == []
 
 
-def imports(path: Path, module: str, known: set[str], *, for_types: bool = False) -> Iterator[str]:
-    """Modules of ours that importing this one imports; not those inside functions.
-
-    for_types: those under TYPE_CHECKING, too.
-    """
+def imports(path: Path, module: str, known: set[str]) -> Iterator[str]:
+    """Modules of ours that importing this one imports; not those inside functions or under TYPE_CHECKING."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     pending: list[ast.AST] = list(tree_of(path).body)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            pending += node.body if for_types else node.orelse
+            pending += node.orelse
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
@@ -148,12 +145,12 @@ def imports(path: Path, module: str, known: set[str], *, for_types: bool = False
             pending += ast.iter_child_nodes(node)
 
 
-def import_graph(*, for_types: bool = False) -> dict[str, set[str]]:
+def import_graph() -> dict[str, set[str]]:
     paths = {
         name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for name, path in modules(*PACKAGES)
     }
     known = set(paths)
-    return {module: set(imports(path, module, known, for_types=for_types)) - {module} for module, path in paths.items()}
+    return {module: set(imports(path, module, known)) - {module} for module, path in paths.items()}
 
 
 def a_cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -197,11 +194,6 @@ MAY_SLEEP = {
     "kbroker/runtime/switched_disk.py",  # a slow disk is what a test has asked for
     "kbroker/testing/_helpers.py",  # asks other threads' brokers again and again until a test's wait is over
 }
-
-
-def test_no_types_run_in_a_circle() -> None:
-    """Imports under TYPE_CHECKING among them: where two know each other, an end is a protocol."""
-    assert a_cycle(import_graph(for_types=True)) == []
 
 
 def test_nothing_sleeps() -> None:

@@ -29,7 +29,7 @@ from kbroker.log.background import ManagerConfig, one_after_another
 from kbroker.log.config import LogConfig
 from kbroker.log.manager import open_logs
 from kbroker.replica import ReplicaManager
-from kbroker.timing import Turns
+from kbroker.timing import Scheduler
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -101,14 +101,18 @@ def assemble(
     _, clock, random = world
     tell, config = facts.append, configs.broker
     replicas = ReplicaManager(broker_id, logs, clock, configs, tell)
-    turns = Turns()
-    plane = ControlPlane(broker_id, configs, replicas, store, clock, random, endpoints, peers, turns, tell, cluster_id)
-    groups = LateGroups(config, replicas, clock, random, tell)
+    scheduler = Scheduler(clock.now_ms())
+    plane = ControlPlane(
+        broker_id, configs, replicas, store, clock, random, endpoints, peers, scheduler, tell, cluster_id
+    )
+    groups = LateGroups(config, replicas, clock, random, scheduler, tell)
 
     def make_markers() -> TransactionMarkers:
         from kbroker.broker.transaction_markers import TransactionMarkers
 
-        made = TransactionMarkers(broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, turns)
+        made = TransactionMarkers(
+            broker_id, replicas, plane.cache, groups.runtime, clock, peers, plane.listener, scheduler
+        )
         made.done = transactions.have_marked
         return made
 
@@ -116,6 +120,7 @@ def assemble(
         configs,
         replicas,
         clock,
+        scheduler,
         tell,
         plane.producer_ids.take_now,
         lambda markers, now_ms: broker.markers.send(markers, now_ms),
@@ -127,7 +132,7 @@ def assemble(
         facts,
         plane,
         logs,
-        LogCare(logs, replicas, clock, configs),
+        LogCare(logs, replicas, clock, scheduler, configs),
         replicas,
         groups,
         transactions,
@@ -137,13 +142,13 @@ def assemble(
         FetchSessions(config.max_incremental_fetch_session_cache_slots, random),
         clock,
         random,
-        turns,
+        scheduler,
         strict=strict,
         fetch_regions=fetch_regions,
     )
-    broker.leaving = ControlledShutdown(plane, replicas, peers, clock)
+    broker.leaving = ControlledShutdown(plane, replicas, peers, clock, scheduler)
     broker.add(broker.leaving)
     broker.add(ControlSender(broker_id, plane.controller, configs, peers, plane.listener, tell))
-    broker.add(InSyncChanges(replicas, plane, peers, clock, config.replica_lag_time_max_ms, tell))
-    broker.add(ReplicaFetchers(replicas, plane, peers, clock, broker.has_moved))
+    broker.add(InSyncChanges(replicas, plane, peers, clock, scheduler, config.replica_lag_time_max_ms, tell))
+    broker.add(ReplicaFetchers(replicas, plane, peers, clock, scheduler))
     return broker

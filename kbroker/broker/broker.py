@@ -1,4 +1,4 @@
-"""The parts of one broker, put together: what handlers ask, and where facts and time go.
+"""The parts of one broker, put together: what handlers ask, and where facts go.
 
 Made by `assembly.py`, driven by `core.py`. It decides nothing: a fact goes to the parts that take facts of its type,
 partitions that moved to the coordinator that keeps its state in them, jobs for the disk to whoever runs them.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Random
     from kbroker.replica import ReplicaManager
-    from kbroker.timing import Turns
+    from kbroker.timing import Scheduler
     from kbroker.txn.coordinator import TransactionCoordinator
 
 
@@ -45,8 +45,7 @@ class Broker:
 
     facts: told, and not yet taken by the core. strict: a failure that nobody foresaw is raised instead of answered;
     simulations and tests want that. fetch_regions: of how many partitions the records go into one answer; each may hold
-    a file open until it has left. deadline_moved: since the core last asked for `next_deadline_ms`. turns: what is done
-    in slices, the core runs them.
+    a file open until it has left. scheduler: what is done in time and in slices; the core turns it.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Broker:
         fetch_sessions: FetchSessions,
         clock: Clock,
         random: Random,
-        turns: Turns,
+        scheduler: Scheduler,
         *,
         strict: bool,
         fetch_regions: int,
@@ -90,18 +89,15 @@ class Broker:
         self.counters = Counters()
         self.openings = Openings(self.give)
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
-        self.deadline_moved = True
         self.leaving: ControlledShutdown  # is put in with what it needs
-        self.turns = turns
+        self.scheduler = scheduler
         self._log_care = log_care
         self._replica_moves: ReplicaMoves | None = None
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []
         for each in coordinators:
             each.give_jobs_to(self.give)
-            each.tell_deadlines_to(self.has_moved)
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
-        self._parts: list[Part] = []
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
         parts: list[Part] = [plane, *coordinators, transaction_partitions, log_care]
@@ -130,7 +126,6 @@ class Broker:
         """Outcomes of transactions on their way into partitions; a part from the first of them on."""
         if self._markers is None:
             self._markers = self._make_markers()
-            self._markers.deadline_moved = self.has_moved
             self.add(self._markers)
         return self._markers
 
@@ -142,15 +137,14 @@ class Broker:
     def _load_replica_moves(self) -> ReplicaMoves:
         from kbroker.broker.replica_moves import ReplicaMoves
 
-        moves = self._replica_moves = ReplicaMoves(self.logs, self.replicas, self.clock, self.give)
+        moves = self._replica_moves = ReplicaMoves(self.logs, self.replicas, self.clock, self.scheduler, self.give)
         self.add(moves)
         return moves
 
     # -- where facts go
 
     def add(self, part: Part) -> None:
-        """One more part that facts and time reach."""
-        self._parts.append(part)
+        """One more part that facts reach."""
         for kind, handler in part.handlers.items():
             self.on(kind, handler)
 
@@ -162,13 +156,11 @@ class Broker:
         """A fact, from within or from outside.
 
         A peer's answer is for all who hear of answers; but where there is a handler for the type of its token, for that
-        alone, which says itself if a deadline has moved: a follower gets as many as its leader has appends.
+        alone: a follower gets as many as its leader has appends.
         """
         kind = fact.__class__
         if isinstance(fact, PeerAnswer) and fact.token.__class__ in self._handlers:
             kind = fact.token.__class__
-        else:
-            self.deadline_moved = True
         for handler in self._handlers[kind]:
             handler(fact, now_ms)
 
@@ -192,26 +184,6 @@ class Broker:
         """Memory in use for clients beside what is held for their connections, about: groups, fetch sessions."""
         return self._groups.held_bytes + self.fetch_sessions.held_bytes
 
-    # -- time
-
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on."""
-        for part in self._parts:
-            part.expire(now_ms)
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next."""
-        first_ms: int | None = None
-        for part in self._parts:
-            deadline_ms = part.next_deadline_ms(now_ms)
-            if deadline_ms is not None and (first_ms is None or deadline_ms < first_ms):
-                first_ms = deadline_ms
-        return first_ms
-
-    def has_moved(self) -> None:
-        """A deadline of a part is another one."""
-        self.deadline_moved = True
-
     # -- work for the disk
 
     def give(self, job: Job, owner: Owner) -> None:
@@ -223,9 +195,7 @@ class Broker:
         if not self._errands and not self.logs.has_jobs:  # asked after every event
             return []
         errands, self._errands = self._errands, []
-        due_ms = self.logs.due_ms
         errands += self._log_care.take_jobs()
-        self.deadline_moved |= self.logs.due_ms != due_ms
         return errands
 
     def disk_failed(self, error: OSError) -> None:

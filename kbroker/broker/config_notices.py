@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Tell
     from kbroker.metadata.configs import Configs
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.config")
 
@@ -38,13 +39,16 @@ PURGE_AFTER_MS = 15 * 60 * 1000
 class ConfigNotices:
     """What this broker has seen of `/config/changes`."""
 
-    def __init__(self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps, tell: Tell) -> None:
+    def __init__(
+        self, broker_id: int, configs: Configs, replicas: ReplicaManager, steps: Steps, scheduler: Scheduler, tell: Tell
+    ) -> None:
         self._broker_id = broker_id
         self._configs = configs
         self._replicas = replicas
         self._steps = steps
         self._tell = tell
         self._seen_at_ms: dict[str, int] = {}  # by name, in order
+        self._purge_at = scheduler.alarm(self._purge)
         self._is_reading = False
         self._is_stale = False  # changed again while it was being read
 
@@ -54,6 +58,7 @@ class ConfigNotices:
         """A session begins: watch, and take what is there for known, since all settings are read anew."""
         (children,) = yield [Children(CONFIG_CHANGES, watch=True)]
         self._seen_at_ms = {name: self._seen_at_ms.get(name, now_ms) for name in children.names}
+        self._purge_in_time()
         topics = list(self._configs.overrides)
         yield from self._read_topics(topics)
 
@@ -64,18 +69,19 @@ class ConfigNotices:
         self._read(now_ms)
         return True
 
-    def expire(self, now_ms: int) -> None:
+    def _purge(self, now_ms: int) -> None:
         """Throw old notices away."""
         old = [name for name, seen_ms in self._seen_at_ms.items() if now_ms >= seen_ms + PURGE_AFTER_MS]
         if old:
             for name in old:
                 del self._seen_at_ms[name]
             self._steps.run(_delete(old), failed=_only_lost)
+        self._purge_in_time()
 
-    def next_deadline_ms(self) -> int | None:
-        """When the next notice is old."""
-        first = next(iter(self._seen_at_ms.values()), None)
-        return None if first is None else first + PURGE_AFTER_MS
+    def _purge_in_time(self) -> None:
+        first_ms = next(iter(self._seen_at_ms.values()), None)
+        if first_ms is not None:
+            self._purge_at.set(first_ms + PURGE_AFTER_MS)
 
     # -- reading
 
@@ -102,6 +108,7 @@ class ConfigNotices:
             answers = yield [Get(f"{CONFIG_CHANGES}/{name}") for name in fresh]
             for name in fresh:
                 self._seen_at_ms[name] = now_ms
+            self._purge_in_time()
             said = [
                 understood(answer.path, answer.data, decode_config_change) for answer in answers if answer.fault is None
             ]

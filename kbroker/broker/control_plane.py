@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock, MetadataStore, Peers, Random
     from kbroker.replica import ReplicaManager
-    from kbroker.timing import Turns
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.cluster")
 
@@ -76,11 +76,10 @@ SESSION_TIMEOUTS = 2
 
 
 class Taken(NamedTuple):
-    """The broker id is another session's. by: in words. until_ms: when this broker gives up."""
+    """The broker id is another session's. by: in words."""
 
     session: int
     by: str
-    until_ms: int
 
 
 class ControlPlane:
@@ -100,7 +99,7 @@ class ControlPlane:
         random: Random,
         endpoints: tuple[Endpoint, ...],
         peers: Peers,
-        turns: Turns,
+        scheduler: Scheduler,
         tell: Tell,
         cluster_id: str | None = None,
     ) -> None:
@@ -124,13 +123,14 @@ class ControlPlane:
         self._tell = tell
         self._steps = Steps(store, peers)
         listener = self.listener = inter_broker_listener(configs, endpoints)
-        self.controller = Controller(broker_id, self._steps, configs, random, clock.wall_ms, listener, tell)
+        self.controller = Controller(broker_id, self._steps, configs, random, clock, scheduler, listener, tell)
         self.admin = Admin(self._steps, self.cache, configs, self.controller, random, listener, tell)
         self.control_requests = ControlRequestQueue(
-            broker_id, replicas, self.cache, configs, self._steps, turns, clock, tell
+            broker_id, replicas, self.cache, configs, self._steps, scheduler, clock, tell
         )
+        self._patience = scheduler.alarm(self._is_still_taken)
         self.producer_ids = ProducerIds(broker_id, self._steps, tell)
-        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, tell)
+        self.notices = ConfigNotices(broker_id, configs, replicas, self._steps, scheduler, tell)
 
     @property
     def ready(self) -> bool:
@@ -147,7 +147,7 @@ class ControlPlane:
     @property
     def _is_coming_up(self) -> bool:
         """Whether its own controller has still to have it lead, nobody else being there, and nothing in the way."""
-        if len(self.cache.brokers) > 1 or self.control_requests.retry_ms is not None:
+        if len(self.cache.brokers) > 1 or self.control_requests.is_waiting_for_descriptors:
             return False
         return self.controller.is_taking_over or self.controller.outbox.head(self.broker_id) is not None
 
@@ -175,7 +175,7 @@ class ControlPlane:
         """Have a procedure run on the metadata store. done: gets what it returns. failed: gets what it raises."""
         self._steps.run(procedure, done, failed)
 
-    # -- facts and time
+    # -- facts
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -220,21 +220,11 @@ class ControlPlane:
         path = f"{LOG_DIR_EVENTS}/log_dir_event_"
         yield [Create(path, encode_log_dir_event(self.broker_id), sequential=True)]
 
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on."""
-        self.controller.expire(now_ms)
-        self.notices.expire(now_ms)
-        self.control_requests.log_settled()
-        if self._taken is not None and now_ms >= self._taken.until_ms:
+    def _is_still_taken(self, now_ms: int) -> None:
+        """Patience with whoever has this broker's id is at its end."""
+        if self._taken is not None:
             self.fatal = f"broker.id {self.broker_id} is taken: {self._taken.by}"
             self._taken = None
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next."""
-        # who waits for a taken id is not registered, and gets no requests
-        own_ms = self._taken.until_ms if self._taken is not None else self.control_requests.retry_ms
-        deadlines = (self.controller.next_deadline_ms(now_ms), self.notices.next_deadline_ms(), own_ms)
-        return min((each for each in deadlines if each is not None), default=None)
 
     def close(self) -> None:
         """Leave the cluster: the session ends, and the registration with it."""
@@ -353,7 +343,8 @@ class ControlPlane:
             return
         by = _whose(registration.data)
         patience_ms = SESSION_TIMEOUTS * self.configs.broker.zookeeper_session_timeout_ms
-        self._taken = Taken(registration.stat.session, by, self._clock.now_ms() + patience_ms)
+        self._taken = Taken(registration.stat.session, by)
+        self._patience.set(self._clock.now_ms() + patience_ms)
         log.warning("broker.id %d is taken: %s; waiting for the end of its session", self.broker_id, by)
 
     def _agree_on_cluster(self) -> Procedure[None]:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Tell, Ticket
     from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
-    from kbroker.timing import Turns
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.control")
 
@@ -83,7 +83,7 @@ class ControlRequestQueue:
     """The requests of controllers, obeyed in the order they came.
 
     broker_epoch: of this life of the broker, -1 before it is registered. controller_epoch: the newest one seen.
-    retry_ms: when to call `log_settled` at the latest, as nobody tells when a descriptor is free; None: nothing waits.
+    is_waiting_for_descriptors: and looks again by itself, as nobody tells when one is free.
     Answers to those that had to wait are told as facts, and so is what has changed in the image of the cluster.
     """
 
@@ -94,19 +94,19 @@ class ControlRequestQueue:
         cache: MetadataCache,
         configs: Configs,
         steps: Steps,
-        turns: Turns,
+        scheduler: Scheduler,
         clock: Clock,
         tell: Tell,
     ) -> None:
         self.broker_epoch = NOT_CHECKED
         self.controller_epoch = 0
-        self.retry_ms: int | None = None
+        self._retry_at = scheduler.alarm(lambda now_ms: self.log_settled())
         self._broker_id = broker_id
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
         self._steps = steps
-        self._turns = turns
+        self._scheduler = scheduler
         self._clock = clock
         self._tell = tell
         self._is_obeying = False  # one that is not in the queue any more, in slices
@@ -136,6 +136,11 @@ class ControlRequestQueue:
         """Whether this broker is to lead a partition whose log is being cut."""
         return state.leader == self._broker_id and self._replicas.is_being_cut(topic, state.partition_index)
 
+    @property
+    def is_waiting_for_descriptors(self) -> bool:
+        """Whether a request has got no further for want of them."""
+        return self._retry_at.pending
+
     def log_settled(self) -> None:
         """A log has been cut, or is gone: once everybody has heard of it, the queue goes on."""
         if self._held is not None:
@@ -143,9 +148,10 @@ class ControlRequestQueue:
 
     def go_on(self) -> None:
         """Begin with what is left of a request that waits, if one does."""
-        held, self._held, self.retry_ms = self._held, None, None
+        held, self._held = self._held, None
+        self._retry_at.cancel()
         if held is not None:
-            self._turns.begin(self, held)
+            self._scheduler.begin(self, held)
 
     def _prepare(self) -> None:
         """Work the queue off, up to a request that needs settings first."""
@@ -158,7 +164,7 @@ class ControlRequestQueue:
             self._queue.popleft()
             if _is_long(request):
                 self._is_obeying = True
-                self._turns.begin(self, self._obey_in_slices(self._obeyed(request, version), ticket))
+                self._scheduler.begin(self, self._obey_in_slices(self._obeyed(request, version), ticket))
             else:
                 response = self._obey(request, version, ticket)
                 if response is not None:
@@ -220,7 +226,7 @@ class ControlRequestQueue:
 
     def _hold(self, obeyed: Obeyed, ticket: Ticket) -> None:
         self._held = self._obey_in_slices(obeyed, ticket)
-        self.retry_ms = self._clock.now_ms() + DESCRIPTOR_RETRY_MS
+        self._retry_at.set(self._clock.now_ms() + DESCRIPTOR_RETRY_MS)
 
     def _obeyed(self, request: ControlRequest, version: int) -> Obeyed:
         """Refused where it begins, or where it goes on: it may have waited into another life of the broker."""

@@ -65,13 +65,6 @@ class ControlSender:
             PeerFault: self._failed,
         }
 
-    def expire(self, now_ms: int) -> None:
-        """Time means nothing to it: lines have time-outs of their own."""
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Never."""
-        return None
-
     def _due(self, due: ControlRequestDue, now_ms: int) -> None:
         self._send(due.broker_id)
 

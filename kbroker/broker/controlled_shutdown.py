@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kbroker.broker.facts import Handler
     from kbroker.ports import Clock, Peers
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.cluster")
 
@@ -36,14 +37,16 @@ VERSION = 3
 class ControlledShutdown:
     """This broker's way out. is_over: whether it may stop; True until it has begun."""
 
-    def __init__(self, plane: ControlPlane, replicas: ReplicaManager, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self, plane: ControlPlane, replicas: ReplicaManager, peers: Peers, clock: Clock, scheduler: Scheduler
+    ) -> None:
         self.is_over = True
         self._plane = plane
         self._replicas = replicas
         self._peers = peers
         self._clock = clock
         self._left = 0  # tries
-        self._again_at_ms: int | None = None
+        self._again = scheduler.alarm(lambda now_ms: self._ask())
         self._asked: object | None = None  # the token of the request that is under way
 
     def _begin(self, fact: Leave, now_ms: int) -> None:
@@ -58,22 +61,12 @@ class ControlledShutdown:
         self._left = config.controlled_shutdown_max_retries
         self._ask()
 
-    # -- facts and time
+    # -- facts
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """That this broker is about to stop, and what the controller says to it, if it is another broker."""
         return {Leave: self._begin, PeerAnswer: self._answered, PeerFault: self._failed}
-
-    def expire(self, now_ms: int) -> None:
-        """It may be time to ask again."""
-        if self._again_at_ms is not None and now_ms >= self._again_at_ms:
-            self._again_at_ms = None
-            self._ask()
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to ask again."""
-        return self._again_at_ms
 
     # -- asking
 
@@ -127,5 +120,5 @@ class ControlledShutdown:
             log.warning("broker %d stops with leaders that it could not hand over: %s", self._plane.broker_id, why)
             self.is_over = True
             return
-        self._again_at_ms = self._clock.now_ms() + self._plane.configs.broker.controlled_shutdown_retry_backoff_ms
+        self._again.set(self._clock.now_ms() + self._plane.configs.broker.controlled_shutdown_retry_backoff_ms)
         log.info("leaders cannot be handed over yet: %s", why)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.steps import Procedure
     from kbroker.ports import Clock, Random
     from kbroker.replica import Partition, ReplicaManager
+    from kbroker.timing import Scheduler
     from kbroker.txn.coordinator import TransactionCoordinator
     from kbroker.txn.shard import TransactionShard, WriteMarkers
 
@@ -138,21 +139,9 @@ class CoordinatorPart:
         """Where what it reads while it loads becomes a job."""
         self._runtime.give = give
 
-    def tell_deadlines_to(self, moved: Callable[[], None]) -> None:
-        """What is to be called when `next_deadline_ms` may be another one, whatever the reason."""
-        self._runtime.deadline_moved = moved
-
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of its topic has records, or another high watermark."""
         self._runtime.moved(partition, now_ms)
-
-    def expire(self, now_ms: int) -> None:
-        """Timers, and a slice of what is being loaded."""
-        self._runtime.expire(now_ms)
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next."""
-        return self._runtime.next_deadline_ms()
 
 
 class GroupsPart(CoordinatorPart):
@@ -177,7 +166,13 @@ class LateGroups:
     """The group coordinator of a broker, over its replicas of __consumer_offsets. runtime: is there from the start."""
 
     def __init__(
-        self, config: BrokerConfig, replicas: ReplicaManager, clock: Clock, random: Random, tell: Tell
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        clock: Clock,
+        random: Random,
+        scheduler: Scheduler,
+        tell: Tell,
     ) -> None:
         self._config = config
         self._random = random
@@ -189,7 +184,7 @@ class LateGroups:
             self._make_shard,
             answers(tell),
             self._happened,
-            clock.now_ms(),
+            scheduler,
         )
 
     @property
@@ -231,6 +226,7 @@ class LateTransactions:
         configs: Configs,
         replicas: ReplicaManager,
         clock: Clock,
+        scheduler: Scheduler,
         tell: Tell,
         new_id: Callable[[], int],
         send_markers: Callable[[WriteMarkers, int], None],
@@ -245,7 +241,7 @@ class LateTransactions:
             self._make_shard,
             answers(tell),
             self._happened,
-            clock.now_ms(),
+            scheduler,
             send_markers,
         )
 

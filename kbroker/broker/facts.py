@@ -31,7 +31,7 @@ Handler: TypeAlias = Callable[[Any, int], None]
 
 
 class Part(Protocol):
-    """A part of a broker that facts and time reach.
+    """A part of a broker that facts reach. What it does in time it asks the scheduler for.
 
     handlers: by type of fact, what it does with one.
     """
@@ -39,12 +39,6 @@ class Part(Protocol):
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """The facts that it takes; asked for once, when the broker is put together."""
-
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on."""
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next, None for never."""
 
 
 class Ticket(Protocol):

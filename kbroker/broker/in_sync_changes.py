@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.replica.partition import Proposal
+    from kbroker.timing import Scheduler
     from protocol.messages.control import AlterPartitionResult
 
 log = logging.getLogger("kbroker.replicas")
@@ -78,17 +79,25 @@ class InSyncChanges:
     """Proposals on their way. listener: over which brokers speak to each other."""
 
     def __init__(
-        self, replicas: ReplicaManager, plane: ControlPlane, peers: Peers, clock: Clock, max_lag_ms: int, tell: Tell
+        self,
+        replicas: ReplicaManager,
+        plane: ControlPlane,
+        peers: Peers,
+        clock: Clock,
+        scheduler: Scheduler,
+        max_lag_ms: int,
+        tell: Tell,
     ) -> None:
         self._replicas = replicas
         self._plane = plane
         self._peers = peers
         self._tell = tell
         self._look_every_ms = max(max_lag_ms // 2, 1)
-        self._look_at_ms = clock.now_ms() + self._look_every_ms
+        self._look_at = scheduler.alarm(self._look)
+        self._look_at.set(clock.now_ms() + self._look_every_ms)
         self._waiting: dict[Partition, None] = {}
         self._under_way: Asked | None = None
-        self._retry_at_ms: int | None = None
+        self._retry_at = scheduler.alarm(self._ask)
         self._pause_ms = RETRY_MS
         self._say_again_ms: dict[ErrorCode, int] = {}
 
@@ -104,18 +113,10 @@ class InSyncChanges:
 
     # -- time
 
-    def expire(self, now_ms: int) -> None:
-        """Look for followers that lag; ask again."""
-        if now_ms >= self._look_at_ms:
-            self._look_at_ms = now_ms + self._look_every_ms
-            self._replicas.look_for_laggards(now_ms)
-        if self._retry_at_ms is not None and now_ms >= self._retry_at_ms:
-            self._retry_at_ms = None
-            self._ask(now_ms)
-
-    def next_deadline_ms(self, now_ms: int) -> int:
-        """When to call `expire` next."""
-        return self._look_at_ms if self._retry_at_ms is None else min(self._look_at_ms, self._retry_at_ms)
+    def _look(self, now_ms: int) -> None:
+        """For followers that lag."""
+        self._look_at.set(now_ms + self._look_every_ms)
+        self._replicas.look_for_laggards(now_ms)
 
     # -- asking
 
@@ -125,7 +126,7 @@ class InSyncChanges:
 
     def _ask(self, now_ms: int) -> None:
         """Send what waits, or the first of it, unless a request is under way, or a pause."""
-        if self._under_way is not None or self._retry_at_ms is not None:
+        if self._under_way is not None or self._retry_at.pending:
             return
         waiting = ((each, each.proposal) for each in self._waiting if each.proposal is not None)
         proposals = dict(islice(waiting, PROPOSALS_AT_ONCE))
@@ -139,7 +140,7 @@ class InSyncChanges:
                 del self._waiting[each]
             self._under_way = asked
         else:
-            self._retry_at_ms = now_ms + RETRY_MS
+            self._retry_at.set(now_ms + RETRY_MS)
 
     def _send(self, asked: Asked) -> bool:
         """Whether there is a controller to ask."""
@@ -207,7 +208,7 @@ class InSyncChanges:
         return logging.INFO
 
     def _pause(self, now_ms: int) -> None:
-        self._retry_at_ms = now_ms + self._pause_ms
+        self._retry_at.set(now_ms + self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, MOST_RETRY_MS)
 
     def _again(self, asked: Asked, now_ms: int) -> None:

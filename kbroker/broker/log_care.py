@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.configs import Configs
     from kbroker.ports import Clock
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.logs")
 
@@ -30,11 +31,16 @@ log = logging.getLogger("kbroker.logs")
 class LogCare:
     """Turns the log manager on behalf of time and the pool."""
 
-    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock, configs: Configs) -> None:
+    def __init__(
+        self, logs: LogManager, replicas: ReplicaManager, clock: Clock, scheduler: Scheduler, configs: Configs
+    ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
         self._configs = configs
+        due_at = scheduler.alarm(self._due)
+        logs.due_moved = due_at.set
+        due_at.set(logs.due_ms)
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -51,17 +57,12 @@ class LogCare:
         self._logs.cleaner.reconfigure(CleanerConfig.of(self._configs.broker))
         self._logs.due_ms = 0
 
-    def expire(self, now_ms: int) -> None:
+    def _due(self, now_ms: int) -> None:
         """Let what is due become jobs."""
-        if now_ms >= self._logs.due_ms:
-            self._logs.due(now_ms, self._clock.wall_ms())
-
-    def next_deadline_ms(self, now_ms: int) -> int:
-        """When something falls due."""
-        return self._logs.due_ms
+        self._logs.due(now_ms, self._clock.wall_ms())
 
     def take_jobs(self) -> list[Errand]:
-        """What the logs want done; afterwards something may fall due sooner."""
+        """What the logs want done."""
         return [Errand(job, self) for job in self._logs.take_jobs(self._clock.now_ms())]
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:

@@ -17,17 +17,17 @@ from kbroker.broker.facts import BrokerConfigChanged, TopicsUpdated
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.ports import FETCHER, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
-from kbroker.timing import nobody_asks
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.facts import Handler
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
     from kbroker.replica.fetcher import Fetcher
+    from kbroker.timing import Scheduler
     from protocol.messages.offsets import ListOffsetsResponse
 
 log = logging.getLogger("kbroker.replicas")
@@ -40,7 +40,7 @@ class Fetching(NamedTuple):
 
 
 class ReplicaFetchers:
-    """All fetchers of a broker. deadline_moved: told when a pause begins for a fetcher that has nothing under way."""
+    """All fetchers of a broker."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class ReplicaFetchers:
         plane: ControlPlane,
         peers: Peers,
         clock: Clock,
-        deadline_moved: Callable[[], None] = nobody_asks,
+        scheduler: Scheduler,
     ) -> None:
         self._replicas = replicas
         self._plane = plane
         self._peers = peers
         self._clock = clock
-        self.deadline_moved = deadline_moved
+        self._pause_over = scheduler.alarm(self._wake)  # of the first idle one that pauses
         self._fetchers: dict[tuple[int, str], Fetcher] = {}  # by leader and purpose
         self._followed: dict[Partition, Fetcher] = {}
         self._idle: dict[Fetcher, None] = {}  # with something to ask for, perhaps, and nothing under way
@@ -136,7 +136,7 @@ class ReplicaFetchers:
         asked = fetcher.look_up(now_ms) or fetcher.request(config, epoch, now_ms)
         if asked is None:
             self._idle[fetcher] = None
-            self.deadline_moved()
+            self._sleep()
             return
         self._idle.pop(fetcher, None)
         request, version = asked
@@ -199,16 +199,16 @@ class ReplicaFetchers:
 
     # -- time
 
-    def expire(self, now_ms: int) -> None:
+    def _wake(self, now_ms: int) -> None:
         """Pauses end."""
         for fetcher in list(self._idle):
             due_ms = fetcher.next_due_ms()
             if due_ms is not None and due_ms <= now_ms:
                 self._ask(fetcher, now_ms)
+        self._sleep()
 
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When the next pause ends of a fetcher that has nothing under way; the others look when they are answered."""
-        if not self._idle:
-            return None
-        dues = [due_ms for due_ms in (each.next_due_ms() for each in self._idle) if due_ms is not None]
-        return min(dues, default=None)
+    def _sleep(self) -> None:
+        """Until the next pause ends of a fetcher that has nothing under way; the others look when they are answered."""
+        due_ms = min((due_ms for each in self._idle if (due_ms := each.next_due_ms()) is not None), default=None)
+        if due_ms is not None:
+            self._pause_over.set(due_ms)

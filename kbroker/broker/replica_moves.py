@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.ports import Clock, Region
     from kbroker.replica import ReplicaManager
+    from kbroker.timing import Scheduler
 
 log = logging.getLogger("kbroker.logs")
 
@@ -78,11 +79,19 @@ class _Ending(NamedTuple):
 class ReplicaMoves:
     """A part of the broker. give: has a job run for an owner."""
 
-    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock, give: Callable[[Job, Owner], None]):
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        clock: Clock,
+        scheduler: Scheduler,
+        give: Callable[[Job, Owner], None],
+    ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
         self._give = give
+        self._go_on_at = scheduler.alarm(self._wake)
         self._moves: dict[TopicPartition, Move] = {}  # in the order in which they were asked for
 
     # -- what is asked for
@@ -118,10 +127,12 @@ class ReplicaMoves:
         if move is None or move.future is not future:
             self._moves[partition] = move = Move(partition, future)
             move.wake_ms = now_ms
+            self._sleep()
         return move
 
     def _forget(self, partition: TopicPartition) -> None:
         self._moves.pop(partition, None)
+        self._sleep()  # perhaps it is another one's turn
         self._logs.moves.reopen(partition)  # somebody may wait for a flush that was held up
 
     # -- facts and time
@@ -138,21 +149,24 @@ class ReplicaMoves:
             move = self._begin(TopicPartition(partition.topic, partition.index), future, now_ms)
             if move.job is None:
                 self._go_on(move, now_ms)  # now: what a crash took from the present log is to be missed before it grows
+                self._sleep()
 
-    def expire(self, now_ms: int) -> None:
+    def _wake(self, now_ms: int) -> None:
         """Go on with the moves that have nothing under way, the first ones first."""
-        if not self._moves:
-            return
-        for move in list(self._moves.values())[: len(self._logs.directories)]:
+        for move in self._first():
             if move.job is None and move.wake_ms <= now_ms:
                 self._go_on(move, now_ms)
+        self._sleep()
 
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next."""
-        if not self._moves:
-            return None
-        first = list(self._moves.values())[: len(self._logs.directories)]
-        return min((move.wake_ms for move in first if move.job is None), default=None)
+    def _first(self) -> list[Move]:
+        """As many moves at once as there are log directories."""
+        return list(self._moves.values())[: len(self._logs.directories)]
+
+    def _sleep(self) -> None:
+        """Until the next move may go on."""
+        wake_ms = min((move.wake_ms for move in self._first() if move.job is None), default=None)
+        if wake_ms is not None:
+            self._go_on_at.set(wake_ms)
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """A job of a move has ended; the move may be over."""
@@ -174,6 +188,7 @@ class ReplicaMoves:
             self._append(move, job, now_ms)
         else:
             self._change_over(move, now_ms)
+        self._sleep()
 
     # -- one move
 

@@ -23,7 +23,6 @@ from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKER
 from kbroker.log.producers import Marker
 from kbroker.metadata.cache import CONSUMER_OFFSETS
 from kbroker.ports import MARKERS, PeerAnswer, PeerFault
-from kbroker.timing import nobody_asks
 from kbroker.txn import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.cache import MetadataCache
     from kbroker.ports import Clock, Peers
     from kbroker.replica import Partition, ReplicaManager
-    from kbroker.timing import Steps, Turns
+    from kbroker.timing import Scheduler, Steps
     from kbroker.txn.shard import WriteMarkers
     from kbroker.txn.state import TopicPartition
     from protocol.messages.transactions import WritableTxnMarker, WritableTxnMarkerResult
@@ -102,7 +101,7 @@ def _nobody_is_told(markers: WriteMarkers, now_ms: int) -> None:
 
 
 class TransactionMarkers:
-    """Markers on their way. A part of the broker: it hears what becomes of requests, and of time.
+    """Markers on their way. A part of the broker: it hears what becomes of requests.
 
     done: told when every partition of a transaction has its marker, with the time. listener: the name of the one where
     brokers find each other. peers: None where nobody speaks to other brokers; then their partitions wait.
@@ -117,7 +116,7 @@ class TransactionMarkers:
         clock: Clock,
         peers: Peers | None,
         listener: str,
-        turns: Turns,
+        scheduler: Scheduler,
     ) -> None:
         self._broker_id = broker_id
         self._replicas = replicas
@@ -126,13 +125,12 @@ class TransactionMarkers:
         self._clock = clock
         self._peers = peers
         self._listener = listener
-        self._turns = turns
+        self._scheduler = scheduler
         self.done: Callable[[WriteMarkers, int], None] = _nobody_is_told
-        self.deadline_moved: Callable[[], None] = nobody_asks  # is put in by who wakes it
         self._asked: set[int] = set()  # brokers that have a request under way
         self._wanted: defaultdict[int, dict[_Sending, list[TopicPartition]]] = defaultdict(dict)  # by leader
         self._retrying: dict[_Sending, None] = {}  # in this order
-        self._retry_ms: int | None = None
+        self._retry_at = scheduler.alarm(self._retry)
         self.uncommitted: dict[Partition, deque[tuple[int, _Sending, TopicPartition]]] = {}
 
     # --- of the own coordinator
@@ -149,8 +147,7 @@ class TransactionMarkers:
         todo = sorted(sending.left - sending.under_way)
         if len(todo) > MARKERS_AT_ONCE:
             sending.is_in_slices = True
-            self._turns.begin(self, self._in_slices(sending, todo))
-            self.deadline_moved()
+            self._scheduler.begin(self, self._in_slices(sending, todo))
             return
         for where in todo:
             self._see_to(sending, where, now_ms)
@@ -191,9 +188,8 @@ class TransactionMarkers:
 
     def _try_later(self, sending: _Sending, now_ms: int) -> None:
         self._retrying[sending] = None
-        if self._retry_ms is None:
-            self._retry_ms = now_ms + MARKER_RETRY_MS
-            self.deadline_moved()
+        if not self._retry_at.pending:
+            self._retry_at.set(now_ms + MARKER_RETRY_MS)
 
     def _mark(self, sending: _Sending, where: TopicPartition, now_ms: int) -> None:
         """Give one partition its marker."""
@@ -348,15 +344,8 @@ class TransactionMarkers:
             self.uncommitted[partition] = waiting
         self._ask_leaders(now_ms)
 
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next."""
-        return self._retry_ms
-
-    def expire(self, now_ms: int) -> None:
+    def _retry(self, now_ms: int) -> None:
         """Try again what could not be done before."""
-        if self._retry_ms is None or now_ms < self._retry_ms:
-            return
-        self._retry_ms = None
         retrying, self._retrying = self._retrying, {}
         for sending in retrying:
             self._go_on(sending, now_ms)

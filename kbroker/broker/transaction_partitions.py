@@ -250,15 +250,6 @@ class TransactionPartitions:
             question.codes = question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._tell(Answered(question))
 
-    # --- time
-
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on: requests have their own."""
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Never: see `expire`."""
-        return None
-
 
 def _transaction(question: Question) -> AddPartitionsToTxnTransaction:
     from protocol.messages.transactions import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kbroker.controller import brokers, failover, leaders, reassignment, topics
 from kbroker.controller.context import Context, TopicPartition
@@ -68,6 +69,10 @@ from protocol.messages.control import (
     StopReplicaResponse,
 )
 
+if TYPE_CHECKING:
+    from kbroker.ports import Clock
+    from kbroker.timing import Scheduler
+
 log = logging.getLogger("kbroker.controller")
 
 NOBODY = -1
@@ -95,7 +100,8 @@ class Controller:
         steps: Steps,
         configs: Configs,
         random: Random,
-        wall_ms: Callable[[], int],
+        clock: Clock,
+        scheduler: Scheduler,
         listener: str,
         tell: Callable[[object], None],
     ) -> None:
@@ -108,7 +114,7 @@ class Controller:
         self._steps = steps
         self._configs = configs
         self._random = random
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._listener = listener
         self._tell = tell
         self._queue: deque[Event] = deque()
@@ -116,9 +122,8 @@ class Controller:
         self._are_partitions_due = False  # that event is in the queue
         self._session = NO_SESSION  # in which this broker is registered: without one it does not stand for election
         self._is_unfit = False  # its last attempt to be controller failed: not a candidate for a while
-        self._stands_again_at_ms: int | None = None
-        self._rebalance_at_ms: int | None = None
-        self._has_looked = False  # at the balance of leaders, in this epoch
+        self._rebalance_at = scheduler.alarm(self._rebalance)
+        self._stand_again_at = scheduler.alarm(self._stand_again)
 
     @property
     def is_active(self) -> bool:
@@ -164,27 +169,15 @@ class Controller:
         if event is not None:
             self.put(event)
 
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on: is the leaders' balance due for a look, or may it stand for election again?"""
-        if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
-            self._rebalance_at_ms, self._has_looked = None, True
-            self.put(Rebalance())
-        if self._stands_again_at_ms is not None and now_ms >= self._stands_again_at_ms:
-            self._is_unfit, self._stands_again_at_ms = False, None
-            self.put(ControllerNodeChanged())
+    def _rebalance(self, now_ms: int) -> None:
+        """The balance of leaders is due for a look."""
+        self._rebalance_at.set(now_ms + 1000 * self._configs.broker.leader_imbalance_check_interval_seconds)
+        self.put(Rebalance())
 
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to call `expire` next; None while there is nothing to come."""
-        if self._is_unfit:
-            if self._stands_again_at_ms is None:
-                self._stands_again_at_ms = now_ms + STAND_AGAIN_MS
-            return self._stands_again_at_ms
-        if self.epoch is None or not self._configs.broker.auto_leader_rebalance_enable:
-            self._rebalance_at_ms = None
-        elif self._rebalance_at_ms is None:
-            interval_ms = 1000 * self._configs.broker.leader_imbalance_check_interval_seconds
-            self._rebalance_at_ms = now_ms + (interval_ms if self._has_looked else FIRST_LOOK_MS)
-        return self._rebalance_at_ms
+    def _stand_again(self, now_ms: int) -> None:
+        """It may stand for election again."""
+        self._is_unfit = False
+        self.put(ControllerNodeChanged())
 
     # -- the queue
 
@@ -224,6 +217,7 @@ class Controller:
             log.error("not a controller for %d s: %s", STAND_AGAIN_MS // 1000, error)
             self._resign()  # what is known is half of it; another may fare better
             self._is_unfit = True
+            self._stand_again_at.set(self._clock.now_ms() + STAND_AGAIN_MS)
             self._queue.appendleft(ControllerNodeChanged())
             if isinstance(error, StoreRefusedError):
                 self._work()
@@ -236,7 +230,8 @@ class Controller:
             self._are_partitions_due = False
         if isinstance(event, Registered):
             self._session = event.session
-            self._is_unfit, self._stands_again_at_ms = False, None
+            self._is_unfit = False
+            self._stand_again_at.cancel()
             yield from self._elect()
         elif isinstance(event, ControllerNodeChanged):
             if self._session != NO_SESSION:
@@ -368,7 +363,7 @@ class Controller:
 
     def _stand(self, last: int, version: int) -> Procedure[ControllerEpoch | None]:
         """Take `/controller` and raise the epoch, both or neither. Returns: None if somebody else was faster."""
-        content = encode_controller(self._broker_id, self._wall_ms())
+        content = encode_controller(self._broker_id, self._clock.wall_ms())
         (taken,) = yield [
             Multi(
                 (
@@ -389,6 +384,8 @@ class Controller:
         log.info("broker %d is controller, epoch %d", self._broker_id, epoch.context.epoch)
         self._resign()
         self.epoch = epoch
+        if self._configs.broker.auto_leader_rebalance_enable:
+            self._rebalance_at.set(self._clock.now_ms() + FIRST_LOOK_MS)
         self.active_id = self._broker_id
         yield [Get(CONTROLLER, watch=True)]
         self.is_taking_over = True
@@ -418,7 +415,7 @@ class Controller:
 
     def _resign(self) -> None:
         self.epoch = None
-        self._rebalance_at_ms, self._has_looked = None, False
+        self._rebalance_at.cancel()
         self.active_id = NOBODY
         self.outbox.clear()
 

@@ -22,13 +22,13 @@ from kbroker.coordinator.loading import replay_batches
 from kbroker.coordinator.routing import partition_for
 from kbroker.coordinator.shard import Shard
 from kbroker.coordinator.store import Slice, Store
-from kbroker.timing import KeyedTimers, nobody_asks
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
 
 if TYPE_CHECKING:
     from kbroker.log.log import Log
     from kbroker.replica import Partition
+    from kbroker.timing import KeyedAlarms, Scheduler
 
 S = TypeVar("S", bound=Shard[Any])
 
@@ -67,7 +67,7 @@ class Runtime(Generic[S]):
         make: Callable[[int, int], S],
         answer: Callable[[Reply], None],
         happened: Callable[[Happened], None],
-        now_ms: int,
+        scheduler: Scheduler,
         carry: Callable[[Any, int], None] | None = None,
     ) -> None:
         self.topic = topic
@@ -78,12 +78,12 @@ class Runtime(Generic[S]):
         self._answer = answer
         self._happened = happened
         self._carry = carry
-        self._timers: KeyedTimers[TimerKey] = KeyedTimers(now_ms)
+        self._timers: KeyedAlarms[TimerKey] = scheduler.alarms_by_key(self._rings)
+        self._next_slice = scheduler.alarm(self._load_slice)
         self._led: dict[int, tuple[Log, int]] = {}  # by partition led here: where its state is; the epoch last heard of
         self._loading: deque[_Loading[S]] = deque()
         self._unread: dict[int, _Loading[S]] = {}  # by partition: what could not be read, and is tried again
         self.give: Give  # is put in by who runs jobs
-        self.deadline_moved: Callable[[], None] = nobody_asks  # by who wakes it
 
     # --- whose is it
 
@@ -132,10 +132,8 @@ class Runtime(Generic[S]):
                 self._answer(effect)
             elif isinstance(effect, SetTimer):
                 self._timers.set(effect.key, effect.deadline_ms)
-                self.deadline_moved()
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
-                self.deadline_moved()
             elif isinstance(effect, Written):
                 shard = self.shards.get(effect.partition)
                 if shard is not None:
@@ -163,26 +161,16 @@ class Runtime(Generic[S]):
 
     # --- time
 
-    def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next; 0 if more of a partition is to be loaded."""
-        if self._loading and self._loading[0].slice is None:
-            return 0
-        return self._timers.next_deadline_ms() if self._timers else None
-
-    def expire(self, now_ms: int) -> None:
-        """Timers that are due; the next slice of what is being loaded."""
-        if not (self._timers or self._loading):
-            return  # as of a coordinator that nobody uses
-        while (key := self._timers.pop_due(now_ms)) is not None:
-            shard = self.shards.get(key.partition)
-            if key.kind == LOAD:
-                self._loading.append(self._unread.pop(key.partition))
-            elif shard is not None and not shard.loading:
-                turn = shard.turn(now_ms)
-                shard.timer(turn, key)
-                self.carry_out(turn.effects, now_ms)
-        if self._loading and self._loading[0].slice is None:
+    def _rings(self, key: TimerKey, now_ms: int) -> None:
+        """A timer is due."""
+        shard = self.shards.get(key.partition)
+        if key.kind == LOAD:
+            self._loading.append(self._unread.pop(key.partition))
             self._load_slice(now_ms)
+        elif shard is not None and not shard.loading:
+            turn = shard.turn(now_ms)
+            shard.timer(turn, key)
+            self.carry_out(turn.effects, now_ms)
 
     # --- partitions of the topic
 
@@ -240,7 +228,7 @@ class Runtime(Generic[S]):
         self.resigned(partition, now_ms)
         shard = self.shards[partition] = self._make(partition, epoch)
         self._loading.append(_Loading(shard))
-        self.deadline_moved()
+        self._go_on_loading(now_ms)
 
     def resigned(self, partition: int, now_ms: int) -> None:
         """This broker leads a partition no longer: parked calls are sent to the new coordinator."""
@@ -250,6 +238,7 @@ class Runtime(Generic[S]):
         self._loading = deque(each for each in self._loading if each.shard is not shard)
         if self._unread.pop(partition, None) is not None:
             self._timers.cancel(TimerKey(LOAD, partition))
+        self._go_on_loading(now_ms)
         turn = shard.turn(now_ms)
         shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.carry_out(turn.effects, now_ms)
@@ -275,10 +264,20 @@ class Runtime(Generic[S]):
             self._stop_loading(broken, now_ms)
         except OSError as failure:
             self._cannot_load(self._store.failed(shard.partition, failure), now_ms)
+        self._go_on_loading(now_ms)
+
+    def _go_on_loading(self, now_ms: int) -> None:
+        """By and by: what else is to be done has its turn in between."""
+        if self._loading and self._loading[0].slice is None:
+            self._next_slice.set(now_ms)
+        else:
+            self._next_slice.cancel()
 
     def _load_slice(self, now_ms: int) -> None:
         """Have the next slice of the first partition in line read; at its end, its shard is served."""
-        loading = self._loading[0]
+        loading = self._loading[0] if self._loading else None
+        if loading is None or loading.slice is not None:
+            return
         shard = loading.shard
         shard.advance(self._store.high_watermark(shard.partition))
         try:
@@ -292,6 +291,7 @@ class Runtime(Generic[S]):
                 self.give(loading.slice, self)
             else:
                 self._loaded(now_ms)
+        self._go_on_loading(now_ms)
 
     def _loaded(self, now_ms: int) -> None:
         shard = self._loading.popleft().shard
@@ -312,4 +312,3 @@ class Runtime(Generic[S]):
         log.error("%s-%d: cannot be loaded: %s", self.topic, partition, error)
         self._unread[partition] = loading
         self._timers.set(TimerKey(LOAD, partition), now_ms + DESCRIPTOR_RETRY_MS)
-        self.deadline_moved()

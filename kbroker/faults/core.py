@@ -159,7 +159,6 @@ class ScriptedCore(Core):
         if channel.closing or frames is None:
             return
         del self._met[request]
-        self._deadline_moved = True
         self._go_on(request, body)
         self._follow(self._now_ms)
         while frames and channel not in self._held_frames and not channel.closing:

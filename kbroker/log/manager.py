@@ -116,7 +116,7 @@ def open_logs(
 
 
 class LogManager:
-    """The logs of one broker by partition, made by `open_logs`. It tells facts. due_ms: when to call `due` next."""
+    """The logs of one broker by partition, made by `open_logs`. It tells facts. due_moved: told when to call `due`."""
 
     def __init__(
         self,
@@ -150,7 +150,8 @@ class LogManager:
         self._jobs: list[Work] = []
         self._later: Later[Work] = Later()
         self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
-        self.due_ms = 0
+        self.due_moved: Callable[[int], object] = lambda due_ms: None  # is put in by who calls `due`
+        self._due_ms = 0
         self._outdated: dict[LogDirectory, None] = {}  # partitions came or went: their checkpoints are to say so
         self._paused: Later[Paused] = Later()
         self._timers = Timers(config, 0)
@@ -470,6 +471,16 @@ class LogManager:
         """An earlier life, or other settings, have left more than flush.messages unflushed."""
         if log.want_flush():
             self._flush(partition, log)
+
+    @property
+    def due_ms(self) -> int:
+        """When to call `due`."""
+        return self._due_ms
+
+    @due_ms.setter
+    def due_ms(self, due_ms: int) -> None:
+        self._due_ms = due_ms
+        self.due_moved(due_ms)
 
     @property
     def has_jobs(self) -> bool:

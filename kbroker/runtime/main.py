@@ -87,10 +87,10 @@ def run_process(
 
 def _keep_house(loop: Loop, node: Node) -> Housekeeping:
     broker = node.core.broker
-    outside = broker.turns.context = OutsideArenas()
+    outside = broker.scheduler.context = OutsideArenas()
 
     def is_busy() -> bool:
-        return bool(broker.turns) or len(broker.openings) > 0
+        return broker.scheduler.is_slicing or len(broker.openings) > 0
 
     house = Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim, outside)
     house.start()

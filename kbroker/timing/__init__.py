@@ -1,20 +1,19 @@
-"""Waiting without a clock: timers that come back when due, operations parked until a key moves, and work in slices."""
+"""Waiting without a clock: alarms that ring when due, operations parked until a key moves, and work in slices."""
 
-from kbroker.timing.deadlines import nobody_asks
-from kbroker.timing.keyed import KeyedTimers
 from kbroker.timing.purgatory import Parked, Purgatory, Touched
-from kbroker.timing.turns import Steps, Turns, begun
-from kbroker.timing.wheel import Timer, TimingWheel
+from kbroker.timing.scheduler import Alarm, KeyedAlarms, Scheduler, Steps, begun
+from kbroker.timing.wheel import NEVER, Timer, TimingWheel
 
 __all__ = [
-    "KeyedTimers",
+    "NEVER",
+    "Alarm",
+    "KeyedAlarms",
     "Parked",
     "Purgatory",
+    "Scheduler",
     "Steps",
     "Timer",
     "TimingWheel",
     "Touched",
-    "Turns",
     "begun",
-    "nobody_asks",
 ]

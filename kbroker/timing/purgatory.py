@@ -1,9 +1,9 @@
 """Operations that cannot be answered yet: parked under the keys that may complete them, until one does or time is up.
 
 Core parks a fetch under its partitions, a produce under the partitions whose high watermark it waits for, and so on.
-When a key moved, the owner of that fact calls `check`; when time moved, `expire`. Both give the operations that are
-over, each operation once in its life, and the caller answers them. Nothing here knows what an operation is, answers
-one, or reads a clock.
+When a key moved, the owner of that fact calls `check`, which gives the operations that are over; of those whose time is
+up it is told. So each operation is over once in its life. Nothing here knows what an operation is, answers one, or
+reads a clock.
 
 Kafka's purgatory leaves finished operations in the watch lists of their other keys and sweeps all lists now and then
 (`*.purgatory.purge.interval.requests`). Here a watch list is a dict, so leaving it is one deletion a key, done at
@@ -13,7 +13,7 @@ once: no sweep, no memory kept by what is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from kbroker.timing.wheel import Timer, TimingWheel
 from protocol.namedtuple import NamedTuple
@@ -35,25 +35,34 @@ class Parked(Timer[Operation], Generic[Key, Operation]):
     payload: the operation. pending: false once it was completed, expired or cancelled.
     """
 
-    __slots__ = ("keys",)
+    __slots__ = ("_purgatory", "keys")
 
-    def __init__(self, operation: Operation, keys: tuple[Key, ...], deadline_ms: int) -> None:
+    def __init__(
+        self, purgatory: Purgatory[Key, Operation], operation: Operation, keys: tuple[Key, ...], deadline_ms: int
+    ) -> None:
         self.deadline_ms, self.payload, self._bucket = deadline_ms, operation, None
-        self.keys = keys
+        self.keys, self._purgatory = keys, purgatory
+
+    def ring(self, now_ms: int) -> None:
+        """Its time is up."""
+        self._purgatory.time_is_up(self, now_ms)
 
 
 class Purgatory(Generic[Key, Operation]):
     """Parked operations by key and by deadline. watchers: those under each key, empty if nothing waits; to be read."""
 
-    __slots__ = ("_wheel", "watchers")
+    __slots__ = ("_size", "_time_is_up", "_wheel", "watchers")
 
-    def __init__(self, now_ms: int = 0) -> None:
-        self._wheel: TimingWheel[Operation] = TimingWheel(now_ms)
+    def __init__(self, wheel: TimingWheel[Any], time_is_up: Callable[[Operation, int], None]) -> None:
+        """wheel: has the deadlines. time_is_up: told of each operation whose deadline has passed, and the time."""
+        self._wheel = wheel
+        self._time_is_up = time_is_up
+        self._size = 0
         self.watchers: dict[Key, dict[Parked[Key, Operation], None]] = {}
 
     def __len__(self) -> int:
         """How many operations wait."""
-        return self._wheel.size
+        return self._size
 
     def operations(self) -> set[Operation]:
         """Those that wait; put together anew each time."""
@@ -72,10 +81,11 @@ class Purgatory(Generic[Key, Operation]):
 
         The caller has just found it not ready: a single thread owns the state, so nothing can have moved in between.
         """
-        parked = Parked(operation, tuple(dict.fromkeys(keys)), deadline_ms)
+        parked = Parked(self, operation, tuple(dict.fromkeys(keys)), deadline_ms)
         for key in parked.keys:
             self.watchers.setdefault(key, {})[parked] = None
         self._wheel.put(parked)
+        self._size += 1
         return parked
 
     def check(self, key: Key, answer: Callable[[Operation], Result | None]) -> Iterator[tuple[Operation, Result]]:
@@ -96,18 +106,13 @@ class Purgatory(Generic[Key, Operation]):
         self._forget(parked)
         return True
 
-    def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next; None when nothing waits."""
-        return self._wheel.next_deadline_ms()
-
-    def expire(self, now_ms: int) -> list[Operation]:
-        """Move time on and return the operations whose deadline has passed, by deadline."""
-        expired = cast("list[Parked[Key, Operation]]", self._wheel.advance(now_ms))
-        for parked in expired:
-            self._forget(parked)
-        return [parked.payload for parked in expired]
+    def time_is_up(self, parked: Parked[Key, Operation], now_ms: int) -> None:
+        """Its deadline has passed; it is in the wheel no more."""
+        self._forget(parked)
+        self._time_is_up(parked.payload, now_ms)
 
     def _forget(self, parked: Parked[Key, Operation]) -> None:
+        self._size -= 1
         for key in parked.keys:
             watching = self.watchers[key]
             del watching[parked]

@@ -1,8 +1,8 @@
 """Hierarchical timing wheels: very many timers, most of them cancelled, each operation at a constant price.
 
-The owner of time (core, a coordinator, the simulator) adds and cancels timers, asks `next_deadline_ms` how long it may
-sleep, and calls `advance` with the time it is; what is due comes back as a list. Nothing here reads a clock, calls
-anybody or ticks: an hour in which nothing is due costs one heap lookup.
+A broker has one wheel, and `scheduler.py` turns it: `next_ms` says how long it may sleep, `advance` and `due`
+move time on and give back what is due. Nothing here reads a clock, calls anybody or ticks: an hour in which nothing is
+due costs one heap lookup.
 
 Level 0 has 20 buckets of 1 ms, level 1 has 20 of 20 ms, level 2 has 20 of 400 ms, and so on; a level is made when the
 first timer needs it. A timer lies in the lowest level that reaches its deadline. When the bucket of a higher level
@@ -14,6 +14,7 @@ the number of timers. Source: Varghese & Lauck, "Hashed and Hierarchical Timing 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -26,15 +27,18 @@ FEW_TIMERS = 8
 """In a bucket: so many are looked through for the earliest rather than moved down a level."""
 
 NOT_QUEUED = -1
+NEVER = 1 << 63  # as a deadline: of no timer
 
 
 class Timer(Generic[Payload]):
     """A deadline and what its owner wants back then.
 
-    deadline_ms: on the clock of `advance`. pending: false once it came back or was cancelled.
+    deadline_ms: on the clock of `advance`. pending: false once it came back or was cancelled. rank: of those that are
+    due together, the lowest comes back first.
     """
 
     __slots__ = ("_bucket", "deadline_ms", "payload")
+    rank = 0
 
     def __init__(self, deadline_ms: int, payload: Payload) -> None:
         self.deadline_ms = deadline_ms
@@ -61,9 +65,14 @@ class _Bucket(dict[Timer[Payload], None]):
 
 
 class TimingWheel(Generic[Payload]):
-    """Timers by deadline; time moves only through `advance`, and never back. size: how many are pending."""
+    """Timers by deadline; time moves only through `advance`, and never back.
 
-    __slots__ = ("_buckets", "_ends", "_queue", "_ticks", "now_ms", "size")
+    size: how many are pending. next_ms: when to call `advance` next, NEVER without timers. Not later than the earliest
+    deadline. Earlier only when that timer was cancelled, and when many timers are to be demoted then: of a few, the
+    earliest is looked up instead, so that one waiting fetch wakes its broker once and not at every level.
+    """
+
+    __slots__ = ("_buckets", "_ends", "_queue", "_ticks", "next_ms", "now_ms", "size")
 
     def __init__(self, now_ms: int = 0) -> None:
         assert now_ms >= 0, now_ms
@@ -72,6 +81,7 @@ class TimingWheel(Generic[Payload]):
         self._ticks: list[int] = []  # by level: the width of a bucket
         self._ends: list[int] = []  # by level: the first deadline out of its reach; rises with the level
         self._buckets: list[list[_Bucket[Payload]]] = []
+        self.next_ms = NEVER
         self._queue: list[tuple[int, int]] = []  # (start, -level) of buckets in use; a higher level is dealt first
         self._add_level()
 
@@ -88,6 +98,8 @@ class TimingWheel(Generic[Payload]):
         """As `add`, of a timer that its owner has made."""
         self._place(timer)
         self.size += 1
+        if timer.deadline_ms < self.next_ms:
+            self.next_ms = timer.deadline_ms
 
     def cancel(self, timer: Timer[Payload]) -> bool:
         """Take a timer back: true if it was pending. Its memory is free at once; no other timer is looked at."""
@@ -97,14 +109,11 @@ class TimingWheel(Generic[Payload]):
         del bucket[timer]
         timer._bucket = None
         self.size -= 1
+        if not self.size:
+            self.next_ms = NEVER
         return True
 
-    def next_deadline_ms(self) -> int | None:
-        """When to call `advance` next, None without timers.
-
-        Never later than the earliest deadline. Earlier only when many timers are to be demoted then: of a few, the
-        earliest is looked up instead, so that one waiting fetch wakes its broker once and not at every level.
-        """
+    def _look_up(self) -> int:
         queue = self._queue
         while queue:
             starts_ms, level = queue[0]
@@ -113,7 +122,7 @@ class TimingWheel(Generic[Payload]):
                 return starts_ms if not level or len(bucket) > FEW_TIMERS else self._earliest(bucket)
             heappop(queue)
             bucket.starts_ms = NOT_QUEUED
-        return None
+        return NEVER
 
     def _earliest(self, bucket: _Bucket[Payload]) -> int:
         """The deadline of the first timer in the first bucket, unless another bucket starts before it.
@@ -147,7 +156,31 @@ class TimingWheel(Generic[Payload]):
         self._move_to(now_ms)
         self.size -= len(expired)
         assert self.size >= 0, self.size
+        self.next_ms = self._look_up()
         return expired
+
+    def due(self, now_ms: int) -> Iterator[Timer[Payload]]:
+        """Move time on and give back what is due, by rank and deadline, each when the one before has been dealt with.
+
+        One that is cancelled, or put in again, before its turn has come is left out. What is put in meanwhile is not
+        given back, whatever its deadline.
+        """
+        timers = self.advance(now_ms)
+        timers.sort(key=lambda timer: timer.rank)
+        batch: _Bucket[Payload] = _Bucket()
+        for timer in timers:
+            batch[timer] = None
+            timer._bucket = batch
+        self.size += len(timers)
+        try:
+            for timer in timers:
+                if timer._bucket is batch:
+                    self.cancel(timer)
+                    yield timer
+        finally:  # who was given one has failed
+            for timer in batch:
+                self._place(timer)
+                self.next_ms = min(self.next_ms, timer.deadline_ms)
 
     def _place(self, timer: Timer[Payload]) -> None:
         deadline_ms = timer.deadline_ms

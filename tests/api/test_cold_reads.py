@@ -172,7 +172,7 @@ def test_what_is_ready_before_a_fetch_in_slices_is_through_is_read_at_once(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbroker.api.fetch.MANY_PARTITIONS", 1)
-    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 3)
+    monkeypatch.setattr("kbroker.timing.scheduler.FIRST_STEPS", 3)
     request = fetch(1)
     request.topics += fetch(1, topic="other").topics
     number = client.start(request, 12)

@@ -10,7 +10,7 @@ import pytest
 from kbroker.broker.control_requests import REPLICAS_AT_ONCE
 from kbroker.metadata.store import PRODUCER_ID_BLOCK, config_path, decode_producer_id_block, encode_config
 from kbroker.ports import Create
-from kbroker.timing.turns import FIRST_STEPS
+from kbroker.timing.scheduler import FIRST_STEPS
 from protocol.errors import ErrorCode
 from protocol.message import ZERO_UUID
 from protocol.messages.control import (

@@ -147,8 +147,8 @@ def test_a_request_of_many_partitions_is_appended_in_slices(world: World) -> Non
 
 def test_a_request_of_many_bytes_is_appended_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.core.LONG_PRODUCE_BYTES", 1_000_000)
-    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 4)
-    monkeypatch.setattr("kbroker.timing.turns.SLICE_STEPS", 4)
+    monkeypatch.setattr("kbroker.timing.scheduler.FIRST_STEPS", 4)
+    monkeypatch.setattr("kbroker.timing.scheduler.SLICE_STEPS", 4)
     events, answer = answered(world, world.client(), many([batch(bytes(100_000))] * 20))
     assert (events > 3, codes(answer)) == (True, [0] * 20)
 

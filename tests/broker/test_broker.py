@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kbroker.broker.facts import Handler, JobDone
-from kbroker.broker.jobs import Errand, Job
+from kbroker.broker.facts import Handler
+from kbroker.broker.jobs import Job
 from kbroker.log.facts import LogDirectoryFailed, Notice
 from tests.world import World
 
@@ -22,12 +22,10 @@ class Seen(NamedTuple):
 class Listener:
     """A part that takes `Seen`, and tells the next one until it has seen `last`."""
 
-    def __init__(self, world: World, last: int = 0, deadline_ms: int | None = None) -> None:
+    def __init__(self, world: World, last: int = 0) -> None:
         self.seen: list[int] = []
-        self.expired_ms: list[int] = []
         self._world = world
         self._last = last
-        self._deadline_ms = deadline_ms
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -38,16 +36,6 @@ class Listener:
         self.seen.append(fact.number)
         if fact.number < self._last:
             self._world.broker.tell(Seen(fact.number + 1))
-
-    def expire(self, now_ms: int) -> None:
-        """Remember when."""
-        self.expired_ms.append(now_ms)
-        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
-            self._deadline_ms = None
-
-    def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Once."""
-        return self._deadline_ms
 
 
 @pytest.fixture
@@ -75,13 +63,12 @@ def test_a_fact_that_nobody_takes_is_an_error_and_not_forgotten(world: World) ->
         world.core.handle(Seen(1), 0)
 
 
-def test_a_part_is_woken_at_its_deadline(world: World) -> None:
+def test_a_part_is_called_when_its_alarm_is_due(world: World) -> None:
     at_ms = world.clock.now_ms() + 50
-    part = Listener(world, deadline_ms=at_ms)
-    world.broker.add(part)
-    world.broker.deadline_moved = True
+    rang: list[int] = []
+    world.broker.scheduler.alarm(rang.append).set(at_ms)
     world.advance(60)
-    assert at_ms in part.expired_ms
+    assert rang == [at_ms]
 
 
 class FailingJob:
@@ -115,16 +102,6 @@ def test_a_job_is_taken_once(world: World) -> None:
     world.settle()
     world.broker.give(FailingJob(), Owner())
     assert [len(world.broker.take_jobs()), len(world.broker.take_jobs())] == [1, 0]
-
-
-def test_an_end_of_a_job_that_moves_a_deadline_is_noticed(world: World) -> None:
-    world.advance(1)
-    errand = Errand(FailingJob(), Owner())
-    part = Listener(world, deadline_ms=world.clock.now_ms() + 1)
-    world.core.next_deadline_ms()
-    world.broker.add(part)
-    world.core.handle(JobDone(errand, None), world.clock.now_ms())
-    assert world.core.next_deadline_ms() == world.clock.now_ms() + 1
 
 
 def test_without_a_log_directory_the_broker_cannot_go_on(world: World) -> None:

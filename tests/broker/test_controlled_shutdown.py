@@ -11,6 +11,7 @@ from kbroker.broker.facts import Leave
 from kbroker.ports import TO_CONTROLLER, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import Proposal
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
 from tests.controller.cluster import Cluster
@@ -40,7 +41,8 @@ class Broker:
         self.plane = self.cluster.nodes[at].plane
         held = SimpleNamespace(partitions={("t", 0): SimpleNamespace(replicas=(1, 2)[:replicas])})
         self.clock = self.cluster.nodes[at].clock
-        self.leaving = ControlledShutdown(self.plane, held, self.line, self.clock)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.clock.now_ms())
+        self.leaving = ControlledShutdown(self.plane, held, self.line, self.clock, self.scheduler)  # type: ignore[arg-type]
         self.leaving.handlers[Leave](Leave(), self.clock.now_ms())
         self.cluster.settle()
 
@@ -51,7 +53,7 @@ class Broker:
 
     def wait(self, by_ms: int) -> None:
         self.cluster.advance(by_ms)
-        self.leaving.expire(self.clock.now_ms())
+        self.scheduler.ring(self.clock.now_ms())
 
 
 def test_the_controller_is_asked_in_the_brokers_present_life() -> None:
@@ -84,7 +86,7 @@ def test_it_asks_again_after_a_while_and_stops_in_the_end(what: str) -> None:
         assert len(broker.line.asked) == number + 1
         broker.wait(1)
     assert broker.leaving.is_over
-    assert broker.leaving.next_deadline_ms(0) is None
+    assert broker.scheduler.next_ms is None
 
 
 def test_the_controller_hands_its_own_leaders_over_without_asking_anybody() -> None:

@@ -13,6 +13,7 @@ from kbroker.controller.events import AlterPartition
 from kbroker.ports import PeerFault, PeerFaultKind
 from kbroker.replica.facts import InSyncProposed
 from kbroker.replica.partition import LeaderState, Partition, Proposal
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.messages.control import AlterPartitionResponse, AlterPartitionResult, AlterPartitionTopicResult
 from tests.peers import Nobody
@@ -32,8 +33,10 @@ class Leader:
         controller = SimpleNamespace(is_active=True, put=self.asked.append)
         plane = SimpleNamespace(controller=controller, control_requests=SimpleNamespace(broker_epoch=7), broker_id=ME)
         self.plane: Any = plane
+        clock = self.world.clock
+        self.scheduler = Scheduler(clock.now_ms())
         self.changes = InSyncChanges(
-            self.world.replicas, cast(Any, plane), Nobody(), self.world.clock, 30_000, self.told.append
+            self.world.replicas, cast(Any, plane), Nobody(), clock, self.scheduler, 30_000, self.told.append
         )
         state = LeaderState(1, ME, 0, (ME, ONE, TWO), 0, (ME, ONE, TWO))
         self.world.replicas.become("p", 0, ID, state, is_new=True)
@@ -72,7 +75,7 @@ class Leader:
 
     def wait(self) -> None:
         self.world.clock.advance(RETRY_MS)
-        self.changes.expire(self.world.clock.now_ms())
+        self.scheduler.ring(self.world.clock.now_ms())
 
 
 def test_what_is_refused_for_now_is_asked_again() -> None:

@@ -13,6 +13,7 @@ from kbroker.log.facts import LogTruncated
 from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
 from kbroker.replica.facts import RoleChanged
 from kbroker.replica.partition import LeaderState, Partition
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.flat import flattened
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -53,10 +54,9 @@ class Follower:
             configs=self.world.broker.plane.configs, listener="PLAINTEXT",
             control_requests=SimpleNamespace(broker_epoch=7),
         )  # fmt: skip
-        self.moves: list[object] = []
-        self.fetchers = ReplicaFetchers(
-            self.world.replicas, cast(Any, plane), self.lines, self.world.clock, lambda: self.moves.append("a deadline")
-        )
+        clock = self.world.clock
+        self.scheduler = Scheduler(clock.now_ms())
+        self.fetchers = ReplicaFetchers(self.world.replicas, cast(Any, plane), self.lines, clock, self.scheduler)
         self.follow(0)
 
     def follow(self, index: int) -> Partition:
@@ -88,11 +88,11 @@ class Follower:
         due_ms = self.due_ms
         assert due_ms is not None
         self.world.clock.advance(due_ms - self.world.clock.now_ms())
-        self.fetchers.expire(due_ms)
+        self.scheduler.ring(due_ms)
 
     @property
     def due_ms(self) -> int | None:
-        return self.fetchers.next_deadline_ms(self.world.clock.now_ms())
+        return self.scheduler.next_ms
 
 
 def test_who_may_not_ask_yet_is_woken_when_the_pause_ends() -> None:
@@ -101,13 +101,6 @@ def test_who_may_not_ask_yet_is_woken_when_the_pause_ends() -> None:
     before = len(follower.lines.tokens)
     follower.wait()
     assert (before, len(follower.lines.tokens), follower.due_ms) == (1, 2, None)
-
-
-def test_the_start_of_a_pause_is_told_to_who_wakes_the_broker() -> None:
-    follower = Follower()
-    before = list(follower.moves)
-    follower.refuse()
-    assert (before, follower.moves) == ([], ["a deadline"])
 
 
 def no_memory(*_: object) -> None:

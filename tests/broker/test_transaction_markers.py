@@ -13,7 +13,8 @@ from kbroker.config.limits import DELETED_IF_UNKNOWN_MS, MARKER_RETRY_MS, MARKER
 from kbroker.metadata.cache import TopicImage
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.ports import PeerAddress, PeerAnswer, PeerFault, PeerFaultKind
-from kbroker.timing.turns import SLICE_STEPS
+from kbroker.timing import Scheduler
+from kbroker.timing.scheduler import SLICE_STEPS
 from kbroker.txn import Producer
 from kbroker.txn.shard import WriteMarkers
 from kbroker.txn.state import PREPARE_COMMIT, Transaction
@@ -60,6 +61,7 @@ class Stage:
         self.state.leader = 2
         self.peers = Peers()
         listener = next(iter(cache.brokers[1].endpoints)).listener
+        self.scheduler = Scheduler()
         self.markers = TransactionMarkers(
             1,
             broker.replicas,
@@ -68,7 +70,7 @@ class Stage:
             self.world.clock,
             self.peers,  # type: ignore[arg-type]
             listener,
-            broker.turns,
+            self.scheduler,
         )
         self.done: list[str] = []
         self.markers.done = lambda markers, _now_ms: self.done.append(markers.transaction.name)
@@ -130,8 +132,8 @@ def test_transaction_is_done_when_the_other_leader_says_so(stage: Stage) -> None
 def test_marker_that_a_leader_cannot_take_is_sent_again_after_a_while(stage: Stage, code: ErrorCode) -> None:
     stage.send(THERE)
     stage.answer(code)
-    assert (len(stage.peers.sent), stage.markers.next_deadline_ms(0)) == (1, MARKER_RETRY_MS)
-    stage.markers.expire(MARKER_RETRY_MS)
+    assert (len(stage.peers.sent), stage.scheduler.next_ms) == (1, MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert (len(stage.peers.sent), stage.done) == (2, [])
 
 
@@ -140,7 +142,7 @@ def test_marker_that_is_refused_again_and_again_is_told_of_once(stage: Stage, ca
     stage.send(THERE)
     for code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
         stage.answer(code)
-        stage.markers.expire(stage.markers.next_deadline_ms(0) or 0)
+        stage.scheduler.ring(MARKER_RETRY_MS)
     told = [each.rsplit(": ", 2)[1] for each in caplog.messages]
     assert told == ["NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"]
 
@@ -148,14 +150,14 @@ def test_marker_that_is_refused_again_and_again_is_told_of_once(stage: Stage, ca
 def test_request_without_an_answer_is_sent_again(stage: Stage) -> None:
     stage.send(THERE)
     stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert len(stage.peers.sent) == 2
 
 
 def test_fenced_coordinator_gives_up(stage: Stage) -> None:
     stage.send(THERE)
     stage.answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert (len(stage.peers.sent), stage.done) == (1, [])
 
 
@@ -164,19 +166,19 @@ def test_partition_without_a_leader_waits_for_one(stage: Stage) -> None:
     stage.send(THERE)
     before = len(stage.peers.sent)
     stage.state.leader = 2
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert (before, len(stage.peers.sent)) == (0, 1)
 
 
 def test_partition_that_is_gone_for_long_needs_no_marker(stage: Stage) -> None:
     stage.send(("gone", 0))
-    stage.markers.expire(DELETED_IF_UNKNOWN_MS)
+    stage.scheduler.ring(DELETED_IF_UNKNOWN_MS)
     assert stage.done == ["pay"]
 
 
 def test_partition_that_the_image_does_not_have_yet_is_waited_for(stage: Stage) -> None:
     stage.send(("gone", 0))
-    stage.markers.expire(DELETED_IF_UNKNOWN_MS - 1)
+    stage.scheduler.ring(DELETED_IF_UNKNOWN_MS - 1)
     assert stage.done == []
 
 
@@ -226,7 +228,7 @@ def test_markers_that_wait_behind_a_request_without_an_answer_go_to_whoever_lead
     stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
     stage.world.broker.plane.cache.brokers[3] = stage.world.broker.plane.cache.brokers[1]
     stage.state.leader = 3
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert [(to, len(request.markers)) for to, request, _ in stage.peers.sent] == [(2, 1), (3, 2)]
 
 
@@ -235,7 +237,7 @@ def test_markers_for_a_broker_without_an_address_wait_for_one(stage: Stage) -> N
     stage.send(THERE)
     before = stage.asked()
     stage.world.broker.plane.cache.brokers[2] = known
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert (before, stage.asked()) == ([], [[(7, 0)]])
 
 
@@ -247,7 +249,7 @@ def test_markers_that_nobody_wants_any_more_are_not_sent(stage: Stage) -> None:
     stage.answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     assert stage.asked() == [[(1, 0)], [(7, 0)]]
     stage.hear(PeerFault(stage.peers.sent[0][2], PeerFaultKind.RESET, was_sent=True, why="cut"))
-    stage.markers.expire(MARKER_RETRY_MS)
+    stage.scheduler.ring(MARKER_RETRY_MS)
     assert stage.asked()[2:] == [[(1, 0)]]
 
 
@@ -271,16 +273,16 @@ def marked(stage: Stage) -> int:
 
 def go_through(stage: Stage) -> None:
     """All slices."""
-    while stage.world.broker.turns:
-        stage.world.core.expire(stage.world.clock.now_ms())
+    while stage.scheduler.is_slicing:
+        stage.scheduler.run_slice(stage.world.clock.now_ms)
 
 
 def test_transaction_of_many_partitions_is_marked_in_slices(wide: Stage) -> None:
     wide.send(*MANY)
     steps = [marked(wide)]
-    while wide.world.broker.turns:
+    while wide.scheduler.is_slicing:
         assert wide.done == []
-        wide.world.core.expire(wide.world.clock.now_ms())
+        wide.scheduler.run_slice(wide.world.clock.now_ms)
         steps.append(marked(wide))
     assert max(after - before for before, after in pairwise([0, *steps])) <= SLICE_STEPS
     assert (marked(wide), wide.done) == (len(MANY), ["pay"])

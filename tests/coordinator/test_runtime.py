@@ -11,6 +11,7 @@ import pytest
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Happened, KeyValue, Reply, Runtime, Shard, TimerKey, Turn
 from kbroker.coordinator.effects import SetTimer, Written
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.messages.groups import HeartbeatResponse
 from protocol.records import RecordError
@@ -73,13 +74,14 @@ class House:
         self.store = MemoryStore()
         self.answers: list[tuple[Hashable, int]] = []
         self.happened: list[Happened] = []
+        self.scheduler = Scheduler()
         self.runtime: Runtime[Counter] = Runtime(
             "t",
             self.store,
             lambda *where: Counter(*where, self.store),
             self._answer,
             self.happened.append,
-            0,
+            self.scheduler,
         )
         self.runtime.resize(partitions)
         self.runtime.give = at_once
@@ -91,7 +93,7 @@ class House:
     def serve(self) -> Counter:
         self.runtime.elected(0, 1, 0)
         while self.runtime.shards[0].loading:
-            self.runtime.expire(0)
+            self.scheduler.ring(0)
         return self.runtime.shards[0]
 
     def write(self, word: str, note: object | None = None) -> ErrorCode:
@@ -157,7 +159,7 @@ def test_nobody_is_served_while_a_shard_loads() -> None:
     nobody = house.runtime.find("g")
     house.runtime.elected(0, 1, 0)
     loading = house.runtime.find("g")
-    house.runtime.expire(0)
+    house.scheduler.ring(0)
     assert (nobody, loading, house.runtime.find("g")) == (
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -169,18 +171,18 @@ def test_leadership_lost_while_loading_ends_the_loading() -> None:
     house = House()
     house.runtime.elected(0, 1, 0)
     house.runtime.resigned(0, 0)
-    assert house.runtime.next_deadline_ms() is None
+    assert house.scheduler.next_ms is None
 
 
 def test_timer_of_a_shard_goes_with_it() -> None:
     house = House()
     shard = house.serve()
-    house.runtime.expire(10)
+    house.scheduler.ring(10)
     rings = [word for word, _ in shard.words]
     house.runtime.elected(0, 2, 10)
-    house.runtime.expire(10)
+    house.scheduler.ring(10)
     house.runtime.resigned(0, 10)
-    assert (rings, house.runtime.next_deadline_ms()) == (["tick"], None)
+    assert (rings, house.scheduler.next_ms) == (["tick"], None)
 
 
 def test_timer_that_is_cancelled_does_not_ring() -> None:
@@ -189,8 +191,8 @@ def test_timer_that_is_cancelled_does_not_ring() -> None:
     turn = shard.turn(0)
     turn.cancel_timer("tick", "")
     house.runtime.carry_out(turn.effects, 0)
-    house.runtime.expire(10)
-    assert (shard.words, house.runtime.next_deadline_ms()) == ([], None)
+    house.scheduler.ring(10)
+    assert (shard.words, house.scheduler.next_ms) == ([], None)
 
 
 def test_what_an_operator_wants_to_know_is_told() -> None:
@@ -217,11 +219,11 @@ def test_slice_that_was_read_for_a_former_leadership_is_not_replayed() -> None:
     jobs: list[Any] = []
     house.runtime.give = lambda job, owner: jobs.append(job)
     house.runtime.elected(0, 2, 0)
-    house.runtime.expire(0)
-    waits = house.runtime.next_deadline_ms()
+    house.scheduler.ring(0)
+    waits = house.scheduler.next_ms
     house.runtime.elected(0, 3, 0)
     house.runtime.finished(jobs[0], None, 0)
-    assert (waits, house.runtime.next_deadline_ms(), house.runtime.shards[0].words) == (None, 0, [])
+    assert (waits, house.scheduler.next_ms, house.runtime.shards[0].words) == (None, 0, [])
 
 
 def test_timers_ring_while_a_slice_of_another_partition_is_read() -> None:
@@ -230,9 +232,9 @@ def test_timers_ring_while_a_slice_of_another_partition_is_read() -> None:
     house.store.append(1, [(b"a", b"")], -1, -1)
     house.runtime.give = lambda job, owner: None
     house.runtime.elected(1, 1, 0)
-    house.runtime.expire(0)
-    waits = house.runtime.next_deadline_ms()
-    house.runtime.expire(10)
+    house.scheduler.ring(0)
+    waits = house.scheduler.next_ms
+    house.scheduler.ring(10)
     assert (waits, [word for word, _ in shard.words]) == (10, ["tick"])
 
 
@@ -242,11 +244,11 @@ def test_partition_that_cannot_be_read_is_not_served_until_it_can() -> None:
     house.write("a")
     house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
     house.runtime.elected(0, 2, 0)
-    house.runtime.expire(0)
-    waits = house.runtime.find("g"), house.runtime.next_deadline_ms()
+    house.scheduler.ring(0)
+    waits = house.runtime.find("g"), house.scheduler.next_ms
     house.runtime.give = at_once
     for _ in range(3):
-        house.runtime.expire(DESCRIPTOR_RETRY_MS)
+        house.scheduler.ring(DESCRIPTOR_RETRY_MS)
     assert waits == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, DESCRIPTOR_RETRY_MS)
     assert [word for word, _ in house.runtime.shards[0].words] == ["a"]
     assert house.runtime.find("g") is house.runtime.shards[0]
@@ -258,9 +260,9 @@ def test_partition_that_cannot_be_read_is_not_tried_again_once_it_is_led_elsewhe
     house.write("a")
     house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
     house.runtime.elected(0, 2, 0)
-    house.runtime.expire(0)
+    house.scheduler.ring(0)
     house.runtime.resigned(0, 0)
-    assert house.runtime.next_deadline_ms() is None
+    assert house.scheduler.next_ms is None
 
 
 def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_loads() -> None:
@@ -270,7 +272,7 @@ def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_load
     house.runtime.marked(0, 7, 0, 1, 0, commit=True)
     shard = house.runtime.shards[0]
     loading = list(shard.words), shard.high_watermark
-    house.runtime.expire(0)
+    house.scheduler.ring(0)
     house.runtime.marked(0, 7, 0, 1, 0, commit=False)
     assert (loading, shard.words, shard.high_watermark) == (([], 0), [("marker False", 7)], 1)
 
@@ -406,10 +408,10 @@ def test_partitions_are_loaded_one_after_the_other_and_nothing_is_due_while_one_
     shards = house.runtime.shards
     seen = []
     while shards[1].loading:
-        house.runtime.expire(0)
+        house.scheduler.ring(0)
         if given:
-            house.runtime.expire(0)  # as for a timer: what is read is not asked for again
-        seen.append((shards[0].loading, house.runtime.next_deadline_ms(), len(given)))
+            house.scheduler.ring(0)  # as for a timer: what is read is not asked for again
+        seen.append((shards[0].loading, house.scheduler.next_ms, len(given)))
         for job, owner in given:
             job.run()
             owner.finished(job, None, 0)
@@ -426,14 +428,14 @@ def test_what_is_committed_while_a_partition_is_loaded_is_known_to_be(late: bool
     house.store.append(0, [(b"a", b"")], -1, -1)
     house.runtime.give = lambda job, owner: given.append(job)
     house.runtime.elected(0, 1, 0)
-    house.runtime.expire(0)
+    house.scheduler.ring(0)
     if not late:
         house.store.commit(0)
     given[0].run()
     house.runtime.finished(given[0], None, 0)
     if late:
         house.store.commit(0)
-        house.runtime.expire(0)  # nothing more to read
+        house.scheduler.ring(0)  # nothing more to read
     shard = house.runtime.shards[0]
     assert (shard.words, shard.seen_committed, shard.loading) == ([("a", -1)], 1, not late)
 
@@ -443,7 +445,7 @@ def test_bytes_that_are_no_batch_end_the_loading_and_the_shard_serves(when: str)
     house = House()
     house.store.append(0, [(b"a", b"")], -1, -1)
     house.runtime.elected(0, 1, 0)
-    house.runtime.expire(0)  # the first slice is sound
+    house.scheduler.ring(0)  # the first slice is sound
 
     def read(partition: int, offset: int) -> Read:
         if when == "found":
@@ -451,9 +453,9 @@ def test_bytes_that_are_no_batch_end_the_loading_and_the_shard_serves(when: str)
         return Read(offset, memoryview(bytes(100)))
 
     house.store.read = read  # type: ignore[method-assign]
-    house.runtime.expire(0)
+    house.scheduler.ring(0)
     shard = house.runtime.shards[0]
-    assert (shard.loading, shard.words, house.runtime.next_deadline_ms()) == (False, [("a", -1)], 10)
+    assert (shard.loading, shard.words, house.scheduler.next_ms) == (False, [("a", -1)], 10)
 
 
 def test_a_turn_tells_of_what_it_has_written_only_if_somebody_waits_for_it() -> None:

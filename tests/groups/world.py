@@ -14,6 +14,7 @@ from kbroker.coordinator.loading import replay_batches
 from kbroker.groups.coordinator import GroupCoordinator
 from kbroker.groups.memory import GroupMemory
 from kbroker.groups.shard import GroupShard
+from kbroker.timing import Scheduler
 from protocol.errors import ErrorCode
 from protocol.message import Message
 from protocol.records import Record
@@ -73,8 +74,9 @@ class World:
         def make(partition: int, epoch: int) -> GroupShard:
             return GroupShard(partition, epoch, self.store, self.config, self.chance, memory)
 
+        self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[GroupShard] = Runtime(
-            "__consumer_offsets", self.store, make, self._reply, self._happened, self.now_ms
+            "__consumer_offsets", self.store, make, self._reply, self._happened, self.scheduler
         )
         self.runtime.resize(1)
         self.runtime.give = at_once
@@ -137,9 +139,9 @@ class World:
     def wait(self, delay_ms: int) -> None:
         """Let time pass, from one timer to the next."""
         until_ms = self.now_ms + delay_ms
-        while (next_ms := self.runtime.next_deadline_ms()) is not None and next_ms <= until_ms:
+        while (next_ms := self.scheduler.next_ms) is not None and next_ms <= until_ms:
             self.now_ms = max(self.now_ms, next_ms)
-            self.runtime.expire(self.now_ms)
+            self.scheduler.ring(self.now_ms)
         self.now_ms = until_ms
 
     # --- the life of a broker
@@ -148,8 +150,8 @@ class World:
         self.runtime.elected(0, 1, self.now_ms)
 
     def load(self) -> None:
-        while self.runtime.next_deadline_ms() == 0:
-            self.runtime.expire(self.now_ms)
+        while any(shard.loading for shard in self.runtime.shards.values()):
+            self.scheduler.ring(self.now_ms)
 
     def resign(self) -> None:
         self.runtime.resigned(0, self.now_ms)
@@ -164,11 +166,11 @@ class World:
 
     def reader(self) -> GroupShard:
         """Another broker's shard, which has replayed the log and serves nobody yet."""
-        runtime = self.runtime
+        runtime, scheduler = self.runtime, self.scheduler
         try:
             shard = self.coordinator().runtime._make(0, 1)
         finally:
-            self.runtime = runtime
+            self.runtime, self.scheduler = runtime, scheduler
         shard.advance(self.store.high_watermark(0))
         part = self.store.read(0, 0)
         if part is not None:

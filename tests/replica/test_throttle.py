@@ -169,7 +169,7 @@ def test_a_partition_that_goes_while_a_large_fetch_is_answered_costs_the_others_
 ) -> None:
     for module in ("api.fetch", "api.fetch_reader"):
         monkeypatch.setattr(f"kbroker.{module}.MANY_PARTITIONS", 1)
-    monkeypatch.setattr("kbroker.timing.turns.FIRST_STEPS", 3)  # the first partition is read
+    monkeypatch.setattr("kbroker.timing.scheduler.FIRST_STEPS", 3)  # the first partition is read
     request, client = of_follower(world, JOINING), world.client()
     request.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1 << 20))
     number = client.send(request, NEWEST)

@@ -37,4 +37,4 @@ def test_what_they_leave_parked_is_forgotten() -> None:
         Hostile(swarm.world, swarm.net, f"hostile-{number}").attack(machine)
     swarm.world.run_until(swarm.world.now_ms + 200_000)
     assert machine.core is not None
-    assert (len(machine.core._purgatory), len(machine.broker.turns), +machine.core._parked_by) == (0, 0, {})
+    assert (len(machine.core._purgatory), machine.broker.scheduler.tasks, +machine.core._parked_by) == (0, 0, {})

@@ -9,6 +9,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kbroker.timing.purgatory import Parked, Purgatory
+from kbroker.timing.scheduler import Scheduler
+
+
+class Bench(Purgatory[str, str]):
+    """A purgatory with a scheduler that a test turns."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+        self.over: list[str] = []
+        super().__init__(self.scheduler.wheel, lambda operation, now_ms: self.over.append(operation))
+
+    def expire(self, now_ms: int) -> list[str]:
+        """The operations whose time is up by then."""
+        self.scheduler.ring(now_ms)
+        over, self.over = self.over, []
+        return over
 
 
 def always(operation: str) -> str:
@@ -20,7 +36,7 @@ def never(_operation: str) -> None:
 
 
 def test_check_answers_the_operations_that_are_ready_oldest_first() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     for name in ["ready 1", "not yet", "ready 2"]:
         purgatory.park(name, ["t-0"], 100)
     answers = purgatory.check("t-0", lambda operation: operation[-1] if operation.startswith("ready") else None)
@@ -28,7 +44,7 @@ def test_check_answers_the_operations_that_are_ready_oldest_first() -> None:
 
 
 def test_operation_that_is_over_by_the_time_it_is_looked_at_is_left_out() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("first", ["t-0"], 100)
     second = purgatory.park("second", ["t-0"], 100)
     done = []
@@ -40,13 +56,13 @@ def test_operation_that_is_over_by_the_time_it_is_looked_at_is_left_out() -> Non
 
 
 def test_check_leaves_other_keys_alone() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("x", ["t-0"], 100)
     assert list(purgatory.check("t-1", always)) == []
 
 
 def test_operation_under_two_keys_is_over_once() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("x", ["t-0", "t-1"], 100)
     assert list(purgatory.check("t-0", always)) == [("x", "X")]
     assert list(purgatory.check("t-1", always)) == []
@@ -54,7 +70,7 @@ def test_operation_under_two_keys_is_over_once() -> None:
 
 
 def test_operation_that_is_not_ready_expires_at_its_deadline() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("x", ["t-0", "t-1"], 100)
     assert list(purgatory.check("t-0", never)) == []
     assert purgatory.expire(99) == []
@@ -62,30 +78,30 @@ def test_operation_that_is_not_ready_expires_at_its_deadline() -> None:
 
 
 def test_expired_operation_is_not_checked_again() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("x", ["t-0"], 100)
     purgatory.expire(100)
     assert list(purgatory.check("t-0", always)) == []
 
 
 def test_cancelled_operation_leaves_every_watch_list() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     parked = purgatory.park("x", ["t-0", "t-1", "t-0"], 100)
     purgatory.cancel(parked)
     assert (len(purgatory), purgatory.watchers) == (0, {})
 
 
 def test_second_cancel_says_that_nothing_waited() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     parked = purgatory.park("x", ["t-0"], 100)
     assert purgatory.cancel(parked)
     assert not purgatory.cancel(parked)
 
 
 def test_operation_without_keys_waits_for_its_deadline() -> None:
-    purgatory: Purgatory[str, str] = Purgatory()
+    purgatory = Bench()
     purgatory.park("x", [], 100)
-    assert purgatory.next_deadline_ms() == 100
+    assert purgatory.scheduler.next_ms == 100
     assert purgatory.expire(100) == ["x"]
 
 
@@ -96,7 +112,9 @@ class EveryOperationIsOverOnce(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 0
-        self.purgatory: Purgatory[int, int] = Purgatory()
+        self.scheduler = Scheduler()
+        self.expired: list[int] = []
+        self.purgatory: Purgatory[int, int] = Purgatory(self.scheduler.wheel, self.time_is_up)
         self.waiting: dict[int, Parked[int, int]] = {}
         self.parked = 0
 
@@ -115,7 +133,13 @@ class EveryOperationIsOverOnce(RuleBasedStateMachine):
     @rule(delay_ms=st.integers(0, 1_000))
     def expire(self, delay_ms: int) -> None:
         self.now_ms += delay_ms
-        self.over(self.purgatory.expire(self.now_ms))
+        self.scheduler.ring(self.now_ms)
+        expired, self.expired = self.expired, []
+        self.over(expired)
+
+    def time_is_up(self, number: int, now_ms: int) -> None:
+        assert self.waiting[number].deadline_ms <= now_ms == self.now_ms
+        self.expired.append(number)
 
     @rule(choice=st.randoms(use_true_random=False))
     def cancel(self, choice: random.Random) -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kbroker.timing.wheel import BUCKETS_PER_LEVEL, FEW_TIMERS, Timer, TimingWheel
+from kbroker.timing.wheel import BUCKETS_PER_LEVEL, FEW_TIMERS, NEVER, Timer, TimingWheel
 
 DELAYS_MS = st.one_of(st.integers(0, 25), st.integers(0, 10_000), st.integers(0, 10**10))
 
@@ -64,14 +64,14 @@ def test_cancel_after_it_came_back_says_so() -> None:
 def test_empty_wheel_has_no_next_deadline() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     wheel.cancel(wheel.add(900, "x"))
-    assert wheel.next_deadline_ms() is None
+    assert wheel.next_ms == NEVER
 
 
 def test_sleeper_with_few_timers_wakes_at_the_first_deadline_and_not_at_its_buckets_start() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     for number in range(FEW_TIMERS):
         wheel.add(500 + number, "within 400 to 799")
-    assert wheel.next_deadline_ms() == 500
+    assert wheel.next_ms == 500
 
 
 def test_sleeper_wakes_for_a_bucket_that_starts_before_the_first_deadline_of_the_first_bucket() -> None:
@@ -79,7 +79,7 @@ def test_sleeper_wakes_for_a_bucket_that_starts_before_the_first_deadline_of_the
     wheel.add(790, "within 400 to 799")
     wheel.advance(395)
     wheel.add(405, "within 400 to 419")
-    assert wheel.next_deadline_ms() == 405
+    assert wheel.next_ms == 405
 
 
 def test_sleeper_wakes_once_a_level_and_never_for_an_empty_bucket() -> None:
@@ -88,7 +88,7 @@ def test_sleeper_wakes_once_a_level_and_never_for_an_empty_bucket() -> None:
     for delay_ms in range(0, 100_000, 500):
         wheel.cancel(wheel.add(delay_ms, "cancelled"))
     wakes = 0
-    while (next_ms := wheel.next_deadline_ms()) is not None:
+    while (next_ms := wheel.next_ms) != NEVER:
         wheel.advance(next_ms)
         wakes += 1
     assert wakes <= 6  # levels of 1 ms, 20 ms, 400 ms, 8 s, 160 s and 53 min
@@ -161,9 +161,8 @@ class WheelBesideAList(RuleBasedStateMachine):
 
     @rule()
     def advance_to_next(self) -> None:
-        next_ms = self.wheel.next_deadline_ms()
-        if next_ms is not None:
-            self.now_ms = max(self.now_ms, next_ms)
+        if self.wheel.next_ms != NEVER:
+            self.now_ms = max(self.now_ms, self.wheel.next_ms)
             self.advanced()
 
     def advanced(self) -> None:
@@ -176,12 +175,11 @@ class WheelBesideAList(RuleBasedStateMachine):
 
     @invariant()
     def next_deadline_is_never_late(self) -> None:
-        next_ms = self.wheel.next_deadline_ms()
         if self.pending:
-            assert next_ms is not None
-            assert next_ms <= max(self.now_ms, min(timer.deadline_ms for timer in self.pending.values()))
+            first_ms = min(timer.deadline_ms for timer in self.pending.values())
+            assert self.wheel.next_ms <= max(self.now_ms, first_ms)
         else:
-            assert next_ms is None
+            assert self.wheel.next_ms == NEVER
 
     @invariant()
     def counts_what_is_pending(self) -> None:

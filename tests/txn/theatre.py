@@ -26,6 +26,7 @@ from typing import Any
 
 from kbroker.config import BrokerConfig, BrokerLayers, Given, resolve_broker
 from kbroker.coordinator import Caller, Effect, Happened, Reply, Runtime
+from kbroker.timing import Scheduler
 from kbroker.txn import Producer
 from kbroker.txn.coordinator import TransactionCoordinator
 from kbroker.txn.records import TransactionRecord
@@ -73,8 +74,9 @@ class World:
         def make(partition: int, epoch: int) -> TransactionShard:
             return TransactionShard(partition, epoch, self.store, lambda: self.config, self.new_id)
 
+        self.scheduler = Scheduler(self.now_ms)
         self.runtime: Runtime[TransactionShard] = Runtime(
-            "__transaction_state", self.store, make, self._reply, self._happened, self.now_ms, self._carry
+            "__transaction_state", self.store, make, self._reply, self._happened, self.scheduler, self._carry
         )
         self.runtime.resize(1)
         self.runtime.give = at_once
@@ -84,8 +86,8 @@ class World:
     def lead(self) -> None:
         self.epoch += 1
         self.runtime.elected(0, self.epoch, self.now_ms)
-        while self.runtime.next_deadline_ms() == 0:
-            self.runtime.expire(self.now_ms)
+        while any(shard.loading for shard in self.runtime.shards.values()):
+            self.scheduler.ring(self.now_ms)
 
     @property
     def shard(self) -> TransactionShard:
@@ -122,9 +124,9 @@ class World:
 
     def wait(self, delay_ms: int) -> None:
         until_ms = self.now_ms + delay_ms
-        while (next_ms := self.runtime.next_deadline_ms()) is not None and next_ms <= until_ms:
+        while (next_ms := self.scheduler.next_ms) is not None and next_ms <= until_ms:
             self.now_ms = max(self.now_ms, next_ms)
-            self.runtime.expire(self.now_ms)
+            self.scheduler.ring(self.now_ms)
         self.now_ms = until_ms
 
 

@@ -1,0 +1,192 @@
+"""What happens by and by in one broker: timers that ring when they are due, and work that takes long, in slices.
+
+There is one scheduler, and `core.py` turns it. A part asks it for its alarms when it is put together, sets and cancels
+them as it likes, and is called when one rings; state machines that name their timers have one alarm a name. Alarms that
+are due together ring in the order in which their parts asked for them, whenever they were set.
+
+Work over many items is a generator that yields after each of them: a slice of it is done between events, so that what
+else comes up has its turn in between. Owners (a client's address, say) get their slices in turn, however many tasks
+each of them has; an owner's tasks are done one after the other, so that the memory of only one is in use. When a slice
+is due is decided here alone. Nothing here knows what an alarm or a task is about, or reads a clock: whoever runs a
+slice brings one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from kbroker.timing.wheel import NEVER, Timer, TimingWheel
+
+SLICE_MS = 3  # of real time, from the first millisecond that a slice sees pass
+SLICE_STEPS = 256  # where time does not move (a simulation), and where steps cost next to nothing
+FIRST_STEPS = 16  # at once, when a task comes in and no other waits: most are over by then
+
+Key = TypeVar("Key", bound=Hashable)
+Steps: TypeAlias = Generator[None, None, None]
+Outcome = TypeVar("Outcome")
+
+
+def begun(
+    steps: Generator[None, None, Outcome], first_steps: int | None = None
+) -> Outcome | Generator[None, None, Outcome]:
+    """What a task comes to, if its first steps are all that it has; else the others, for `Scheduler.begin`.
+
+    first_steps: how many; FIRST_STEPS unless each may take long.
+    """
+    try:
+        for _ in range(FIRST_STEPS if first_steps is None else first_steps):
+            next(steps)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+    return steps
+
+
+class Alarm(Timer[Callable[[int], None]]):
+    """A part's timer: at most one deadline at a time. It calls the part, with the time, at or after that."""
+
+    __slots__ = ("_wheel", "rank")
+
+    def __init__(self, wheel: TimingWheel[Any], rank: int, rings: Callable[[int], None]) -> None:
+        super().__init__(0, rings)
+        self._wheel = wheel
+        self.rank = rank
+
+    def set(self, deadline_ms: int) -> None:
+        """Have it ring at or after a time, and no more at the time set before."""
+        self._wheel.cancel(self)
+        self.deadline_ms = deadline_ms
+        self._wheel.put(self)
+
+    def cancel(self) -> None:
+        """Have it not ring."""
+        self._wheel.cancel(self)
+
+    def ring(self, now_ms: int) -> None:
+        """Its time has come."""
+        self.payload(now_ms)
+
+
+class KeyedAlarms(Generic[Key]):
+    """At most one timer a key; setting it again moves it."""
+
+    __slots__ = ("_alarms", "_rank", "_rings", "_wheel")
+
+    def __init__(self, wheel: TimingWheel[Any], rank: int, rings: Callable[[Key, int], None]) -> None:
+        self._wheel = wheel
+        self._rank = rank
+        self._rings = rings
+        self._alarms: dict[Key, Alarm] = {}
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+    def set(self, key: Key, deadline_ms: int) -> None:
+        """Have the owner called with `key` at or after a time, and no more at the time set before."""
+        alarm = self._alarms.get(key)
+        if alarm is None:
+            alarm = self._alarms[key] = Alarm(self._wheel, self._rank, lambda now_ms: self._ring(key, now_ms))
+        alarm.set(deadline_ms)
+
+    def cancel(self, key: Key) -> bool:
+        """Forget a timer: true if there was one."""
+        alarm = self._alarms.pop(key, None)
+        if alarm is None:
+            return False
+        alarm.cancel()
+        return True
+
+    def _ring(self, key: Key, now_ms: int) -> None:
+        del self._alarms[key]
+        self._rings(key, now_ms)
+
+
+class Scheduler:
+    """Timers and tasks of one broker. wheel: of all timers. context: what a slice is run in; None for nothing."""
+
+    __slots__ = ("_owners", "_ranks", "context", "wheel")
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.wheel: TimingWheel[Any] = TimingWheel(now_ms)
+        self.context: AbstractContextManager[None] | None = None
+        self._ranks = 0
+        self._owners: dict[Hashable, deque[Steps]] = {}  # the first one is next
+
+    # -- timers
+
+    def alarm(self, rings: Callable[[int], None]) -> Alarm:
+        """A timer for a part. rings: called with the time when it is due."""
+        self._ranks += 1
+        return Alarm(self.wheel, self._ranks, rings)
+
+    def alarms_by_key(self, rings: Callable[[Key, int], None]) -> KeyedAlarms[Key]:
+        """Timers for a part that names them. rings: called with the key and the time."""
+        self._ranks += 1
+        return KeyedAlarms(self.wheel, self._ranks, rings)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When to call `ring` next, None without timers."""
+        return None if self.wheel.next_ms == NEVER else self.wheel.next_ms
+
+    def ring(self, now_ms: int) -> None:
+        """Time has moved on: let ring what is due, each only if no other has cancelled or moved it before its turn.
+
+        What is set meanwhile rings the next time, even if it is due already.
+        """
+        for timer in self.wheel.due(now_ms):
+            cast("Alarm", timer).ring(now_ms)
+
+    # -- tasks
+
+    @property
+    def is_slicing(self) -> bool:
+        """Whether there are tasks under way: then the next slice is due."""
+        return bool(self._owners)
+
+    @property
+    def tasks(self) -> int:
+        """How many are under way."""
+        return sum(map(len, self._owners.values()))
+
+    def begin(self, owner: Hashable, steps: Steps, first_steps: int | None = None) -> None:
+        """Do a task: at once, if nothing else waits and a few steps are enough; else in slices.
+
+        steps: they deal with their failures themselves. first_steps: as for `begun`.
+        """
+        if not self._owners and begun(steps, first_steps) is not steps:
+            return
+        self._owners.setdefault(owner, deque()).append(steps)
+
+    def run_slice(self, now_ms: Callable[[], int]) -> None:
+        """One slice: of the next owner's next task, and of others' if there is time left."""
+        if self.context is None:
+            self._slice(now_ms)
+        else:
+            with self.context:
+                self._slice(now_ms)
+
+    def _slice(self, now_ms: Callable[[], int]) -> None:
+        owners = self._owners
+        end_ms = now_ms() + SLICE_MS
+        left = SLICE_STEPS
+        while owners and left > 0 and now_ms() < end_ms:
+            owner = next(iter(owners))
+            tasks = owners[owner]
+            steps, ended = tasks[0], False
+            try:
+                while left > 0:
+                    left -= 1
+                    next(steps)
+                    if now_ms() >= end_ms:
+                        break
+            except StopIteration:
+                ended = True
+            if ended:
+                tasks.popleft()
+            del owners[owner]
+            if tasks:
+                owners[owner] = tasks  # at the end of the line
