@@ -75,9 +75,10 @@ class Entry(NamedTuple):
     """One name in a folder."""
 
     name: str
-    size: int  # bytes; 0 for a folder
+    size: int  # bytes; 0 for what is no file
     modified_ms: int  # wall clock
     is_dir: bool
+    is_odd: bool = False  # neither folder nor file: a pipe, a socket, a device, a link that leads nowhere
 
 
 class File(Protocol):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,8 @@ MAX_TEXT_BYTES = 256 * 1024 * 1024
 """A checkpoint larger than this is no checkpoint: a million partitions with the longest names take 270 MB."""
 
 ZERO_UUID = bytes(16)
+# What pipes, sockets, and links that lead to themselves are told by.
+_NO_FILE = (errno.ESPIPE, errno.ENXIO, errno.ELOOP)
 _MOST_AT_FIRST = 4096  # read without asking for the size: a start reads two texts of each partition, all of them short
 _OFFSET_LINE = re.compile(r"(\S+)\s+([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
 _EPOCH_LINE = re.compile(r"([0-9]{1,10})\s+([0-9]{1,19})\s*", re.ASCII)
@@ -314,15 +317,28 @@ def replace_file(disk: Disk, folder: str, name: str, content: bytes, *, durable:
 def read_text(disk: Disk, folder: str, name: str) -> str | None:
     """The text in the file `name` of `folder`, or None where there is none.
 
-    Raises OSError; CorruptFileError if the file cannot be text: a folder, far too long, or not UTF-8.
+    Raises OSError; CorruptFileError if the file cannot be text: no file, far too long, or not UTF-8.
     """
     path = f"{folder}/{name}"
     try:
-        file = disk.open(path, "read")
+        content = _content(disk, path)
     except FileNotFoundError:
         return None
     except IsADirectoryError:
         raise CorruptFileError("is a folder", path=path) from None
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise CorruptFileError("is no file", path=path) from None
+        raise OSError(error.errno, error.strerror, path) from error
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptFileError("is not text", where=f"position {error.start}", path=path) from None
+
+
+def _content(disk: Disk, path: str) -> bytes:
+    """All of a file. Raises: OSError; CorruptFileError if it is far too long."""
+    file = disk.open(path, "read")
     try:
         content = file.read(0, _MOST_AT_FIRST)
         if len(content) == _MOST_AT_FIRST:
@@ -330,9 +346,6 @@ def read_text(disk: Disk, folder: str, name: str) -> str | None:
             if size > MAX_TEXT_BYTES:
                 raise CorruptFileError(f"is {size} bytes long, no such file is", path=path)
             content += file.read(_MOST_AT_FIRST, size - _MOST_AT_FIRST)
+        return content
     finally:
         file.close()
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptFileError("is not text", where=f"position {error.start}", path=path) from None

@@ -508,7 +508,7 @@ class _Loader:
             path = f"{self._path}/{entry.name}"
             folder = parse_folder_name(entry.name) if entry.is_dir else None
             if is_known_file(entry.name):
-                if entry.is_dir:
+                if entry.is_dir or entry.is_odd:
                     found.notices.append(put_aside(self._disk, self._path, entry.name))
             elif folder is None:
                 kind = "folder" if entry.is_dir else "file"

@@ -155,7 +155,7 @@ class _Found(NamedTuple):
 def _tidy(folder: Folder, notices: list[str]) -> _Found:
     """Finish what a crash interrupted (deletions, the cleaner's swaps) and say what there is.
 
-    Folders are none of ours; one that has a name of a file of ours is put aside.
+    What is no file is none of ours; what has a name of a file of ours all the same is put aside.
     """
     found, unfinished, foreign = _sort(folder.disk.list(folder.path))
     notices += [put_aside(folder.disk, folder.path, name) for name in foreign]
@@ -166,15 +166,15 @@ def _tidy(folder: Folder, notices: list[str]) -> _Found:
 
 
 def _sort(listed: list[Entry]) -> tuple[_Found, list[tuple[Entry, SegmentFile]], list[str]]:
-    """Files in use, files that are on their way in or out, and the names of folders that have a file's name."""
+    """Files in use, files that are on their way in or out, and the names of what has a file's name and is none."""
     parts: dict[int, dict[SegmentPart, Entry]] = {}
     unfinished, foreign = [], []
     has_epochs = False
     for entry in listed:
-        name, _, _, is_dir = entry
+        name, _, _, is_dir, is_odd = entry
         file = parse_segment_file_name(name)
-        if is_dir:
-            if file is not None or name in PARTITION_FILES:
+        if is_dir or is_odd:
+            if file is not None or name.removesuffix(".tmp") in PARTITION_FILES:
                 foreign.append(name)
         elif file is None:
             has_epochs = has_epochs or name == LEADER_EPOCHS

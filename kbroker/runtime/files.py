@@ -15,15 +15,16 @@ from collections.abc import Sequence
 
 from kbroker.ports import Buffer, Entry, OpenMode, Volume
 
+_ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK  # the latter for a pipe, which open(2) would wait at; it is nothing to a file
 OPEN_FLAGS: dict[OpenMode, int] = {
-    "read": os.O_RDONLY | os.O_CLOEXEC,
-    "write": os.O_RDWR | os.O_CLOEXEC,
-    "create": os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+    "read": os.O_RDONLY | _ALWAYS,
+    "write": os.O_RDWR | _ALWAYS,
+    "create": os.O_RDWR | os.O_CREAT | _ALWAYS,
 }
 _MOST_BUFFERS = 1024  # IOV_MAX on Linux: more in one call is EINVAL
 _EXCLUSIVE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: the whole file
 
-_KIND, _FOLDER = 0o170000, 0o040000
+_KIND, _FOLDER, _FILE = 0o170000, 0o040000, 0o100000
 _make = tuple.__new__
 
 pread, pwrite, pwritev = os.pread, os.pwrite, os.pwritev  # looked up once: a produce request makes few other calls
@@ -145,18 +146,28 @@ class SystemDisk:
             for name in names:
                 try:
                     status = name.stat()
-                except FileNotFoundError:
+                except OSError as error:
+                    if name.is_symlink():
+                        entries.append(Entry(name.name, 0, 0, False, True))
+                    elif not isinstance(error, FileNotFoundError):
+                        raise
                     continue
-                is_dir = (status.st_mode & _KIND) == _FOLDER  # as `_entry`, without the call: a start lists thousands
-                size = 0 if is_dir else status.st_size
-                entries.append(_make(Entry, (name.name, size, status.st_mtime_ns // 1_000_000, is_dir)))
+                kind = status.st_mode & _KIND  # as `_entry`, without the call: a start lists thousands
+                size = status.st_size if kind == _FILE else 0
+                modified_ms, is_dir = status.st_mtime_ns // 1_000_000, kind == _FOLDER
+                entries.append(_make(Entry, (name.name, size, modified_ms, is_dir, kind not in (_FILE, _FOLDER))))
         return entries
 
     def stat(self, path: str) -> Entry | None:
         """One name with its size."""
+        name = path.rpartition("/")[2]
         try:
-            return _entry(path.rpartition("/")[2], os.stat(path))
-        except FileNotFoundError:
+            return _entry(name, os.stat(path))
+        except OSError as error:
+            if os.path.islink(path):
+                return Entry(name, 0, 0, False, True)
+            if not isinstance(error, FileNotFoundError):
+                raise
             return None
 
     def rename(self, old: str, new: str) -> None:
@@ -198,5 +209,6 @@ class SystemDisk:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    is_dir = (status.st_mode & _KIND) == _FOLDER
-    return Entry(name, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000, is_dir)
+    kind = status.st_mode & _KIND
+    size = status.st_size if kind == _FILE else 0
+    return Entry(name, size, status.st_mtime_ns // 1_000_000, kind == _FOLDER, kind not in (_FILE, _FOLDER))

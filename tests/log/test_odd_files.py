@@ -1,0 +1,118 @@
+"""What is no file in the place of a file of ours, on a real disk: a start says so, and goes on where it can."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbroker.log.directory import DirectoryRefusedError
+from kbroker.runtime.files import SystemDisk
+from tests.log.directories import fill, open_directory
+from tests.log.worlds import all_offsets
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def dangling_link(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere" / "at all")
+
+
+def endless_link(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def a_socket(path: Path) -> None:
+    here = os.open(path.parent, os.O_RDONLY)
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(f"/proc/self/fd/{here}/{path.name}")
+    finally:
+        os.close(here)
+
+
+KINDS = [folder, fifo, dangling_link, endless_link, a_socket]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A log directory with one of everything, stopped cleanly."""
+    fill(SystemDisk(), str(tmp_path / "a"))
+    return tmp_path / "a"
+
+
+def start(home: Path) -> tuple[list[int], list[str]]:
+    """The offsets of a log, and what the start had to say."""
+    lines: list[str] = []
+    manager = open_directory(SystemDisk(), str(home), tell=lambda fact: lines.append(getattr(fact, "text", "")))
+    try:
+        log = manager.get("segments", 0)
+        assert log is not None
+        return all_offsets(log), lines
+    finally:
+        manager.close(broker_epoch=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cleaner-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "log-start-offset-checkpoint.tmp",
+        "recovery-point-offset-checkpoint.pending",
+        ".kafka_cleanshutdown",
+        "segments-0/00000000000000000000.index",
+        "segments-0/00000000000000000000.timeindex",
+        "segments-0/00000000000000000000.txnindex",
+        "segments-0/00000000000000000000.snapshot",
+        "segments-0/00000000000000000072.snapshot",
+        "segments-0/00000000000000000000.log.deleted",
+        "segments-0/leader-epoch-checkpoint",
+        "segments-0/leader-epoch-checkpoint.tmp",
+        "segments-0/partition.metadata",
+    ],
+)
+def test_what_is_no_file_is_set_aside(home: Path, name: str, kind: Callable[[Path], None]) -> None:
+    expected = start(home)[0]
+    path = home / name
+    path.unlink(missing_ok=True)
+    kind(path)
+    offsets, lines = start(home)
+    said = f"{path}: is none of this broker's: set aside as {path.name}.foreign"
+    assert (set(expected) <= set(offsets), said in lines) == (True, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["notes", "segments-0/notes", "other-0"])
+def test_odd_things_of_other_names_are_left_alone(home: Path, name: str, kind: Callable[[Path], None]) -> None:
+    kind(home / name)
+    start(home)
+    assert os.path.lexists(home / name)
+
+
+@pytest.mark.parametrize("kind", [folder, fifo, endless_link, a_socket])
+def test_who_a_directory_belongs_to_is_not_guessed(home: Path, kind: Callable[[Path], None]) -> None:
+    (home / "meta.properties").unlink()
+    kind(home / "meta.properties")
+    with pytest.raises(DirectoryRefusedError, match=r"meta\.properties"):
+        start(home)
+
+
+@pytest.mark.parametrize("kind", [folder, a_socket, endless_link])
+def test_a_lock_that_is_no_file_is_named(home: Path, kind: Callable[[Path], None]) -> None:
+    (home / ".lock").unlink()
+    kind(home / ".lock")
+    with pytest.raises(DirectoryRefusedError, match=r"/\.lock: "):
+        start(home)
