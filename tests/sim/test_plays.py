@@ -32,6 +32,14 @@ def test_the_page_on_clusters_tells_each_of_their_plays_as_it_is() -> None:
     assert set(shown) <= {path.read_text() for path in told}
 
 
+def test_the_plays_of_the_page_for_learners_come_out_as_printed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "learning.md").read_text()
+    shown = re.findall(r"^```play\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 2
+    for text in shown:
+        assert perform(text) == text
+
+
 @pytest.mark.parametrize(
     "step", ["cut 1 off", "heal 1", "until 1 sings t-0", "slow 1 down"], ids=lambda step: step.partition(" ")[0]
 )
