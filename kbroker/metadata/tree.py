@@ -302,7 +302,7 @@ class _Watches:
         self._paths: dict[int, set[str]] = {}  # by session
 
     def add(self, path: str, session: int | None) -> None:
-        """session: None for nobody."""
+        """session: None if no session watches."""
         if session is not None:
             self._sessions.setdefault(path, set()).add(session)
             self._paths.setdefault(session, set()).add(path)

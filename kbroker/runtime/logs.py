@@ -20,7 +20,7 @@ import time
 from protocol.errors import shortened
 
 LINES_PER_PLACE = 10  # in one second; enough to see what is going on, too few to fill a disk
-DEBUG_LINES_PER_PLACE = 100  # whoever wants those looks at single requests
+DEBUG_LINES_PER_PLACE = 100  # a person who wants those looks at single requests
 MOST_CHARACTERS = 2_000  # of a line: clients choose names of up to 32 KB
 NARROWEST = 40  # columns; nobody reads a log that is folded more tightly
 

@@ -2,8 +2,8 @@
 
 As little of HTTP/1.1 as a scraper or a probe needs: GET and HEAD, one request a connection. It runs on the broker's
 loop, since what it tells is the broker's; a page is made and sent in parts, and what is not taken waits for the socket.
-Who sends nothing, or too much, or does not read, is hung up on after a while, and where there are too many at once for
-whoever comes: a probe is not shut out by those who are silent. `metrics.py` knows what is told.
+Who sends nothing, or too much, or does not read, is hung up on after a while. Where too many are connected, the oldest
+of those goes for the newcomer: silent connections shut no probe out. `metrics.py` knows what is told.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Visitor:
             self.close()
 
     def _end(self) -> None:
-        """All is sent: say so, and let the other side hang up; bytes of its that nobody has read would undo ours."""
+        """All is sent: say so, and let the other side hang up; bytes of its that are not read would undo ours."""
         self.is_served = False
         self._loop.remove_writer(self._socket.fileno())
         try:
