@@ -1,4 +1,4 @@
-"""What is said when a test asks for what cannot be: one line, with what to write instead."""
+"""What is said where a user asks for what cannot be: one line, with what to write or to install instead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Iterable
 
 class UsageError(Exception):
     """The test asks for what cannot be; the text is one line, and ends with what to write instead."""
+
+
+def installed_by(extra: str) -> str:
+    """How to get what an extra of pyproject.toml brings. There is no release yet: it comes from a checkout."""
+    return f"in a checkout of kbroker, type pip install '.[{extra}]'"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--out", default=".cache/bench", help="where the flame graph goes")
     arguments = parser.parse_args()
     if shutil.which("py-spy") is None:
-        print("py-spy is not installed: pip install -e .[dev]")
+        print("py-spy is not installed: pip install '.[dev]'")
         return 2
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """How the commands reach a cluster: a stock client's connection, its settings, and its failures in one line each.
 
 The client is kafka-python's, so these commands work against any Kafka cluster, and the broker's own code has no part
-in them; those that carry records have another (`_librdkafka.py`). Both are an extra (`pip install 'kbroker[cli]'`,
+in them; those that carry records have another (`_librdkafka.py`). Both are an extra (`pip install '.[cli]'`,
 docs/decisions/0020-cli-client.md): a broker in somebody's test environment must not decide which clients that has.
 """
 
@@ -24,6 +24,7 @@ from click.core import ParameterSource
 from kbroker.cli._broker import LAST_PORT
 from kbroker.cli._numbers import whole
 from kbroker.properties import parse_properties
+from kbroker.usage import installed_by
 from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 
@@ -49,7 +50,7 @@ _SAID = {
     "UnknownBrokerIdError": "a broker that the cluster at {bootstrap} named is gone: try again",
 }
 """What is said of the client's own errors, by their names; of errors that a broker answers with Kafka has the words."""
-MISSING = "this command speaks to a cluster by client libraries: pip install 'kbroker[cli]'"
+MISSING = f"this command speaks to a cluster by client libraries: {installed_by('cli')}"
 LIBRDKAFKA_NAMES = {
     "ssl.cafile": "ssl.ca.location",
     "ssl.certfile": "ssl.certificate.location",

@@ -27,6 +27,7 @@ from kbroker.cli import complain
 from kbroker.cli._numbers import Number, whole
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.names import check_names
+from kbroker.usage import installed_by
 
 if TYPE_CHECKING:
     from kbroker.pipeline.kafka import Source
@@ -269,7 +270,7 @@ def _run(
         raise click.UsageError(f"--summary {given['summary_file']}: there is no such folder")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        return complain(f"the pipeline needs {missing[0]}: pip install 'kbroker[pipeline]'")
+        return complain(f"the pipeline needs {missing[0]}: {installed_by('pipeline')}")
     from kbroker.pipeline import session
     from kbroker.pipeline.errors import explain
 

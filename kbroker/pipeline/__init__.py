@@ -1,7 +1,7 @@
 """Topics become tables and tables become topics: PySpark jobs, the same on a laptop and on a Spark cluster.
 
 `kbroker pipeline NAME` runs them; each is a function here too, for a session of one's own. Installed with
-`pip install 'kbroker[pipeline]'`; nothing of a broker is imported here but file formats, nothing of Spark by a broker.
+`pip install '.[pipeline]'`; nothing of a broker is imported here but file formats, nothing of Spark by a broker.
 
 - `archive`, `replay`, `mirror`, `audit`, `profile`, `compact_check`, `convert`: a job each.
 - `source`: `spark.read.format("kbroker")` without any jar; `register(spark)` makes it known to a session.

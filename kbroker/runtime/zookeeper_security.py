@@ -17,6 +17,7 @@ from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.jaas import read_login
+from kbroker.usage import installed_by
 from protocol.namedtuple import NamedTuple
 
 OPEN_TO_ALL = "/consumers"  # where the consumers of old wrote, each under its own name
@@ -49,7 +50,7 @@ def security_of(config: BrokerConfig) -> Security:
     """As the settings want it. Raises: ValueError for files that cannot be used, or a library that is missing."""
     login = read_login(config.kbroker_zookeeper_sasl_jaas_config or "")
     if login and find_spec("puresasl") is None:
-        raise ValueError("kbroker.zookeeper.sasl.jaas.config needs pure-sasl: pip install 'kbroker[zookeeper-login]'")
+        raise ValueError(f"kbroker.zookeeper.sasl.jaas.config needs pure-sasl: {installed_by('zookeeper-login')}")
     tls = _tls(config) if config.zookeeper_ssl_client_enable else None
     return Security(tls, login, config.zookeeper_set_acl)
 

@@ -323,4 +323,4 @@ def test_a_record_that_nobody_takes_is_named(ask: Ask) -> None:
 
 def test_without_the_client_library_the_way_to_it_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka.errors", None)
-    assert "pip install 'kbroker[cli]'" in ask("topics", "--list")[2]
+    assert "in a checkout of kbroker, type pip install '.[cli]'" in ask("topics", "--list")[2]

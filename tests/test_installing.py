@@ -1,0 +1,58 @@
+"""How to install is said in one way, by the pages and by the program: there is no release, so by a checkout's path."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+PROGRAMS = [
+    path for folder in ("kbroker", "benchmarks", "scripts") for path in ROOT.glob(f"{folder}/**/*") if path.is_file()
+]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+OF_OTHERS = {"kafka-python", "aiokafka", "confluent-kafka", "pyspark"}
+
+
+def installed_by(path: Path) -> list[str]:
+    """What each `pip install` in a file asks for; nothing where it is the program's to fill in."""
+    found: list[str] = []
+    for rest in re.findall(r"pip install ([^`#{\n]+)(?![^\n]*\{)", path.read_text(errors="ignore")):
+        words = [word.strip("'") for word in re.findall(r"'[^']*'|[^\s'\");]+", rest)]
+        found += [
+            word
+            for before, word in zip(["", *words], words, strict=False)
+            if word[0] != "-" and before not in ("-c", "-r")
+        ]
+    return found
+
+
+def is_known(asked: str) -> bool:
+    """Whether it is there to be installed: this checkout, with extras that it has, or a client library."""
+    ours = re.fullmatch(r"\.(?:\[([\w,-]+)\])?", asked)
+    if ours is None:
+        return re.split(r"[=<>~]", asked)[0] in OF_OTHERS
+    return set(filter(None, (ours[1] or "").split(","))) <= EXTRAS
+
+
+def test_what_the_pages_and_the_program_say_to_install_is_there() -> None:
+    said = [
+        (path.name, each)
+        for path in (*PAGES, *PROGRAMS)
+        if path.suffix in (".md", ".py")
+        for each in installed_by(path)
+    ]
+    assert len(said) > 10
+    assert [each for each in said if not is_known(each[1])] == []
+
+
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    lines = [
+        f"{path.name}: {line}"
+        for path in (*PAGES, *PROGRAMS)
+        if path.suffix in (".md", ".py", "")
+        for line in path.read_text(errors="ignore").splitlines()
+        if re.search(r"kbroker\[(?!\")", line) and "install" in line
+    ]
+    assert lines == []
