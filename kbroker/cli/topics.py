@@ -31,10 +31,10 @@ _DETAILS = ("partition", "leader", "replicas", "isr", "offline")
 ACTIONS = {
     "list": "Names of topics.",
     "describe": "Partitions, leaders and replicas.",
-    "offsets": "Where each partition begins and ends, how many records that is, and offsets by time.",
     "create": "Make a topic.",
     "alter": "Give a topic more partitions.",
     "delete": "Delete topics.",
+    "offsets": "Where each partition begins and ends, how many records that is, and offsets by time.",
 }
 
 

@@ -115,7 +115,10 @@ def test_a_table_that_nobody_reads_to_its_end_is_no_error(bootstrap: str) -> Non
     ("words", "line"),
     [
         ("topics", "say one thing to do, of --list, --describe, --create, --alter, --delete"),
-        ("topics --list --delete", "say one thing to do, of --list, --describe, --create, --alter, --delete; not 2"),
+        (
+            "topics --list --delete",
+            "say one thing to do, of --list, --describe, --create, --alter, --delete, --offsets; not 2",
+        ),
         ("topics --create", "--create wants --topic"),
         ("topics --alter --topic t", "--alter wants --partitions"),
         ("topics --describe --topic nosuch", "there is no topic 'nosuch'"),
