@@ -25,6 +25,7 @@ KEPT = {
 OF_CLUSTER = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
+    "message.format.version",
     "message.timestamp.before.max.ms",
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
@@ -32,7 +33,8 @@ OF_CLUSTER = (
     "remote.storage.enable",
     "unclean.leader.election.enable",
 )
-"""Settings that are of a cluster's brokers, or would refuse or change records that another cluster has taken."""
+"""Settings that are of a cluster's brokers, or would refuse or change records that another cluster has taken: the old
+formats have no place for the numbers by which a record is written once."""
 
 
 def carried(settings: Mapping[str, str]) -> dict[str, str]:
