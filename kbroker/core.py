@@ -1,4 +1,4 @@
-"""The broker without an operating system: a request, an expiry or an event in, answers out.
+"""The broker without an operating system: an event in, effects out.
 
 Owns the order of answers on each connection, and the answers that wait, in the purgatory or for a `Reply`. It holds
 the parts (`broker/broker.py`), routes each request to its handler, and maps what goes wrong: KafkaError to its code,
@@ -14,11 +14,11 @@ are decoded so, handlers that are generators run so, and their answers are encod
 connection is begun meanwhile. No handler has a clock; the one look at it is for the length of a slice.
 
 Timers that are due fire before the request or the event of the same turn: what comes in after a deadline finds what the
-deadline has brought. Work that is wanted at once (a slice) is no such timer: `expire` does it, behind the requests.
+deadline has brought. Work that is wanted at once (a slice) is no such timer: `Expired` does it, behind the requests.
 
 What a step changes beyond its own answer flows up as values, and `_follow` acts on them until there are none left:
 partitions that moved, and the facts that parts have told (`broker/facts.py`). Whoever drives the core may have it
-gather the partitions instead, and say when to look at what waits for them (`look_around`): what comes in together is
+gather the partitions instead, and say when to look at what waits for them (`AtRest`): what comes in together is
 then fetched, acknowledged and answered together (docs/decisions/0025-at-rest.md).
 """
 
@@ -50,15 +50,17 @@ from kbroker.config.limits import (
     REQUEST_BYTES_EXCEPT_PRODUCE,
     WOKEN_AT_ONCE,
 )
-from kbroker.timing import NEVER, Purgatory, Steps, begun
+from kbroker.timing import Purgatory, Steps, begun
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frames import NO_LIMIT
 from protocol.headers import parse_request_header, skip_tags
 from protocol.message import DecodeError, EncodeError, Message
+from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.api.call import Answer, InSlices, Result, Waiting
     from kbroker.broker.broker import Broker
+    from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
 
 AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | InSlices | None")
@@ -76,28 +78,76 @@ LARGE_FIRST_STEPS = 2  # at once, of a large request: up to its first batch, whi
 MANY_STEPS = 16  # of a handler, behind its first ones: from here on its answer is encoded in slices, too
 
 
-class Core:
-    """One broker's every decision, on one thread.
+class Expired(NamedTuple):
+    """The event that time has moved on: what is due is done."""
 
-    gathers: what moves is kept in `moved`, and looked at when `look_around` is called, which has to be soon.
+
+class AtRest(NamedTuple):
+    """The event that nothing more is ready to be received: what waits for what has moved is looked at again."""
+
+
+class Closed(NamedTuple):
+    """The event that a connection is gone."""
+
+    channel: Channel
+
+
+EXPIRED, AT_REST = Expired(), AtRest()
+OF_DRIVERS = (Expired, AtRest, Closed)
+
+
+class Effects:
+    """What is to be done after a step. There is one of it: whoever drives the core takes from it what it finds.
+
+    writes: channels with something to be written, or to be closed. moved: if there is anything in it, `AtRest` is
+    wanted, soon.
+    """
+
+    __slots__ = ("_broker", "_scheduler", "_wheel", "moved", "writes")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._scheduler, self._wheel = broker, broker.scheduler, broker.scheduler.wheel
+        self.writes: dict[Channel, None] = {}  # with answers that came outside their own `receive`
+        self.moved: dict[Hashable, None] = {}  # keys of the purgatory, gathered
+
+    @property
+    def wake_ms(self) -> int:
+        """When `Expired` is wanted at the latest: NEVER if nothing is to come, 0 for at once."""
+        return 0 if self._scheduler.has_work else self._wheel.next_ms
+
+    def take_writes(self) -> Sequence[Channel]:
+        """The channels to write to, each once."""
+        writes = tuple(self.writes)
+        self.writes.clear()
+        return writes
+
+    def take_jobs(self) -> Sequence[Errand]:
+        """What is to be run, in any order, on any thread; each comes back as a `JobDone`."""
+        return self._broker.take_jobs()
+
+
+class Core:
+    """One broker's every decision, on one thread: an event in, effects out.
+
+    effects: of all steps whose effects have not been taken yet. gathers: what moves is kept in `effects.moved` until
+    `AtRest`; else it is looked at in the same step.
     """
 
     gathers = False
 
     def __init__(self, broker: Broker, now_ms: int) -> None:
         self.broker = broker
-        self.dirty: dict[Channel, None] = {}  # channels with answers that came outside their own `receive`
+        self.effects = Effects(broker)
+        self._writes, self._moved = self.effects.writes, self.effects.moved
         self._scheduler, self._wheel = broker.scheduler, broker.scheduler.wheel
         self._purgatory: Purgatory[Hashable, Request] = Purgatory(self._wheel, self._time_is_up)
         self._answered_late = 0  # of those whose time is up now
         self._overdue: deque[Request] = deque()  # of many whose time is up at once, those that are not answered yet
         self._parked_by: Counter[str] = Counter()  # of each address, how many
-        self.moved: dict[Hashable, None] = {}  # keys of the purgatory, gathered
         self._waking: dict[Hashable, None] = {}  # keys that many watch, to be looked at in slices
         self._is_waking = False
         self._requests, self._facts, self._replicas = broker.counters.requests, broker.facts, broker.replicas
         self._now_ms = now_ms
-        self._due_ms = NEVER  # when a request comes too late for what is due then; see `next_deadline_ms`
 
     # -- what happens to the broker
 
@@ -105,12 +155,34 @@ class Core:
         """A client has connected to the listener of this name."""
         return Channel(self.broker, Session(listener, peer_host, peer_port))
 
+    def step(self, event: object, now_ms: int) -> Effects:
+        """Something has happened. Frames come by `receive`, which is the same for many of them at once.
+
+        event: `Expired`, `AtRest`, `Closed`; or a fact from outside: a job has ended, the metadata store or another
+        broker has answered, a watch has fired.
+        """
+        kind = event.__class__
+        if kind not in OF_DRIVERS:
+            if now_ms >= self._wheel.next_ms:
+                self._fire(now_ms)
+            self._now_ms = now_ms
+            self.broker.handle(event, now_ms)
+            self._follow(now_ms)
+        elif kind is Expired:
+            self._expire(now_ms)
+        elif kind is AtRest:
+            for _ in self.at_rest(now_ms):
+                pass
+        else:
+            self._closed(cast("Closed", event).channel, now_ms)
+        return self.effects
+
     def receive(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
         """A whole frame has come in; its answer, if it is there at once and it is its turn, is in `channel.out`.
 
         frame: its memory is the caller's again when this returns; the broker's for good if over LONG_PRODUCE_BYTES.
         """
-        if now_ms >= self._due_ms:
+        if now_ms >= self._wheel.next_ms:
             self._fire(now_ms)
             if channel.closing:
                 return
@@ -161,17 +233,15 @@ class Core:
         if self._facts or self._replicas.touched:
             self._follow(now_ms)
 
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on: answer what waited until now, run the jobs that are due."""
+    def _expire(self, now_ms: int) -> None:
         self._fire(now_ms)
-        if self._scheduler.is_slicing:
-            self._scheduler.run_slice(self.broker.clock.now_ms)
+        if self._scheduler.has_work:
+            self._scheduler.work(self.broker.clock.now_ms)
             self._follow(now_ms)
 
     def _fire(self, now_ms: int) -> None:
         """Do what is due. Nothing that was held back is begun before all of it is done."""
         self._now_ms = now_ms
-        self._due_ms = NEVER  # until it is asked for: once for all of a turn's requests
         for _ in self._looked_at_moved(now_ms):  # who waited for what has come about is not told that it has not
             pass
         self._answered_late = 0
@@ -180,57 +250,28 @@ class Core:
             self._scheduler.begin(self, self._over())
         self._follow(now_ms)
 
-    def handle(self, event: object, now_ms: int) -> None:
-        """Something asynchronous has ended or been noticed: the metadata store, a disk, a peer."""
-        if now_ms >= self._due_ms:
-            self._fire(now_ms)
-        self._now_ms = now_ms
-        self.broker.handle(event, now_ms)
-        self._follow(now_ms)
-
-    def look_around(self, now_ms: int) -> None:
-        """Look again at what waits for what has moved since the last time."""
-        for _ in self.looked_around(now_ms):
-            pass
-
-    def looked_around(self, now_ms: int) -> Iterator[Channel]:
-        """The same, with the channel of each answer once it is made: whoever writes it lets its reader begin."""
+    def at_rest(self, now_ms: int) -> Iterator[Channel]:
+        """As the step `AtRest`; the channel of each answer once it is made: who writes it lets its reader begin."""
         self._now_ms = now_ms
         yield from self._looked_at_moved(now_ms)
-        if now_ms >= self._due_ms:
+        if now_ms >= self._wheel.next_ms:
             self._fire(now_ms)
         self._follow(now_ms)
 
     def _looked_at_moved(self, now_ms: int) -> Iterator[Channel]:
-        moved, self.moved = self.moved, {}
-        return self._looked_at(tuple(moved), now_ms)
+        moved = tuple(self._moved)
+        self._moved.clear()
+        return self._looked_at(moved, now_ms)
 
-    def closed(self, channel: Channel, now_ms: int) -> None:
+    def _closed(self, channel: Channel, now_ms: int) -> None:
         """The connection is gone: its waiting answers have nobody to go to."""
         self._hang_up(channel, "gone")
         channel.out = []
         if not self._parked_by[channel.session.peer_host]:
             del self._parked_by[channel.session.peer_host]
-        self.dirty.pop(channel, None)
+        self._writes.pop(channel, None)
         self.broker.disconnected(channel.session)
         self._follow(now_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next: asked after every event.
-
-        What is due later is done before the requests that come later; what is wanted at once has its turn behind them.
-        """
-        due_ms = self._wheel.next_ms
-        self._due_ms = due_ms if due_ms > self._now_ms else NEVER
-        if self._scheduler.is_slicing:
-            return self._now_ms
-        return None if due_ms == NEVER else due_ms
-
-    def take_dirty(self) -> Sequence[Channel]:
-        """The channels to write to, each once."""
-        dirty = tuple(self.dirty)
-        self.dirty.clear()
-        return dirty
 
     def delayed(self) -> Counter[str]:
         """How many requests are parked, by API: the sizes of Kafka's purgatories; counted anew each time."""
@@ -247,7 +288,10 @@ class Core:
             result = self._refusal(request, body, error)
         if result is LATER and self._facts:
             result = self._told_already(request)
-        self._conclude(request, result, body)
+        if isinstance(result, IS_ANSWER):  # nearly always: without another call
+            self._answer(request, result)
+        else:
+            self._conclude(request, result, body)
 
     def _conclude(self, request: Request, result: Result, body: Answer | None = None) -> None:
         """The one place where what a handler gives back, at once or later, becomes an answer, or what there is instead.
@@ -365,7 +409,7 @@ class Core:
             emit(channel, answer)
         if pending and pending[0].waiting.__class__ is Unbegun:
             self.broker.tell(Resume(pending[0]))
-        self.dirty[channel] = None
+        self._writes[channel] = None
 
     def _resume(self, request: Request, now_ms: int) -> None:
         """Begin a request that was held."""
@@ -488,7 +532,7 @@ class Core:
         channel = request.channel
         if channel.held_by is request:
             channel.held_by = None
-            self.dirty[channel] = None  # what it held back goes on, answer or not
+            self._writes[channel] = None  # what it held back goes on, answer or not
 
     def _hang_up(self, channel: Channel, reason: str) -> None:
         """Nothing more is read or answered; what was answered before still leaves."""
@@ -501,7 +545,7 @@ class Core:
                 request.parked = None
                 self._parked_by[channel.session.peer_host] -= 1
         channel.pending.clear()
-        self.dirty[channel] = None
+        self._writes[channel] = None
 
     def _refuse_unknown(self, channel: Channel, api_key: int, version: int, correlation_id: int) -> None:
         """A version or API that we do not serve: ApiVersions is answered, the others cannot be."""
@@ -529,7 +573,7 @@ class Core:
         touched = self.broker.take_touched()
         if self._purgatory.watchers:
             if self.gathers:
-                self.moved.update(dict.fromkeys(touched))
+                self._moved.update(dict.fromkeys(touched))
             else:
                 self._look_again(touched, now_ms)
 

@@ -11,6 +11,7 @@ import pytest
 from kbroker.api.routes import ROUTES, Route
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
+from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
 from protocol.message import Message
@@ -128,10 +129,10 @@ def test_a_parked_fetch_is_answered_by_an_append_on_another_connection(world: Wo
 
 def test_a_channel_with_an_answer_from_elsewhere_is_dirty_once(world: World, client: Client) -> None:
     client.send(fetch(max_wait_ms=500), 12)
-    world.core.take_dirty()
+    world.core.effects.take_writes()
     world.client().ask(produce(b"v"), 9)
-    assert list(world.core.take_dirty()) == [client.channel]
-    assert list(world.core.take_dirty()) == []
+    assert list(world.core.effects.take_writes()) == [client.channel]
+    assert list(world.core.effects.take_writes()) == []
 
 
 def test_a_parked_fetch_is_answered_at_its_deadline_and_not_before(world: World, client: Client) -> None:
@@ -170,7 +171,7 @@ def test_a_gone_client_leaves_nothing_behind(world: World, client: Client) -> No
     world.client().ask(produce(b"v"), 9)
     world.advance(60_000)
     assert client.take() == b""
-    assert client.channel not in world.core.take_dirty()
+    assert client.channel not in world.core.effects.take_writes()
 
 
 # ---- back-pressure
@@ -294,7 +295,7 @@ def test_what_controllers_say_may_have_any_number_of_elements_and_counts_as_its_
     number = client.start(request, 8)
     most_held = client.channel.held_bytes
     while world.broker.scheduler.is_slicing:
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         most_held = max(most_held, client.channel.held_bytes)
     assert (client.closing, number in client.look()) == ("", True)
     assert len(request.encode(8)) <= most_held < 2 * len(request.encode(8))

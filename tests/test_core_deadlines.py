@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.core import AT_REST, EXPIRED
 from kbroker.timing import Steps
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
@@ -97,7 +98,7 @@ def test_a_session_that_is_over_has_ended_for_what_an_answer_lets_begin(world: W
     world.advance(SESSION_MS - 1)
     world.client().start(produce(b"record"), 3)
     pass_unnoticed(world, 1)
-    world.core.look_around(world.clock.now_ms())
+    world.core.step(AT_REST, world.clock.now_ms())
     world.settle()
     assert deleted(waiting.look()[behind]) is ErrorCode.NONE
 
@@ -156,17 +157,17 @@ def test_what_a_waiting_request_got_in_time_is_not_taken_from_it(world: World) -
 
 
 def test_work_that_is_wanted_at_once_has_its_turn_behind_requests(world: World) -> None:
-    """As a coordinator that loads: its alarm rings, and is set again for now."""
+    """As a coordinator that loads: its alarm rings, and is wanted again."""
     slices: list[int] = []
 
     def go_on(now_ms: int) -> None:
         slices.append(now_ms)
-        alarm.set(now_ms)
+        alarm.soon()
 
     alarm = world.broker.scheduler.alarm(go_on)
-    alarm.set(0)
-    world.core.expire(world.clock.now_ms())
-    assert (world.core.next_deadline_ms(), len(slices)) == (world.clock.now_ms(), 1)
+    alarm.soon()
+    world.core.step(EXPIRED, world.clock.now_ms())
+    assert (world.core.effects.wake_ms, len(slices)) == (0, 1)
     pass_unnoticed(world, 5)
     world.client().ask(DELETE, 2)
     assert len(slices) == 1
@@ -181,8 +182,8 @@ def test_slices_of_a_long_request_have_their_turn_behind_others(world: World) ->
             yield
 
     world.broker.scheduler.begin("somebody", steps())
-    world.core.expire(world.clock.now_ms())
-    assert world.core.next_deadline_ms() == world.clock.now_ms()
+    world.core.step(EXPIRED, world.clock.now_ms())
+    assert world.core.effects.wake_ms == 0
     before = len(done)
     pass_unnoticed(world, 5)
     world.client().ask(DELETE, 2)

@@ -21,6 +21,7 @@ from kbroker.config.limits import (
 )
 from kbroker.controller import topics as deletions
 from kbroker.controller.epoch import STEP_PARTITIONS
+from kbroker.core import EXPIRED
 from kbroker.timing import scheduler
 from kbroker.timing.scheduler import SLICE_STEPS
 from protocol.errors import ErrorCode
@@ -93,7 +94,7 @@ def test_no_event_takes_more_than_a_slice(world: World, monkeypatch: pytest.Monk
     most = 0
     while world.broker.scheduler.is_slicing:
         before = len(looked_up)
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         most = max(most, len(looked_up) - before)
     assert 0 < most <= SLICE_STEPS
 
@@ -185,7 +186,7 @@ def test_a_request_of_a_client_that_has_gone_is_given_up(world: World) -> None:
     client = world.client()
     client.send(keys(20_000), 4)
     client.hang_up()
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     assert not world.broker.scheduler.is_slicing
 
 
@@ -236,7 +237,7 @@ class StepCount:
                 return most
             with LineCount() as count:
                 if not world._next_event():
-                    world.core.expire(world.clock.now_ms())
+                    world.core.step(EXPIRED, world.clock.now_ms())
             most = max(most, count.lines)
         raise AssertionError(f"no answer; closing: {client.closing!r}")
 
@@ -305,7 +306,7 @@ def test_a_commit_in_portions_waits_for_the_last_of_them(committed: World) -> No
     partition.isr = (1,)
     partition.advance_high_watermark()
     committed.replicas.touched.append(partition)
-    committed.core.expire(committed.clock.now_ms())
+    committed.core.step(EXPIRED, committed.clock.now_ms())
     assert (before, number in client.look()) == (False, True)
 
 
@@ -418,7 +419,7 @@ def most_at_once(world: World, done: list[object], number: int, client: Client) 
     while number not in client.look():
         before = len(done)
         if world.broker.scheduler.is_slicing:
-            world.core.expire(world.clock.now_ms())
+            world.core.step(EXPIRED, world.clock.now_ms())
         else:
             world.step()
         most = max(most, len(done) - before)
@@ -500,9 +501,9 @@ def test_errors_in_a_long_answer_are_counted_in_slices(world: World, monkeypatch
 def test_a_large_request_counts_as_what_it_becomes_until_it_is_answered(world: World) -> None:
     client = world.client()
     client.send(keys(20_000), 4)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     while not client.channel.held_bytes > 20_000 * 8 * 8:  # it is decoded
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
     world.advance(0)
     client.look()
     assert client.channel.held_bytes == 0
@@ -552,7 +553,7 @@ def test_a_small_request_is_not_behind_large_ones_of_its_address(world: World) -
     first = large.send(keys(20_000), 4)
     second = small.send(keys(40), 4)
     while second not in small.look():
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
     assert first not in large.look()
 
 
@@ -571,7 +572,7 @@ def test_what_many_partitions_are_answered_takes_few_lines_at_once(
     most = 0
     while not client.channel.out:
         with LineCount() as count:
-            world.core.expire(world.clock.now_ms())
+            world.core.step(EXPIRED, world.clock.now_ms())
         most = max(most, count.lines)
     assert (most <= 30 * len(data), len(client.look()[number].responses[0].partition_responses)) == (True, len(data))
 
@@ -581,7 +582,7 @@ def touched_by(world: World, polls: list[Client]) -> list[int]:
     world.client().start(produce(b"v"), 9)
     counts = [sum(bool(each.look()) for each in polls)]
     while counts[-1] < len(polls):
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         counts.append(sum(bool(each.look()) for each in polls))
     return counts
 
@@ -622,7 +623,7 @@ def test_many_whose_time_is_up_are_answered_in_slices(world: World) -> None:
         each.send(fetch(max_wait_ms=1_000), 12)
     polls[-1].hang_up()
     world.clock.advance(1_500)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     at_first = sum(bool(each.look()) for each in polls)
     world.advance(0)
     assert (at_first < len(polls) / 2, all(each.look() for each in polls[:-1])) == (True, True)

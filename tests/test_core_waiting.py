@@ -16,7 +16,7 @@ from kbroker.api.routes import ROUTES, Route, load
 from kbroker.broker.counters import Counters
 from kbroker.broker.facts import Reply, Touched
 from kbroker.channel import Channel
-from kbroker.core import Core
+from kbroker.core import AT_REST, EXPIRED, Closed, Core
 from kbroker.timing import Scheduler
 from protocol.headers import encode_request_header
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -111,7 +111,7 @@ def test_an_answer_waits_until_its_key_moves(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     ask(core, channel)
     before = codes(channel)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     assert (before, codes(channel)) == ([], [READY])
 
 
@@ -127,18 +127,19 @@ def test_a_waiting_request_that_fails_costs_its_own_connection(core: Core) -> No
     failing, other = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
     ask(core, failing, "fails")
     ask(core, other)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     assert (bool(failing.closing), other.closing, codes(other)) == (True, "", [READY])
-    assert set(core.take_dirty()) == {failing, other}  # neither was at work itself: one is to be written, one closed
+    writes = core.effects.take_writes()  # neither was at work itself: one is to be written, one closed
+    assert set(writes) == {failing, other}
 
 
 def test_silence_of_a_request_that_was_held_does_not_hold_up_the_next(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     for member in ("waits", "silent", "waits too"):
         ask(core, channel, member)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     first = codes(channel)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     assert (first, codes(channel), channel.busy) == ([READY], [READY, READY], False)
 
 
@@ -146,37 +147,37 @@ def test_a_waiting_request_that_fails_at_its_deadline_does_not_stop_time(core: C
     failing, other = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
     ask(core, failing, "fails")
     ask(core, other)
-    core.expire(NOW_MS + 600)
+    core.step(EXPIRED, NOW_MS + 600)
     assert (bool(failing.closing), codes(other)) == (True, [LATE])
 
 
 def test_what_the_end_of_a_connection_leads_to_is_heeded_at_once(core: Core) -> None:
     waiting, gone = (core.open("PLAINTEXT", "10.0.0.1", port) for port in range(2))
     ask(core, waiting)
-    core.closed(gone, NOW_MS)
+    core.step(Closed(gone), NOW_MS)
     assert codes(waiting) == [READY]
 
 
 def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     ask(core, channel)
-    core.closed(channel, NOW_MS)
+    core.step(Closed(channel), NOW_MS)
     assert len(core._purgatory) == 0
 
 
 def tell(core: Core) -> None:
     """The answer that was to come later."""
     core.broker.tell(Reply(core.broker.begun[-1], HeartbeatResponse(error_code=TOLD)))  # type: ignore[attr-defined]
-    core.handle("nothing", NOW_MS)
+    core.step("nothing", NOW_MS)
 
 
 def test_a_request_that_was_held_and_is_answered_later_holds_up_nobody_then(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     for member in ("waits", "later", "waits too"):
         ask(core, channel, member)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     tell(core)
-    core.handle("moved", NOW_MS)
+    core.step("moved", NOW_MS)
     assert codes(channel) == [READY, TOLD, READY]
 
 
@@ -185,8 +186,8 @@ def test_a_request_that_was_held_is_begun_once_whatever_comes_behind_it(core: Co
     ask(core, channel)
     ask(core, channel, "later")
     ask(core, channel, "other", api=1)  # is begun at once, and answered before the one that it is behind
-    core.handle("moved", NOW_MS)
-    core.handle("other", NOW_MS)
+    core.step("moved", NOW_MS)
+    core.step("other", NOW_MS)
     before = codes(channel)
     tell(core)
     assert (before, codes(channel)) == ([READY], [READY, TOLD, READY])
@@ -204,10 +205,10 @@ def test_a_request_that_comes_first_holds_its_connection_up_until_it_is_carried_
 def test_what_it_held_up_goes_on_though_it_waits_for_its_answer(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     ask(core, channel, "first")
-    core.take_dirty()
+    core.effects.take_writes()
     core.broker.tell(Reply(core.broker.begun[-1], Patient(fails=False)))  # type: ignore[attr-defined]
-    core.handle("nothing", NOW_MS)
-    assert (codes(channel), channel.held_by, core.take_dirty()) == ([], None, (channel,))
+    core.step("nothing", NOW_MS)
+    assert (codes(channel), channel.held_by, core.effects.take_writes()) == ([], None, (channel,))
 
 
 # ---- looking later
@@ -230,8 +231,8 @@ def test_what_moved_is_looked_at_when_somebody_says_so(gathering: Core) -> None:
     ask(gathering, channel)
     move(gathering, "moved")
     before = codes(channel)
-    gathering.look_around(NOW_MS)
-    assert (before, codes(channel), gathering.moved) == ([], [READY], {})
+    gathering.step(AT_REST, NOW_MS)
+    assert (before, codes(channel), gathering.effects.moved) == ([], [READY], {})
 
 
 def test_a_channel_is_told_of_as_soon_as_its_answer_is_made(gathering: Core) -> None:
@@ -239,7 +240,7 @@ def test_a_channel_is_told_of_as_soon_as_its_answer_is_made(gathering: Core) -> 
     for channel in channels:
         ask(gathering, channel)
     move(gathering, "moved")
-    seen = [(channel, [codes(each) for each in channels]) for channel in gathering.looked_around(NOW_MS)]
+    seen = [(channel, [codes(each) for each in channels]) for channel in gathering.at_rest(NOW_MS)]
     assert seen == [(channels[0], [[READY], []]), (channels[1], [[READY], [READY]])]
 
 
@@ -249,9 +250,9 @@ def test_who_is_gone_by_the_time_another_was_answered_is_left_out(gathering: Cor
         ask(gathering, channel)
     move(gathering, "moved")
     seen = []
-    for channel in gathering.looked_around(NOW_MS):
+    for channel in gathering.at_rest(NOW_MS):
         seen.append(channel)
-        gathering.closed(second, NOW_MS)
+        gathering.step(Closed(second), NOW_MS)
     assert seen == [first]
 
 
@@ -259,10 +260,10 @@ def test_what_moved_before_a_deadline_is_looked_at_before_time_is_up(gathering: 
     channel = gathering.open("PLAINTEXT", "10.0.0.1", 1)
     ask(gathering, channel)
     move(gathering, "moved")
-    gathering.expire(NOW_MS + 600)
+    gathering.step(EXPIRED, NOW_MS + 600)
     assert codes(channel) == [READY]
 
 
 def test_what_nobody_waits_for_is_not_gathered(gathering: Core) -> None:
     move(gathering, "moved")
-    assert gathering.moved == {}
+    assert gathering.effects.moved == {}

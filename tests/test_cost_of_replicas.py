@@ -12,7 +12,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from benchmarks.harness.wire import batch, frame, produce_frame
-from kbroker.core import Channel
+from kbroker.core import AT_REST, EXPIRED, Channel
 from kbroker.peers import Line, Lines, Link
 from kbroker.replica.partition import LeaderState
 from protocol.headers import encode_response_header, parse_request_header
@@ -49,8 +49,8 @@ def become(world: World, leader: int) -> None:
 
 def step(world: World, channel: Channel, data: bytes) -> None:
     ask(world, channel, data)
-    if world.core.moved:
-        world.core.look_around(world.clock.now_ms())
+    if world.core.effects.moved:
+        world.core.step(AT_REST, world.clock.now_ms())
 
 
 class Follower:
@@ -152,14 +152,14 @@ class FollowingWorld(World):
     """A broker that follows t-0 of broker 2."""
 
     def peers(self) -> OneLine:
-        self.lines = OneLine("broker-1", self.clock.now_ms, lambda event: self.core.handle(event, self.clock.now_ms()))
+        self.lines = OneLine("broker-1", self.clock.now_ms, lambda event: self.core.step(event, self.clock.now_ms()))
         return self.lines
 
     def begin(self) -> None:
         self.create("t")
         self.plane.cache.node = lambda *_: SimpleNamespace(host="h", port=1, security_protocol=0)  # type: ignore[method-assign,assignment,return-value]
         become(self, OTHERS[0])
-        self.core.expire(self.clock.now_ms())  # and what has been told is heard
+        self.core.step(EXPIRED, self.clock.now_ms())  # and what has been told is heard
         self.lines.wire.line.connected()
         served = {FETCH: VERSION, METADATA: 12}
         keys = [ApiVersion(api_key=key, min_version=0, max_version=last) for key, last in served.items()]
@@ -178,7 +178,7 @@ class FollowingWorld(World):
 
     def receive(self, frame: memoryview) -> None:
         self.lines.receive(frame)
-        self.core.next_deadline_ms()  # asked after every event
+        assert self.core.effects.wake_ms >= 0  # asked after every event
 
 
 def lines_of_a_follower() -> int:

@@ -19,7 +19,7 @@ from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.facts import FactQueue, JobDone
 from kbroker.channel import Channel
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
-from kbroker.core import Core
+from kbroker.core import EXPIRED, Closed, Core
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.ports import Peers, Region
@@ -106,7 +106,7 @@ class World:
         assert self._next_event(), "nothing is under way"
 
     def _next_event(self) -> bool:
-        jobs = [] if self.disk_is_busy else self.broker.take_jobs()
+        jobs = [] if self.disk_is_busy else self.core.effects.take_jobs()
         for job in jobs:
             error = None
             try:
@@ -115,7 +115,7 @@ class World:
                 error = failure
             self._events.append(JobDone(job, error))
         if self._events:
-            self.core.handle(self._events.popleft(), self.clock.now_ms())
+            self.core.step(self._events.popleft(), self.clock.now_ms())
             return True
         if self.broker.facts:  # a test has called a part by itself, not through the core
             self.core.expire(self.clock.now_ms())
@@ -127,11 +127,11 @@ class World:
         end_ms = self.clock.now_ms() + by_ms
         while True:
             self.settle()
-            deadline_ms = self.core.next_deadline_ms()
-            if deadline_ms is None or deadline_ms > end_ms:
+            deadline_ms = self.core.effects.wake_ms
+            if deadline_ms > end_ms:
                 break
             self.clock.advance(max(0, deadline_ms - self.clock.now_ms()))
-            self.core.expire(self.clock.now_ms())
+            self.core.step(EXPIRED, self.clock.now_ms())
         self.clock.advance(end_ms - self.clock.now_ms())
 
     def client(self, client_id: str | None = "test", host: str = "127.0.0.1") -> Client:
@@ -230,4 +230,4 @@ class Client:
 
     def hang_up(self) -> None:
         """Close the connection."""
-        self._world.core.closed(self.channel, self._world.clock.now_ms())
+        self._world.core.step(Closed(self.channel), self._world.clock.now_ms())

@@ -38,9 +38,9 @@ class LogCare:
         self._replicas = replicas
         self._clock = clock
         self._configs = configs
-        due_at = scheduler.alarm(self._due)
-        logs.due_moved = due_at.set
-        due_at.set(logs.due_ms)
+        self._due_at = scheduler.alarm(self._due)
+        logs.due_moved = self._due_moved
+        self._due_moved(logs.due_ms)
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -56,6 +56,12 @@ class LogCare:
     def _reconfigure(self) -> None:
         self._logs.cleaner.reconfigure(CleanerConfig.of(self._configs.broker))
         self._logs.due_ms = 0
+
+    def _due_moved(self, due_ms: int) -> None:
+        if due_ms > self._clock.now_ms():
+            self._due_at.set(due_ms)
+        else:
+            self._due_at.soon()
 
     def _due(self, now_ms: int) -> None:
         """Let what is due become jobs."""

@@ -165,8 +165,12 @@ class ReplicaMoves:
     def _sleep(self) -> None:
         """Until the next move may go on."""
         wake_ms = min((move.wake_ms for move in self._first() if move.job is None), default=None)
-        if wake_ms is not None:
+        if wake_ms is None:
+            self._go_on_at.cancel()
+        elif wake_ms > self._clock.now_ms():
             self._go_on_at.set(wake_ms)
+        else:
+            self._go_on_at.soon()
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """A job of a move has ended; the move may be over."""

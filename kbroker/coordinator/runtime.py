@@ -228,7 +228,7 @@ class Runtime(Generic[S]):
         self.resigned(partition, now_ms)
         shard = self.shards[partition] = self._make(partition, epoch)
         self._loading.append(_Loading(shard))
-        self._go_on_loading(now_ms)
+        self._go_on_loading()
 
     def resigned(self, partition: int, now_ms: int) -> None:
         """This broker leads a partition no longer: parked calls are sent to the new coordinator."""
@@ -238,7 +238,7 @@ class Runtime(Generic[S]):
         self._loading = deque(each for each in self._loading if each.shard is not shard)
         if self._unread.pop(partition, None) is not None:
             self._timers.cancel(TimerKey(LOAD, partition))
-        self._go_on_loading(now_ms)
+        self._go_on_loading()
         turn = shard.turn(now_ms)
         shard.drop(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.carry_out(turn.effects, now_ms)
@@ -264,12 +264,12 @@ class Runtime(Generic[S]):
             self._stop_loading(broken, now_ms)
         except OSError as failure:
             self._cannot_load(self._store.failed(shard.partition, failure), now_ms)
-        self._go_on_loading(now_ms)
+        self._go_on_loading()
 
-    def _go_on_loading(self, now_ms: int) -> None:
+    def _go_on_loading(self) -> None:
         """By and by: what else is to be done has its turn in between."""
         if self._loading and self._loading[0].slice is None:
-            self._next_slice.set(now_ms)
+            self._next_slice.soon()
         else:
             self._next_slice.cancel()
 
@@ -291,7 +291,7 @@ class Runtime(Generic[S]):
                 self.give(loading.slice, self)
             else:
                 self._loaded(now_ms)
-        self._go_on_loading(now_ms)
+        self._go_on_loading()
 
     def _loaded(self, now_ms: int) -> None:
         shard = self._loading.popleft().shard

@@ -4,13 +4,12 @@ Used instead of `kbroker.core.Core` where faults are wanted, and nowhere else: a
 code on its way. Requests of clients named OWN_CLIENT are neither met nor remembered: they are the test's own questions.
 
 A request is met in `_handle`, before its handler; its answer in `_answer`, as a message, and in `_put`, as bytes. What
-has to wait stands in line on its connection like any request that waits, and in a heap of our own.
+has to wait stands in line on its connection like any request that waits, and has an alarm.
 """
 
 from __future__ import annotations
 
 import copy
-import heapq
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.api.routes import SERVED
 from kbroker.channel import Channel, Request, emit
-from kbroker.core import IS_ANSWER, Core, throttle
+from kbroker.core import IS_ANSWER, Closed, Core, Effects, throttle
 from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
@@ -57,8 +56,6 @@ class ScriptedCore(Core):
         self.call_soon: Callable[[Callable[[], None]], None] | None = None  # for faults released from another thread
         self._met: dict[Request, Met] = {}
         self._seen: dict[Request, Seen] = {}
-        self._due: list[tuple[int, int, Callable[[], None]]] = []  # a heap
-        self._numbered = 0
         self._held_frames: dict[Channel, deque[memoryview]] = {}  # behind a request that waits to be looked at
         self._held: dict[Fault, list[Callable[[], None]]] = {}
 
@@ -73,13 +70,14 @@ class ScriptedCore(Core):
         else:
             super().receive(channel, own, now_ms)
 
-    def closed(self, channel: Channel, now_ms: int) -> None:
-        """The connection is gone, with what waited on it."""
-        self._held_frames.pop(channel, None)
-        for kept in (self._met, self._seen):
-            for request in [each for each in kept if each.channel is channel]:
-                del kept[request]
-        super().closed(channel, now_ms)
+    def step(self, event: object, now_ms: int) -> Effects:
+        """As the plain core's; a connection that is gone takes along what waited on it."""
+        if isinstance(event, Closed):
+            self._held_frames.pop(event.channel, None)
+            for kept in (self._met, self._seen):
+                for request in [each for each in kept if each.channel is event.channel]:
+                    del kept[request]
+        return super().step(event, now_ms)
 
     def _handle(self, request: Request, body: Answer) -> None:
         if request.client_id == OWN_CLIENT:
@@ -165,7 +163,7 @@ class ScriptedCore(Core):
             super().receive(channel, frames.popleft(), self._now_ms)
         if frames and channel in self._held_frames:
             self._held_frames[channel].extendleft(reversed(frames))
-        self.dirty[channel] = None
+        self._writes[channel] = None
 
     def _wait(self, fault: Fault, go_on: Callable[[], None]) -> None:
         if fault.action == "delay":
@@ -309,31 +307,15 @@ class ScriptedCore(Core):
             return
         if channel.pending[0] is request:
             emit(channel, [bytes(left[: fault.size])])
-            self.dirty[channel] = None
+            self._writes[channel] = None
             left = left[fault.size :]
         if left:
             self._later(fault.ms, partial(self._next_piece, request, fault, left))
         else:
             super()._put(request, [])
 
-    # -- time
-
     def _later(self, ms: int, job: Callable[[], None]) -> None:
-        self._numbered += 1
-        heapq.heappush(self._due, (self.broker.clock.now_ms() + ms, self._numbered, job))
-
-    def expire(self, now_ms: int) -> None:
-        """Time has moved on, for what faults hold up as well."""
-        self._now_ms = now_ms
-        while self._due and self._due[0][0] <= now_ms:
-            heapq.heappop(self._due)[2]()
-        super().expire(now_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next."""
-        theirs = super().next_deadline_ms()
-        ours = self._due[0][0] if self._due else None
-        return min((each for each in (ours, theirs) if each is not None), default=None)
+        self._scheduler.alarm(lambda now_ms: job()).set(self.broker.clock.now_ms() + ms)
 
 
 def _fetch_topic(topic: str, wanted: Any) -> FetchTopic:

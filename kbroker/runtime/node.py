@@ -447,7 +447,7 @@ class Node:
         clock = host.clock
 
         def deliver(event: object) -> None:
-            self.core.handle(event, clock.now_ms())
+            self.core.step(event, clock.now_ms())
             self.server.settle()
             if not self._is_open and self.core.broker.plane.open_to_brokers:
                 self.serve()

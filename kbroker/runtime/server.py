@@ -1,8 +1,8 @@
 """Listening sockets, the connections they accept, and the one timer that wakes the core.
 
-Made by `node.py`. It turns readiness into calls of the core (`receive`, `expire`, `handle`) and the core's answers
-into writes; it knows listeners and limits on connections, and nothing about requests. Everything here runs on the
-loop's thread, except the reads of `DiskPool`, which come back through `call_from_thread`.
+Made by `node.py`. It turns readiness into events of the core (`receive`, `step`), and the core's effects into writes,
+work for the disk pool and a timer; it knows listeners and limits on connections, and nothing about requests. Everything
+here runs on the loop's thread, except the reads of `DiskPool`, which come back through `call_from_thread`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, cast
 from kbroker.broker.facts import JobDone, tell_of_end
 from kbroker.config import is_every_interface
 from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BUFFER_BYTES
+from kbroker.core import EXPIRED, Closed
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
+from kbroker.timing import NEVER
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class Server:
         self._running = 0  # jobs for the disk that are under way
         self._sweep_timer = loop.timer(self.sweep)
         self._wake = loop.timer(self.wake)
-        self._wake_at_ms: int | None = None
+        self._wake_at_ms = NEVER
         self._settled_bytes_in = 0
         self._reads_much: set[int] = set()  # descriptors of connections, since the last sweep
         self._shared_until_ms = 0  # portions are small
@@ -149,26 +151,26 @@ class Server:
 
     def settle(self) -> None:
         """After every event: write what other connections' answers became ready, and set the timer anew."""
-        core = self.core
+        effects = self.core.effects
         if self._settling:
             return  # a flush below made room for a request whose answers concern others: they are flushed there
-        if core.dirty:
-            self._flush_dirty()
+        if effects.writes:
+            self._flush_writes()
         if self._closed:
             return
-        if core.moved and not self._is_to_look:
+        if effects.moved and not self._is_to_look:
             self._is_to_look = True
             self.loop.at_rest(self._look_around)
-        for job in core.broker.take_jobs():
+        for job in effects.take_jobs():
             self._run(job)
-        deadline_ms = core.next_deadline_ms()
-        if deadline_ms != self._wake_at_ms:
-            self._set_timer(deadline_ms)
+        wake_ms = effects.wake_ms
+        if wake_ms != self._wake_at_ms:
+            self._set_timer(wake_ms)
 
-    def _flush_dirty(self) -> None:
-        core = self.core
-        while core.dirty:
-            self._flush(core.take_dirty())
+    def _flush_writes(self) -> None:
+        effects = self.core.effects
+        while effects.writes:
+            self._flush(effects.take_writes())
 
     def _flush(self, channels: Sequence[Channel]) -> None:
         self._settling = True
@@ -196,24 +198,24 @@ class Server:
         self._is_to_look = False
         if self._closed:
             return
-        core = self.core
-        for channel in core.looked_around(self.clock.now_ms()):
-            if not channel.pending and channel in core.dirty:
-                del core.dirty[channel]
+        writes = self.core.effects.writes
+        for channel in self.core.at_rest(self.clock.now_ms()):
+            if not channel.pending and channel in writes:
+                del writes[channel]
                 self._flush((channel,))
         self.settle()
 
-    def _set_timer(self, deadline_ms: int | None) -> None:
-        self._wake_at_ms = deadline_ms
-        if deadline_ms is None:
+    def _set_timer(self, wake_ms: int) -> None:
+        self._wake_at_ms = wake_ms
+        if wake_ms == NEVER:
             self._wake.cancel()
         else:
-            self._wake.set(max(deadline_ms - self.clock.now_ms(), 0) / 1000)
+            self._wake.set(max(wake_ms - self.clock.now_ms(), 0) / 1000)
 
     def wake(self) -> None:
         """Do what is due now: at the timer's call, or because somebody has moved the clock."""
-        self._wake_at_ms = None
-        self.core.expire(self.clock.now_ms())
+        self._wake_at_ms = NEVER
+        self.core.step(EXPIRED, self.clock.now_ms())
         self.settle()
 
     def connections(self) -> Counter[str]:
@@ -242,7 +244,7 @@ class Server:
         self._running += 1
 
         def tell(fact: JobDone) -> None:
-            self.core.handle(fact, self.clock.now_ms())
+            self.core.step(fact, self.clock.now_ms())
             self.settle()
 
         def done(error: BaseException | None) -> None:
@@ -409,7 +411,7 @@ class Server:
             self.lane.remove(connection)
         if reason:
             log.info("closed the connection of %s: %s", channel.session, reason)
-        self.core.closed(channel, self.clock.now_ms())
+        self.core.step(Closed(channel), self.clock.now_ms())
         self.settle()
 
     # -- regions

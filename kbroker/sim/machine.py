@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import JobDone, Leave
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
+from kbroker.core import AT_REST, EXPIRED, Closed
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
 from kbroker.sim.disk import PowerLoss, SimDisk
 from kbroker.sim.peers import SimPeers
 from kbroker.sim.world import LocalClock
+from kbroker.timing import NEVER
 
 if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
@@ -232,7 +234,7 @@ class Machine:
         conn = self._by_wire.pop(wire, None)
         if conn is not None and self.core is not None:
             self._conns.pop(conn.channel, None)
-            self._run(self.core.closed, conn.channel, self.world.now_ms)
+            self._run(self.core.step, Closed(conn.channel), self.world.now_ms)
 
     # ---- the core's side
 
@@ -244,7 +246,7 @@ class Machine:
     def _take_event(self, event: object) -> None:
         """Within a turn of the loop."""
         assert self.core is not None
-        self.core.handle(event, self.world.now_ms)
+        self.core.step(event, self.world.now_ms)
 
     def post(self, event: object) -> None:
         """Hand an event to the broker, never at once: whoever caused it is in the middle of a step."""
@@ -254,13 +256,13 @@ class Machine:
         """`_run`, for as long as the process lasts; nothing happens afterwards, and in the next one."""
         boot = self.boots
 
-        def run(what: Callable[..., None], *arguments: object) -> None:
+        def run(what: Callable[..., object], *arguments: object) -> None:
             if self.core is not None and self.boots == boot:
                 self._run(what, *arguments)
 
         return run
 
-    def _run(self, what: Callable[..., None], *arguments: object) -> None:
+    def _run(self, what: Callable[..., object], *arguments: object) -> None:
         """One turn of the loop: something for the core to do, then everything that follows."""
         self.moved = True
         try:
@@ -277,37 +279,39 @@ class Machine:
     def _follow(self) -> None:
         core = self.core
         assert core is not None
-        if core.dirty:
-            for channel in core.take_dirty():
-                conn = self._conns.get(channel)
-                if conn is not None:
-                    self._flush(conn)
-        if core.moved and not self._is_to_look:
+        effects = core.effects
+        for channel in effects.take_writes():
+            conn = self._conns.get(channel)
+            if conn is not None:
+                self._flush(conn)
+        if effects.moved and not self._is_to_look:
             self._is_to_look = True
             self.world.after(0, self._look_around, core)
-        for job in self.broker.take_jobs():
+        for job in effects.take_jobs():
             self._jobs += 1
             self.world.after(self._job_delay(), self._run_job, job, core)
-        deadline_ms = core.next_deadline_ms()
-        if deadline_ms is not None and (self._wake is None or deadline_ms < self._wake.at_ms):
+        wake_ms = max(effects.wake_ms, self.world.now_ms)
+        if wake_ms != NEVER and (self._wake is None or wake_ms < self._wake.at_ms):
             if self._wake is not None:
                 self._wake.cancel()
-            self._wake = self.world.after(max(0, deadline_ms - self.world.now_ms), self._on_timer)
+            self._wake = self.world.after(wake_ms - self.world.now_ms, self._on_timer)
 
     def _look_around(self, core: Core) -> None:
         if self.core is core:
             self._is_to_look = False
-            self._run(core.look_around, self.world.now_ms)
+            self._run(core.step, AT_REST, self.world.now_ms)
 
     def _on_timer(self) -> None:
         self._wake = None
         core, now_ms = self.core, self.world.now_ms
         assert core is not None
-        due_ms = core.next_deadline_ms()
-        if due_ms is not None and due_ms > now_ms:  # what this was set for has been answered meanwhile
-            self._wake = self.world.after(due_ms - now_ms, self._on_timer)
-        elif due_ms is not None:
-            self._run(core.expire, now_ms)
+        wake_ms = core.effects.wake_ms
+        if wake_ms == NEVER:
+            return
+        if wake_ms > now_ms:  # what this was set for has been answered meanwhile
+            self._wake = self.world.after(wake_ms - now_ms, self._on_timer)
+        else:
+            self._run(core.step, EXPIRED, now_ms)
 
     def _flush(self, conn: Conn) -> None:
         channel = conn.channel
@@ -326,7 +330,7 @@ class Machine:
             self._conns.pop(channel, None)
             conn.wire.hang_up()
             assert self.core is not None
-            self.core.closed(channel, self.world.now_ms)
+            self.core.step(Closed(channel), self.world.now_ms)
         elif conn.backlog and not channel.full:
             self._take(conn, conn.backlog.popleft())
 
@@ -376,5 +380,5 @@ class Machine:
         if self.core is not core:
             return
         self._jobs -= 1
-        self._run(core.handle, JobDone(job, error), self.world.now_ms)
+        self._run(core.step, JobDone(job, error), self.world.now_ms)
         self._maybe_stop()

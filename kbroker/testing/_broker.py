@@ -377,8 +377,7 @@ def _node_id(settings: Mapping[str, str]) -> int:
 def _has_caught_up(node: Node) -> bool:
     """Do what is due; whether nothing is, and no work for the disk is under way."""
     node.server.wake()
-    due_ms = node.core.next_deadline_ms()
-    return node.server.jobs_done and (due_ms is None or due_ms > node.core.broker.clock.now_ms())
+    return node.server.jobs_done and node.core.effects.wake_ms > node.core.broker.clock.now_ms()
 
 
 def _forget_transactional_ids(node: Node) -> bool:

@@ -48,22 +48,34 @@ def begun(
 class Alarm(Timer[Callable[[int], None]]):
     """A part's timer: at most one deadline at a time. It calls the part, with the time, at or after that."""
 
-    __slots__ = ("_wheel", "rank")
+    __slots__ = ("_scheduler", "rank")
 
-    def __init__(self, wheel: TimingWheel[Any], rank: int, rings: Callable[[int], None]) -> None:
+    def __init__(self, scheduler: Scheduler, rank: int, rings: Callable[[int], None]) -> None:
         super().__init__(0, rings)
-        self._wheel = wheel
+        self._scheduler = scheduler
         self.rank = rank
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is going to ring."""
+        return self._bucket is not None or self in self._scheduler.wanted
 
     def set(self, deadline_ms: int) -> None:
         """Have it ring at or after a time, and no more at the time set before."""
-        self._wheel.cancel(self)
+        self.cancel()
         self.deadline_ms = deadline_ms
-        self._wheel.put(self)
+        self._scheduler.wheel.put(self)
+
+    def soon(self) -> None:
+        """Have it ring at once, but behind the requests that are there already: it is for work that goes on and on."""
+        self.cancel()
+        self._scheduler.wanted[self] = None
+        self._scheduler.has_work = True
 
     def cancel(self) -> None:
         """Have it not ring."""
-        self._wheel.cancel(self)
+        self._scheduler.wheel.cancel(self)
+        self._scheduler.wanted.pop(self, None)
 
     def ring(self, now_ms: int) -> None:
         """Its time has come."""
@@ -73,10 +85,10 @@ class Alarm(Timer[Callable[[int], None]]):
 class KeyedAlarms(Generic[Key]):
     """At most one timer a key; setting it again moves it."""
 
-    __slots__ = ("_alarms", "_rank", "_rings", "_wheel")
+    __slots__ = ("_alarms", "_rank", "_rings", "_scheduler")
 
-    def __init__(self, wheel: TimingWheel[Any], rank: int, rings: Callable[[Key, int], None]) -> None:
-        self._wheel = wheel
+    def __init__(self, scheduler: Scheduler, rank: int, rings: Callable[[Key, int], None]) -> None:
+        self._scheduler = scheduler
         self._rank = rank
         self._rings = rings
         self._alarms: dict[Key, Alarm] = {}
@@ -88,7 +100,7 @@ class KeyedAlarms(Generic[Key]):
         """Have the owner called with `key` at or after a time, and no more at the time set before."""
         alarm = self._alarms.get(key)
         if alarm is None:
-            alarm = self._alarms[key] = Alarm(self._wheel, self._rank, lambda now_ms: self._ring(key, now_ms))
+            alarm = self._alarms[key] = Alarm(self._scheduler, self._rank, lambda now_ms: self._ring(key, now_ms))
         alarm.set(deadline_ms)
 
     def cancel(self, key: Key) -> bool:
@@ -105,13 +117,19 @@ class KeyedAlarms(Generic[Key]):
 
 
 class Scheduler:
-    """Timers and tasks of one broker. wheel: of all timers. context: what a slice is run in; None for nothing."""
+    """Timers and tasks of one broker.
 
-    __slots__ = ("_owners", "_ranks", "context", "wheel")
+    wheel: of all timers. wanted: the alarms that are to ring at once. has_work: whether there are such, or tasks: then
+    `work` is wanted at once, behind the requests that are there. context: what that is done in; None for nothing.
+    """
+
+    __slots__ = ("_owners", "_ranks", "context", "has_work", "wanted", "wheel")
 
     def __init__(self, now_ms: int = 0) -> None:
         self.wheel: TimingWheel[Any] = TimingWheel(now_ms)
         self.context: AbstractContextManager[None] | None = None
+        self.wanted: dict[Alarm, None] = {}
+        self.has_work = False
         self._ranks = 0
         self._owners: dict[Hashable, deque[Steps]] = {}  # the first one is next
 
@@ -120,12 +138,12 @@ class Scheduler:
     def alarm(self, rings: Callable[[int], None]) -> Alarm:
         """A timer for a part. rings: called with the time when it is due."""
         self._ranks += 1
-        return Alarm(self.wheel, self._ranks, rings)
+        return Alarm(self, self._ranks, rings)
 
     def alarms_by_key(self, rings: Callable[[Key, int], None]) -> KeyedAlarms[Key]:
         """Timers for a part that names them. rings: called with the key and the time."""
         self._ranks += 1
-        return KeyedAlarms(self.wheel, self._ranks, rings)
+        return KeyedAlarms(self, self._ranks, rings)
 
     @property
     def next_ms(self) -> int | None:
@@ -144,7 +162,7 @@ class Scheduler:
 
     @property
     def is_slicing(self) -> bool:
-        """Whether there are tasks under way: then the next slice is due."""
+        """Whether there are tasks under way."""
         return bool(self._owners)
 
     @property
@@ -160,14 +178,24 @@ class Scheduler:
         if not self._owners and begun(steps, first_steps) is not steps:
             return
         self._owners.setdefault(owner, deque()).append(steps)
+        self.has_work = True
 
-    def run_slice(self, now_ms: Callable[[], int]) -> None:
-        """One slice: of the next owner's next task, and of others' if there is time left."""
+    def work(self, now_ms: Callable[[], int]) -> None:
+        """Ring what is wanted at once, then do a slice: of the next owner's task, of others' if time is left."""
         if self.context is None:
-            self._slice(now_ms)
+            self._work(now_ms)
         else:
             with self.context:
-                self._slice(now_ms)
+                self._work(now_ms)
+
+    def _work(self, now_ms: Callable[[], int]) -> None:
+        for alarm in list(self.wanted):
+            if alarm in self.wanted:
+                del self.wanted[alarm]
+                alarm.ring(now_ms())
+        if self._owners:
+            self._slice(now_ms)
+        self.has_work = bool(self.wanted or self._owners)
 
     def _slice(self, now_ms: Callable[[], int]) -> None:
         owners = self._owners

@@ -61,10 +61,10 @@ def test_who_reads_a_cold_segment_waits_for_the_disk_and_nobody_else_does(world:
 def test_one_job_is_enough_for_all_who_wait(world: World, version: int) -> None:
     clients = [world.client() for _ in range(3)]
     numbers = [client.send(fetch(1, max_wait_ms=500), version) for client in clients]
-    jobs = world.broker.take_jobs()
+    jobs = world.core.effects.take_jobs()
     for job in jobs:
         job.run()
-        world.core.handle(JobDone(job, None), world.clock.now_ms())
+        world.core.step(JobDone(job, None), world.clock.now_ms())
     world.disk_is_busy = False
     world.settle()
     answered = [records(client, number) for client, number in zip(clients, numbers, strict=True)]
@@ -237,20 +237,20 @@ def test_an_index_is_made_anew_beside_the_loop(world: World, client: Client) -> 
     world.disk_is_busy = False
     damage(world)
     number = client.start(fetch(1, max_wait_ms=500), 12)
-    ((warm,), other) = world.broker.take_jobs(), world.client()
+    ((warm,), other) = world.core.effects.take_jobs(), world.client()
     warm.run()
-    world.core.handle(JobDone(warm, None), world.clock.now_ms())
-    (repair,) = world.broker.take_jobs()
+    world.core.step(JobDone(warm, None), world.clock.now_ms())
+    (repair,) = world.core.effects.take_jobs()
     meanwhile = [produced(other.ask(produce(b"v"), 9)).error_code, dict(client.look())]
     repair.run()
-    world.core.handle(JobDone(repair, None), world.clock.now_ms())
+    world.core.step(JobDone(repair, None), world.clock.now_ms())
     assert (meanwhile, records(client, number)) == ([0, {}], (0, True))
 
 
 def test_a_disk_that_fails_at_it_takes_the_partition_offline(world: World, client: Client) -> None:
     number = client.send(fetch(1, max_wait_ms=500), 12)
-    for errand in world.broker.take_jobs():
-        world.core.handle(JobDone(errand, OSError(errno.EIO, "Input/output error")), world.clock.now_ms())
+    for errand in world.core.effects.take_jobs():
+        world.core.step(JobDone(errand, OSError(errno.EIO, "Input/output error")), world.clock.now_ms())
     assert records(client, number) == (ErrorCode.KAFKA_STORAGE_ERROR, False)
 
 
@@ -267,24 +267,24 @@ def test_a_damaged_index_of_a_segment_that_goes_meanwhile_is_not_made_anew(world
     world.disk_is_busy = False
     damage(world)
     client.start(fetch(1, max_wait_ms=500), 12)
-    (warm,), log = world.broker.take_jobs(), world.partition("t").log
+    (warm,), log = world.core.effects.take_jobs(), world.partition("t").log
     warm.run()
-    world.core.handle(JobDone(warm, None), world.clock.now_ms())
-    (repair,) = world.broker.take_jobs()
+    world.core.step(JobDone(warm, None), world.clock.now_ms())
+    (repair,) = world.core.effects.take_jobs()
     assert log is not None
     log.advance_log_start(log.segments[1].base_offset)
     log.delete_old_segments(world.clock.wall_ms())
     repair.run()
-    world.core.handle(JobDone(repair, None), world.clock.now_ms())
+    world.core.step(JobDone(repair, None), world.clock.now_ms())
     assert world.disk.stat(f"{FIRST}.index") is None
 
 
 def test_a_time_index_that_is_cold_is_read_beside_the_loop(world: World, client: Client) -> None:
     number = client.send(list_offsets(450), 5)
-    (job,) = world.broker.take_jobs()
+    (job,) = world.core.effects.take_jobs()
     before = [each for each in world.partition("t").log.segments if each.knows_times]  # type: ignore[union-attr]
     job.run()
-    world.core.handle(JobDone(job, None), world.clock.now_ms())
+    world.core.step(JobDone(job, None), world.clock.now_ms())
     world.disk_is_busy = False
     world.settle()
     answer = client.look()[number].topics[0].partitions[0]

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from kbroker.core import EXPIRED
 from kbroker.log.producers import Origin
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
@@ -284,7 +285,7 @@ def append(world: World, records: bytearray, origin: Origin) -> None:
     """What Produce would not take, into partition 0, and all that follows from it."""
     partition = world.partition("t")
     world.replicas.append(partition, memoryview(records), 1, origin, world.clock.wall_ms())
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
 
 
 def write(world: World, producer_id: int, value: bytes) -> None:
@@ -352,7 +353,7 @@ def test_a_lost_leader_answers_who_waits(world: World, client: Client) -> None:
     partition = world.partition("t")
     partition.is_leader = False
     world.replicas.touched.append(partition)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     assert fetched(client.look()[number])[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.core import AT_REST, EXPIRED
 from kbroker.replica.partition import LeaderState
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, PartitionData, ReplicaState
@@ -78,8 +79,8 @@ def test_acks_of_all_says_so_if_too_few_are_in_sync_by_the_time_that_all_have_it
     world.replicas.follower_fetched(partition, FOLLOWER, 1, 0, 7, world.clock.now_ms())  # and before anybody looks
     lead(world, (ME,))
     partition.min_insync_replicas = 2
-    world.core.expire(world.clock.now_ms())
-    world.core.look_around(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
+    world.core.step(AT_REST, world.clock.now_ms())
     answer = produced(client.look()[number])
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
 
@@ -101,7 +102,7 @@ def test_a_fetch_of_a_follower_waits_through_a_high_watermark_and_no_longer_than
     )
     committed, before = fetched(client.ask(fetch(0), 12))[0].high_watermark, dict(follower.look())
     lead(world, (ME, FOLLOWER), epoch=6)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     code = fetched(follower.look()[number])[0].error_code
     assert (committed, before, code) == (1, {}, ErrorCode.FENCED_LEADER_EPOCH)
 

@@ -10,6 +10,7 @@ import pytest
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.coordinator import Caller
 from kbroker.coordinator.store import SLICE_BYTES
+from kbroker.core import EXPIRED
 from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
 from kbroker.log.producers import Origin
@@ -311,7 +312,7 @@ def test_a_commit_waits_for_the_high_watermark(world: World, client: Client) -> 
     partition.isr = (1,)
     partition.advance_high_watermark()
     world.replicas.touched.append(partition)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     assert client.look()[number].topics[0].partitions[0].error_code == 0
 
 
@@ -340,7 +341,7 @@ def lead_groups(world: World, *, leader: int) -> None:
     partition = world.partition("__consumer_offsets", world.broker.groups.runtime.partition_of(GROUP))
     state = LeaderState(1, leader, partition.leader_epoch + 1, (leader,), 1, (1, 2))
     world.replicas.become(partition.topic, partition.index, partition.topic_id, state, is_new=False)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
 
 
 def test_a_new_epoch_of_the_same_leader_leaves_groups_as_they_are(world: World, client: Client) -> None:
@@ -415,7 +416,7 @@ def test_a_partition_larger_than_a_slice_is_loaded_in_several(world: World, clie
         commit(client, offset)
     assert groups_log(world).size > SLICE_BYTES
     world.restart()
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     world.advance(100)
     assert committed(world.client()) == 2999
 
@@ -424,7 +425,7 @@ def test_a_log_start_that_moves_while_groups_are_loaded_is_followed(world: World
     for offset in range(3000):
         commit(client, offset)
     world.restart()
-    world.core.expire(world.clock.now_ms())  # the first slice
+    world.core.step(EXPIRED, world.clock.now_ms())  # the first slice
     groups_log(world).advance_log_start(2990)
     world.advance(100)
     assert committed(world.client()) == 2999

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.core import EXPIRED
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from protocol.errors import ErrorCode
 from protocol.messages.control import UpdateMetadataPartitionState
@@ -151,7 +152,7 @@ def test_a_producer_that_waits_is_told_who_leads_now(world: World, client: Clien
     world.partition("t").isr = (ME, OTHER)
     number = client.send(produce(b"v", acks=-1), 10)
     lose(world, "t")
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     answer = client.look()[number]
     assert (leader(produced(answer)), nodes(answer)) == (moved(4), [THERE])
 
@@ -160,7 +161,7 @@ def test_a_consumer_that_waits_is_told_who_leads_now(world: World, client: Clien
     number = client.send(reading(world, 16, 0, max_wait_ms=60_000), 16)
     told_elsewhere(world, 0, epoch=4)
     world.replicas.stop("t", 0, delete=False)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     answer = client.look()[number]
     assert (leader(fetched(answer)[0]), nodes(answer)) == (moved(4), [THERE])
 

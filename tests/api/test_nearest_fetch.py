@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.core import EXPIRED
 from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.replica.nearest import nearest_replica
 from kbroker.replica.partition import LeaderState
@@ -151,7 +152,7 @@ def test_a_consumer_that_waits_at_a_follower_is_answered_when_it_learns_the_high
     number = client.send(fetch(2, max_wait_ms=500), NEWEST)
     waits = number not in client.look()
     world.replicas.follow_bounds(world.partition("t"), 3, 0)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     assert (waits, len(fetched(client.look()[number])[0].records) > 0) == (True, True)
 
 

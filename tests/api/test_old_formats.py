@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.core import Closed
 from kbroker.log.down_convert import DownConvertJob
 from kbroker.log.errors import UnforeseenError
 from kbroker.log.producers import Origin
@@ -180,7 +181,7 @@ def test_a_connection_that_only_waits_for_acks_goes_on(world: World, client: Cli
 def test_records_are_kept_although_their_sender_has_gone(world: World, client: Client) -> None:
     world.disk_is_busy = True
     client.start(produce(records=large(), acks=0), 2)
-    world.core.closed(client.channel, world.clock.now_ms())
+    world.core.step(Closed(client.channel), world.clock.now_ms())
     world.disk_is_busy = False
     world.settle()
     assert len(in_log(world)) == 2

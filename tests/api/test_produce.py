@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -236,7 +237,7 @@ def test_acks_all_is_answered_when_the_high_watermark_has_passed(slow: World, cl
     partition.isr = (1,)
     assert partition.advance_high_watermark()
     slow.replicas.touched.append(partition)
-    slow.core.expire(slow.clock.now_ms())
+    slow.core.step(EXPIRED, slow.clock.now_ms())
     assert produced(client.look()[number]).base_offset == 0
 
 
@@ -245,5 +246,5 @@ def test_who_waits_hears_when_the_leader_is_another(slow: World, client: Client)
     partition = slow.partition("t")
     partition.is_leader = False
     slow.replicas.touched.append(partition)
-    slow.core.expire(slow.clock.now_ms())
+    slow.core.step(EXPIRED, slow.clock.now_ms())
     assert produced(client.look()[number]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -9,6 +9,7 @@ import pytest
 from kbroker.broker.facts import JobDone
 from kbroker.broker.jobs import Errand
 from kbroker.config.limits import LONGEST_FSYNC_MS
+from kbroker.core import EXPIRED
 from kbroker.log.background import Flush
 from kbroker.log.isolation import HIGH_WATERMARK
 from protocol.errors import ErrorCode
@@ -45,7 +46,7 @@ def run(world: World, errands: list[Errand]) -> None:
     """The disk does these, and nothing that they lead to."""
     for errand in errands:
         errand.run()
-        world.core.handle(JobDone(errand, None), world.clock.now_ms())
+        world.core.step(JobDone(errand, None), world.clock.now_ms())
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -83,13 +84,13 @@ def test_consumers_do_not_see_a_record_before_it_is_durable(world: World, client
 
 def test_what_comes_while_an_fsync_runs_has_the_next_one_to_itself(world: World, client: Client) -> None:
     first = client.send(produce(b"a"), 9)
-    jobs = world.broker.take_jobs()
+    jobs = world.core.effects.take_jobs()
     others = [world.client() for _ in range(3)]
     for other in others:
         other.send(produce(b"b"), 9)
     run(world, jobs)
     after_one = [*client.look(), *(len(other.look()) for other in others)]
-    jobs = world.broker.take_jobs()
+    jobs = world.core.effects.take_jobs()
     run(world, jobs)
     after_two = [len(other.look()) for other in others]
     assert (after_one, [type(each.job) for each in jobs], after_two) == ([first, 0, 0, 0], [Flush], [1, 1, 1])
@@ -156,7 +157,7 @@ def test_who_waits_hears_that_the_topic_is_gone(world: World, client: Client) ->
     number = client.send(produce(b"v"), 9)
     world.replicas.stop("t", 0, delete=True)
     disk_is_free(world)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     assert produced(client.look()[number]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from kbroker.broker.openings import Openings
+from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import RecordError
@@ -98,7 +99,7 @@ def test_many_bombs_are_not_opened_on_the_loop(world: World) -> None:
     world.disk_is_busy = True
     client = world.client()
     client.send(many([batch(bytes(3 << 20), codec_id=ZSTD)] * 20), 9)
-    (errand,) = world.broker.take_jobs()
+    (errand,) = world.core.effects.take_jobs()
     assert len(errand.job._unprepared) >= 19  # type: ignore[attr-defined]
 
 
@@ -135,7 +136,7 @@ def answered(world: World, client: Client, request: ProduceRequest) -> tuple[int
     number = client.start(request, 9)
     events = 0
     while number not in client.look():
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         events += 1
     return events, client.answers[number]
 

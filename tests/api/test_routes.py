@@ -46,7 +46,7 @@ def test_a_module_that_is_gone_ends_the_connection_and_no_other(
     channel = world.core.open("PLAINTEXT", "localhost", 1)
     world.core.receive(channel, memoryview(b"\0\x0c\0\0\0\0\0\0\xff\xff"), world.clock.now_ms())
     assert channel.closing.startswith("kbroker.api.gone cannot be imported: ")
-    assert channel in world.core.dirty
+    assert channel in world.core.effects.writes
     assert caplog.messages == [channel.closing]
     assert world.client().closing == ""
 

@@ -70,8 +70,8 @@ def test_what_is_read_after_the_timeout_is_nobody_s(world: World, client: Client
 
 def test_a_disk_that_fails_at_it_is_a_storage_error(world: World, client: Client) -> None:
     number = client.send(list_offsets(450), 5)
-    for errand in world.broker.take_jobs():
-        world.core.handle(JobDone(errand, OSError(errno.EIO, "Input/output error")), world.clock.now_ms())
+    for errand in world.core.effects.take_jobs():
+        world.core.step(JobDone(errand, OSError(errno.EIO, "Input/output error")), world.clock.now_ms())
     assert (found(client, number)[0], world.partition("t").log) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
 
 
@@ -85,13 +85,13 @@ def test_a_leader_that_resigns_meanwhile_does_not_answer(world: World, client: C
 
 def test_records_that_go_meanwhile_are_looked_for_in_the_next_segment(world: World, client: Client) -> None:
     number = client.send(list_offsets(0), 5)
-    jobs = world.broker.take_jobs()
+    jobs = world.core.effects.take_jobs()
     log = world.partition("t").log
     assert log is not None
     for errand in jobs:
         errand.job._end = 0  # type: ignore[attr-defined]  # as if nothing were left of it
         errand.run()
-        world.core.handle(JobDone(errand, None), world.clock.now_ms())
+        world.core.step(JobDone(errand, None), world.clock.now_ms())
     world.disk_is_busy = False
     world.settle()
     assert found(client, number) == (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.controller.events import TopicsChanged
+from kbroker.core import EXPIRED
 from kbroker.metadata.store import delete_topic_path
 from kbroker.ports import Create
 from protocol.errors import ErrorCode
@@ -304,7 +305,7 @@ def test_a_deleted_topic_that_a_client_has_made_anew_does_not_hold_the_answer_up
     client.start(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
     while world.plane.cache.topic_id(names[0]) in (first, ZERO_UUID):
         world.client().start(wanted, 9)
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         world.step()
     world.advance(0)
     (answer,) = client.look().values()

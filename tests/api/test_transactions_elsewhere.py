@@ -102,7 +102,7 @@ class Stage:
         self.hear(PeerAnswer(token, AddPartitionsToTxnResponse(results_by_transaction=results)))
 
     def hear(self, event: object) -> None:
-        self.world.core.handle(event, self.world.clock.now_ms())
+        self.world.core.step(event, self.world.clock.now_ms())
         self.world.settle()
 
     def asked(self, number: int = 0) -> list[tuple[str, bool, list[TopicPartition]]]:

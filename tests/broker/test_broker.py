@@ -47,20 +47,20 @@ def test_a_fact_reaches_every_part_that_takes_its_type(world: World) -> None:
     parts = [Listener(world), Listener(world)]
     for part in parts:
         world.broker.add(part)
-    world.core.handle(Seen(7), 0)
+    world.core.step(Seen(7), 0)
     assert [part.seen for part in parts] == [[7], [7]]
 
 
 def test_what_a_fact_leads_to_is_heeded_in_the_same_step(world: World) -> None:
     part = Listener(world, last=3)
     world.broker.add(part)
-    world.core.handle(Seen(1), 0)
+    world.core.step(Seen(1), 0)
     assert (part.seen, list(world.broker.facts)) == ([1, 2, 3], [])
 
 
 def test_a_fact_that_nobody_takes_is_an_error_and_not_forgotten(world: World) -> None:
     with pytest.raises(KeyError):
-        world.core.handle(Seen(1), 0)
+        world.core.step(Seen(1), 0)
 
 
 def test_a_part_is_called_when_its_alarm_is_due(world: World) -> None:
@@ -95,22 +95,22 @@ def test_the_end_of_a_job_is_its_owner_s(world: World) -> None:
     world.broker.give(job, owner)
     world.broker.give(FailingJob(), other)
     world.settle()
-    assert (owner.ended, len(other.ended), world.broker.take_jobs()) == ([(job, 5)], 1, [])
+    assert (owner.ended, len(other.ended), world.core.effects.take_jobs()) == ([(job, 5)], 1, [])
 
 
 def test_a_job_is_taken_once(world: World) -> None:
     world.settle()
     world.broker.give(FailingJob(), Owner())
-    assert [len(world.broker.take_jobs()), len(world.broker.take_jobs())] == [1, 0]
+    assert [len(world.core.effects.take_jobs()), len(world.core.effects.take_jobs())] == [1, 0]
 
 
 def test_without_a_log_directory_the_broker_cannot_go_on(world: World) -> None:
-    world.core.handle(LogDirectoryFailed("/data", [], is_last=True), 0)
+    world.core.step(LogDirectoryFailed("/data", [], is_last=True), 0)
     assert world.plane.fatal == "no log directory is left"
 
 
 def test_what_the_logs_have_to_say_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.core.handle(Notice("the disk smells"), 0)
+    world.core.step(Notice("the disk smells"), 0)
     assert [record.message for record in caplog.records if record.name == "kbroker.logs"] == ["the disk smells"]
 
 

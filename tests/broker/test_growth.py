@@ -80,7 +80,7 @@ def a_day(world: World) -> None:
     client.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     world.advance(120_000)
     client.hang_up()
-    world.core.take_dirty()  # as whoever writes to the connections does
+    world.core.effects.take_writes()  # as whoever writes to the connections does
 
 
 def a_member(world: World) -> None:

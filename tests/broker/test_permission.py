@@ -9,6 +9,7 @@ from kbroker.broker.facts import Touched
 from kbroker.broker.permission import CLUSTER_NAME, Operation, Permission, ResourceType
 from kbroker.broker.session import Session
 from kbroker.config.limits import PERMISSION_PATIENCE_MS
+from kbroker.core import EXPIRED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import Message
 from protocol.messages.control import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -55,7 +56,7 @@ class Later(Only):
     def know(self, world: World, *allowed: Operation) -> None:
         self._allowed = allowed
         world.broker.tell(Touched(["later"]))
-        world.core.expire(world.clock.now_ms())
+        world.core.step(EXPIRED, world.clock.now_ms())
         world.settle()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.broker.facts import JobDone
 from kbroker.broker.jobs import Errand
+from kbroker.core import EXPIRED
 from kbroker.log.background import Flush, Truncate
 from kbroker.log.log import Log
 from kbroker.log.moves import CloseJob
@@ -286,7 +287,7 @@ def test_a_move_goes_on_after_a_stop() -> None:
     assert move(world, other) is ErrorCode.NONE
     world.disk_is_busy = False
     before = read(world)
-    world.broker.take_jobs()  # never run
+    world.core.effects.take_jobs()  # never run
     world.restart()
     until(world, has_moved(world, other))
     assert read(world) == before
@@ -369,19 +370,19 @@ def with_all_copied(**settings: str) -> tuple[World, str, Log]:
 def run_jobs_but(kind: type, world: World) -> list[Errand]:
     """What the disk is to do now, but for jobs that hang. Returns: those."""
     hanging = []
-    for errand in world.broker.take_jobs():
+    for errand in world.core.effects.take_jobs():
         if isinstance(errand.job, kind):
             hanging.append(errand)
         else:
             run(errand, world)
     world.clock.advance(20)
-    world.core.expire(world.clock.now_ms())
+    world.core.step(EXPIRED, world.clock.now_ms())
     return hanging
 
 
 def run(errand: Errand, world: World) -> None:
     errand.run()
-    world.core.handle(JobDone(errand, None), world.clock.now_ms())
+    world.core.step(JobDone(errand, None), world.clock.now_ms())
 
 
 def test_what_was_cut_is_not_in_a_copy_though_a_crash_comes_before_it_is_gone_on_with() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.broker.facts import JobDone
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS
+from kbroker.core import EXPIRED
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
 from kbroker.replica.partition import LeaderState, Partition
@@ -84,7 +85,7 @@ class Follower:
         """Cuts become durable, and the fetcher hears of it."""
         self.world.broker.on(LogTruncated, lambda fact, now_ms: self.fetcher.truncated(self.partition(), now_ms, 0))
         self.world.settle()
-        self.world.core.expire(self.world.clock.now_ms())
+        self.world.core.step(EXPIRED, self.world.clock.now_ms())
 
     @property
     def bounds(self) -> tuple[int, int, int]:
@@ -465,13 +466,13 @@ def test_the_second_of_two_cuts_is_waited_for() -> None:
     follower = with_records(0, 0, 1)
     follower.ask()
     follower.answer(diverging(0, 2))
-    first = follower.world.broker.take_jobs()
+    first = follower.world.core.effects.take_jobs()
     follower.world.replicas.truncate(follower.partition(), 1)
     told: list[LogTruncated] = []
     follower.world.broker.on(LogTruncated, lambda fact, now_ms: told.append(fact))
     for errand in first:
         errand.run()
-        follower.world.core.handle(JobDone(errand, None), 0)
+        follower.world.core.step(JobDone(errand, None), 0)
     before = len(told)
     follower.world.settle()
     assert (before, len(told)) == (0, 1)

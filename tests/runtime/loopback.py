@@ -26,10 +26,12 @@ from typing import Any, cast
 
 from kbroker.broker.session import Session
 from kbroker.channel import Channel
+from kbroker.core import EXPIRED, Closed
 from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
+from kbroker.timing import NEVER
 
 PATIENCE_S = 10.0
 LIMITS = Limits(
@@ -75,23 +77,47 @@ class HandPool:
             done(None)
 
 
+class StubEffects:
+    """As the real ones, as a test has them. asked: called each time that somebody asks when to wake the core."""
+
+    def __init__(self) -> None:
+        self.writes: dict[Channel, None] = {}
+        self.moved: dict[object, None] = {}
+        self.deadline_ms = NEVER
+        self.asked: Callable[[], object] = lambda: None
+
+    @property
+    def wake_ms(self) -> int:
+        """What the test has set."""
+        self.asked()
+        return self.deadline_ms
+
+    def take_writes(self) -> Sequence[Channel]:
+        """As the real one."""
+        writes = tuple(self.writes)
+        self.writes.clear()
+        return writes
+
+    def take_jobs(self) -> Sequence[object]:
+        """There are none."""
+        return ()
+
+
 class StubCore:
     """Does with frames what their first byte says."""
 
     def __init__(self) -> None:
-        self.dirty: dict[Channel, None] = {}
+        self.effects = StubEffects()
         self.gathers = False
-        self.moved: dict[object, None] = {}
         self.looked: list[tuple[object, ...]] = []  # at what, each time
         self.answers: list[Channel] = []  # given when looked at that
-        self.broker = SimpleNamespace(take_jobs=list, held_bytes=0)
+        self.broker = SimpleNamespace(held_bytes=0)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
         self.seen_ms: list[int] = []  # when, as the core was told
         self.gone: list[Channel] = []
         self.region: Region | None = None
         self.tail = b""  # of an answer, behind its region
-        self.deadline_ms: int | None = None
         self.expired_ms: list[int] = []
 
     def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
@@ -110,7 +136,7 @@ class StubCore:
             channel.pending.append(cast(Any, data))
         elif kind == b"x":
             channel.closing = "asked to"
-            self.dirty[channel] = None
+            self.effects.writes[channel] = None
         elif kind == b"!":
             raise RuntimeError("the stub was told to fail")
         elif kind == b"r":
@@ -125,40 +151,32 @@ class StubCore:
         """Now the answers that were to come later."""
         for _ in range(count):
             self._emit(channel, [framed(cast(bytes, channel.pending.popleft()))])
-        self.dirty[channel] = None
+        self.effects.writes[channel] = None
 
     def _emit(self, channel: Channel, pieces: Sequence[bytes | Region]) -> None:
         channel.out += pieces
         channel.unsent_bytes += sum(len(piece) for piece in pieces if isinstance(piece, bytes))
 
-    def closed(self, channel: Channel, now_ms: int) -> None:
+    def step(self, event: object, now_ms: int) -> StubEffects:
         """Remembered."""
-        channel.closing = channel.closing or "gone"
-        channel.pending.clear()
-        self.gone.append(channel)
+        if isinstance(event, Closed):
+            channel = event.channel
+            channel.closing = channel.closing or "gone"
+            channel.pending.clear()
+            self.gone.append(channel)
+        else:
+            assert event is EXPIRED, event
+            self.expired_ms.append(now_ms)
+            self.effects.deadline_ms = NEVER
+        return self.effects
 
-    def looked_around(self, now_ms: int) -> Iterator[Channel]:
+    def at_rest(self, now_ms: int) -> Iterator[Channel]:
         """Remembered; answers what `answers` names, one each."""
-        self.looked.append(tuple(self.moved))
-        self.moved.clear()
+        self.looked.append(tuple(self.effects.moved))
+        self.effects.moved.clear()
         for channel in self.answers:
             self.answer(channel)
             yield channel
-
-    def take_dirty(self) -> Sequence[Channel]:
-        """As the real one."""
-        dirty = tuple(self.dirty)
-        self.dirty.clear()
-        return dirty
-
-    def next_deadline_ms(self) -> int | None:
-        """What the test has set."""
-        return self.deadline_ms
-
-    def expire(self, now_ms: int) -> None:
-        """Remembered."""
-        self.expired_ms.append(now_ms)
-        self.deadline_ms = None
 
 
 class Loopback:

@@ -97,7 +97,7 @@ def test_more_compactions_than_at_the_start_keep_no_work_from_the_disk(tmp_path:
     loop.run_until(lambda: node.ready or node.fatal)
     at_once, goes_on = 2 * THREADS, threading.Event()
     node.core.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
-    node.core.handle(BrokerConfigChanged(), node._host.clock.now_ms())
+    node.core.step(BrokerConfigChanged(), node._host.clock.now_ms())
     for _ in range(at_once):
         node._pool.run(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
     flushed = flush(node, loop)

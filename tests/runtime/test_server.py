@@ -197,7 +197,7 @@ def test_the_sweep_comes_by_itself(here: Loopback) -> None:
 
 
 def test_the_core_is_woken_at_its_deadline_and_not_again(here: Loopback) -> None:
-    here.core.deadline_ms = here.clock.ms
+    here.core.effects.deadline_ms = here.clock.ms
     here.server.settle()
     here.until(lambda: here.core.expired_ms != [])
     here.turn(10)
@@ -244,7 +244,7 @@ def test_what_moved_is_looked_at_once_for_all_that_came_together(here: Loopback)
 
     def moving(channel: Any, frame: memoryview, now_ms: int) -> None:
         receive(channel, frame, now_ms)
-        here.core.moved[bytes(frame)] = None
+        here.core.effects.moved[bytes(frame)] = None
 
     here.core.receive = moving  # type: ignore[method-assign]
     for number, client in enumerate(clients):
@@ -260,7 +260,7 @@ def waiting(here: Loopback, count: int, requests: int = 1) -> list[socket.socket
         here.send(client, *[b"p"] * requests)
     here.until(lambda: len(here.core.seen) == count * requests)
     here.core.answers = [channel for channel in here.core.channels for _ in range(requests)]
-    here.core.moved[b"key"] = None
+    here.core.effects.moved[b"key"] = None
     here.server.settle()
     return clients
 
@@ -290,11 +290,7 @@ def test_what_came_in_one_turn_is_settled_once(here: Loopback) -> None:
     clients = [here.connect() for _ in range(3)]
     asked: list[int] = []  # how many requests there had been, each time that the core was asked for its deadline
 
-    def next_deadline_ms() -> int | None:
-        asked.append(len(here.core.seen))
-        return None
-
-    here.core.next_deadline_ms = next_deadline_ms  # type: ignore[method-assign]
+    here.core.effects.asked = lambda: asked.append(len(here.core.seen))
     for client in clients:
         here.send(client, b"e")
     here.until(lambda: len(here.core.seen) == 3)
