@@ -104,13 +104,17 @@ class Flush(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """A log was cut back: that is to become durable, and its directory's names as they were at `names`."""
+    """A log was cut back: that is to become durable, and its directory's names as they were at `names`.
+
+    starts_anew: then the checkpoint of log starts is to say so.
+    """
 
     directory: LogDirectory
     partition: TopicPartition
     log: Log
     job: SyncJob
     names: int
+    starts_anew: bool
 
     def run(self) -> None:
         """Raises OSError."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kbroker.log.background import Later, ManagerConfig, RunAll, Work
     from kbroker.log.cleaner.cleaner import Cleaner
     from kbroker.log.config import LogConfig
-    from kbroker.log.cuts import Cuts
     from kbroker.log.directory import LoadProgress, LogDirectory
     from kbroker.log.log import Log
     from kbroker.log.moves import Moves
@@ -35,7 +34,6 @@ class Keeper(Protocol):
     """The manager, as far as it keeps what comes up and goes down; see there."""
 
     directories: list[LogDirectory]
-    cuts: Cuts
     cleaner: Cleaner
     _disk: Disk
     _random: Random
@@ -200,7 +198,6 @@ class Lifetime:
         manager._jobs.clear()
         manager.cleaner.stop()
         errors: dict[str, OSError] = {}
-        manager.cuts.finish(errors)
         several = max(manager._config.threads, LOGS_CLOSED_AT_ONCE)
         tasks = []
         for directory in [each for each in manager._online() if each.path not in errors]:

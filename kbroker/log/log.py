@@ -48,21 +48,6 @@ _CLIENT = Origin.CLIENT  # looked up once
 _base_offset = attrgetter("base_offset")
 
 
-class HalfCut:
-    """A cut whose files are not cut yet, for want of a descriptor.
-
-    has_producers: whether there were any before. was_trusted: recovery would trust what is cut. removed: paths of files
-    that go.
-    """
-
-    __slots__ = ("has_producers", "removed", "was_trusted")
-
-    def __init__(self, *, has_producers: bool) -> None:
-        self.has_producers = has_producers
-        self.was_trusted = False
-        self.removed: list[str] = []
-
-
 class Log(LogReads):
     """One partition's log. Made by `recovery.open_log`.
 
@@ -76,7 +61,6 @@ class Log(LogReads):
 
     __slots__ = (
         "_flushing",
-        "_half_cut",
         "_opened_end",
         "_random",
         "_saved_epochs",
@@ -136,7 +120,6 @@ class Log(LogReads):
         self._saved_epochs = 0  # as loaded
         self._truncations = 0
         self.cuts_under_way = 0  # that are not durable yet: nothing is to be appended
-        self._half_cut: HalfCut | None = None
         self._opened_end = -1 if names_changed else log_end_offset  # -1: there is something to save
         self._flushing: FlushJob | None = None
         self._tail_offset = -1  # where the last append starts, in the active segment
@@ -420,49 +403,53 @@ class Log(LogReads):
 
     # ---- cut
 
+    def distrust(self, offset: int) -> bool:
+        """What lies from `offset` on is about to be cut: recovery is not to trust it; whether it would have.
+
+        Then the caller makes the checkpoints of recovery points and of the cleaner durable before it cuts.
+        """
+        trusted = offset < self.recovery_point
+        self.recovery_point = min(self.recovery_point, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
+        return trusted
+
     def truncate_to(self, offset: int, wall_ms: int) -> Truncated:
         """Cut all records from `offset` on (and the batch that holds it), for a follower whose log went astray.
 
-        It holds at once, and is durable when the job that comes back has run: nothing may be appended before. If the
-        recovery point fell, this has waited for the disk, and the caller runs the job at once and makes the checkpoint
-        durable: recovery trusts what lies below. Raises OSError: if it was for want of a descriptor, all but the files
-        is as it is to be, and another call goes on with them.
+        It holds at once, and is durable when the job that comes back has run: nothing may be appended before. Raises
+        OSError: where it was for want of a descriptor, nothing is cut, and the caller may try again.
         """
         assert offset >= 0, offset
-        half = self._half_cut
-        if half is None and offset >= self.log_end_offset:
+        if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             return Truncated(None, None)
         if offset < self.segments[0].base_offset:
             return self.truncate_fully(offset, wall_ms)
-        if half is None:
-            half = self._half_cut = HalfCut(has_producers=len(self.producers) > 0)
-        if offset < self.log_end_offset:
-            half.was_trusted |= offset < self.recovery_point
-            self._cut(offset)
-            self.log_start_offset = min(self.log_start_offset, offset)
-            self.high_watermark = min(self.high_watermark, offset)
-        end_offset = self.log_end_offset
-        while len(self.segments) > 1 and self.segments[-1].base_offset > end_offset:  # the last one first
-            self.names_changed = True  # a clean stop may come before the job that syncs them
-            half.removed += self.set_aside(self.segments.pop())
-        if half.removed and half.was_trusted:
-            self.folder.disk.sync_dir(self.folder.path)  # or recovery would trust what comes back behind a hole
-        paths = self.active.truncate_to(end_offset, wall_ms)
-        self._reload_producers(wall_ms, had_any=half.has_producers)
-        self._half_cut = None
-        return Truncated.of(self.folder, self.config.file_delete_delay_ms, paths, half.removed)
+        kept = bisect_right(self.segments, offset, key=_base_offset)
+        log_start_offset = min(self.log_start_offset, offset)
+        producers = self._producers_up_to(offset, log_start_offset, wall_ms)
+        truncation = self.segments[kept - 1].prepare_truncation(offset)  # from here on no file is opened
+        removed: list[str] = []
+        self.names_changed |= kept < len(self.segments)  # a clean stop may come before the job that syncs them
+        while len(self.segments) > kept:  # the last one first
+            removed += self.set_aside(self.segments.pop())
+        self.active.truncate(truncation, wall_ms)
+        self._cut(offset, producers)
+        self.log_start_offset = log_start_offset
+        self.high_watermark = min(self.high_watermark, offset)
+        producers.high_watermark_moved(self.high_watermark)
+        return Truncated.of(self.folder, self.config.file_delete_delay_ms, truncation.paths, removed)
 
-    def _cut(self, offset: int) -> None:
-        """Everything from `offset` on is gone, and the next record gets it."""
+    def _cut(self, offset: int, producers: Producers) -> None:
+        """Everything from `offset` on is gone, and the next record gets it. producers: of what is left."""
         self._truncations += 1
         self.forget_places()
         self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
         self.flush_wanted = min(self.flush_wanted, offset)
-        self.cleaned_to = min(self.cleaned_to, offset)
         self.lowest_cut = min(self.lowest_cut, offset)
         self.epochs.truncate_from_end(offset)
+        self.producers = producers
+        self.distrust(offset)
 
     def truncate_fully(self, offset: int, wall_ms: int, log_start_offset: int | None = None) -> Truncated:
         """Drop everything and start again, empty, at `offset`. log_start_offset: if it is not `offset`.
@@ -470,8 +457,7 @@ class Log(LogReads):
         As `truncate_to`; the caller makes a log start of its own durable by its checkpoint.
         """
         assert offset >= 0, offset
-        removed = self._half_cut.removed if self._half_cut is not None else []
-        self._half_cut = None
+        removed: list[str] = []
         while self.segments:
             removed += self.set_aside(self.segments.pop())
         for snapshot in self.snapshots.offsets[:]:
@@ -480,10 +466,9 @@ class Log(LogReads):
         segment = Segment(self.folder, offset, self.config, created_ms=wall_ms, jitter_ms=jitter_ms)
         self.segments.append(segment)
         self.names_changed = True
-        self._cut(offset)
+        self._cut(offset, self.producers.of_the_same_log(offset))
         self.epochs.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.producers.clear(offset)
         self.high_watermark = max(self.log_start_offset, min(self.high_watermark, offset))
         try:
             segment.make()
@@ -492,16 +477,14 @@ class Log(LogReads):
                 raise
         return Truncated.of(self.folder, self.config.file_delete_delay_ms, self.active.paths_to_sync(), removed)
 
-    def _reload_producers(self, wall_ms: int, *, had_any: bool) -> None:
-        """After a cut: the producers as they were at the new end of the log. had_any: there were some before."""
-        producers, snapshots, end_offset = self.producers, self.snapshots, self.log_end_offset
-        snapshots.keep_within(self.log_start_offset, end_offset)
-        if not had_any:
-            producers.clear(end_offset)
-        else:
-            snapshots.load_latest(producers, self.log_start_offset, wall_ms, self.config.producer_id_expiration_ms)
-            replay_producers(self.segments, producers, end_offset)
-        producers.high_watermark_moved(self.high_watermark)
+    def _producers_up_to(self, offset: int, log_start_offset: int, wall_ms: int) -> Producers:
+        """The producers as they were when the log ended at `offset`. Raises OSError."""
+        producers, snapshots = self.producers.of_the_same_log(offset), self.snapshots
+        snapshots.keep_within(log_start_offset, offset)
+        if len(self.producers):
+            snapshots.load_latest(producers, log_start_offset, wall_ms, self.config.producer_id_expiration_ms)
+            replay_producers(self.segments, producers, offset)
+        return producers
 
     # ---- forget
 

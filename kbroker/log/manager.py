@@ -43,7 +43,6 @@ from kbroker.log.background import (
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id
 from kbroker.log.cleaner.cleaner import BeginCompaction, Cleaner, CleanPiece, Keeper
 from kbroker.log.config import LogConfig
-from kbroker.log.cuts import Cut, Cuts
 from kbroker.log.directory import (
     OFFSETS_OF,
     DirectoryRefusedError,
@@ -51,7 +50,14 @@ from kbroker.log.directory import (
     LogDirectory,
     check_is_nowhere,
 )
-from kbroker.log.errors import UnforeseenError, fault_of, lacks_descriptors, reason_of, storage_error
+from kbroker.log.errors import (
+    OutOfDescriptorsError,
+    UnforeseenError,
+    fault_of,
+    lacks_descriptors,
+    reason_of,
+    storage_error,
+)
 from kbroker.log.facts import LogDirectoryFailed, LogFlushed, LogTruncated, Notice
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob
@@ -59,9 +65,12 @@ from kbroker.log.known_producers import KnownProducers
 from kbroker.log.lifetime import Lifetime
 from kbroker.log.log import Log
 from kbroker.log.names import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
     MAX_NAME_LENGTH,
     OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
+    RECOVERY_POINTS,
     FolderState,
     TopicPartition,
     folder_name,
@@ -143,7 +152,6 @@ class LogManager:
         self._futures: dict[TopicPartition, Log] = {}
         self._known_producers = KnownProducers(self._producers)
         self._moves: Moves | None = None
-        self.cuts = Cuts(self)
         self._lifetime = Lifetime(self)
         self._offline: set[TopicPartition] = set()
         self._reasons: list[str] = []  # why directories are offline
@@ -360,14 +368,57 @@ class LogManager:
     ) -> None:
         """Cut a log back to `offset`, for a follower; anew: empty it, and start again there. LogTruncated follows.
 
-        It holds at once, without descriptors its files follow later; nothing is appended before the fact is told. Only
-        if recovery would trust what is cut, or with a log start of its own, does this wait for the disk.
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        It holds at once, and nothing is appended before the fact is told. Only if recovery would trust what is cut does
+        this wait for the disk: it writes the checkpoints that say so. A copy that has what is cut is cut first.
+        Raises KafkaError KAFKA_STORAGE_ERROR; OutOfDescriptorsError: nothing is cut, and it may be called again.
         """
-        log = self.get(topic, index)
-        assert log is not None, (topic, index)
-        cut = Cut(TopicPartition(topic, index), log, offset, log_start_offset, wall_ms, begins_anew=anew)
-        self.cuts.begin(cut, now_ms)
+        log, partition = self.get(topic, index), TopicPartition(topic, index)
+        assert log is not None, partition
+        future = self._futures.get(partition)
+        if future is not None:
+            future.cleaned_to = min(future.cleaned_to, offset)
+            if anew or future.log_end_offset > offset:
+                try:
+                    self._truncate(partition, future, offset, now_ms, wall_ms, anew, log_start_offset)
+                except OutOfDescriptorsError:
+                    raise
+                except KafkaError as error:  # its directory is offline, and the move over
+                    self._notice(f"{future.folder.path}: cannot be cut: {error}")
+        self._truncate(partition, log, offset, now_ms, wall_ms, anew, log_start_offset)
+        self._tell_if_truncated(partition)
+
+    def _truncate(
+        self,
+        partition: TopicPartition,
+        log: Log,
+        offset: int,
+        now_ms: int,
+        wall_ms: int,
+        anew: bool,
+        log_start_offset: int | None,
+    ) -> None:
+        directory = self.directory_of(log.folder.path)
+        with self._storage(directory):
+            was_trusted = log.distrust(offset)
+            if was_trusted:
+                self._write_checkpoint(directory, RECOVERY_POINTS)
+                self._write_checkpoint(directory, CLEANER_OFFSETS)  # what comes in its place is not clean
+            if anew:
+                truncated = log.truncate_fully(offset, wall_ms, log_start_offset)
+            else:
+                truncated = log.truncate_to(offset, wall_ms)
+        if truncated.removed is not None:
+            self._delete_later(directory, truncated.removed, now_ms)
+        if truncated.sync is not None:
+            log.cuts_under_way += 1
+            starts_anew = was_trusted or log_start_offset is not None
+            self._jobs.append(Truncate(directory, partition, log, truncated.sync, directory.names, starts_anew))
+
+    def _tell_if_truncated(self, partition: TopicPartition) -> None:
+        """All that was cut of a partition is durable."""
+        log, future = self._logs.get(partition), self._futures.get(partition)
+        if log is not None and not log.cuts_under_way and (future is None or not future.cuts_under_way):
+            self._tell(LogTruncated(partition, log))
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Waits for the disk, unless it says that already. Raises OSError."""
@@ -515,6 +566,10 @@ class LogManager:
             try:
                 self._conclude(job, now_ms)
             except OSError as late:
+                if lacks_descriptors(late):
+                    self._fail(job.directory, late)
+                    self._run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
+                    return
                 error = late
         elif isinstance(job, Flush):
             job.log.flush_failed(job.job)
@@ -537,9 +592,10 @@ class LogManager:
         if isinstance(job, Flush):
             self._flushed(job, now_ms)
         elif isinstance(job, Truncate):
+            if job.starts_anew and directory.online:
+                self._write_checkpoint(directory, LOG_START_OFFSETS)
             job.log.cuts_under_way -= 1
-            if not job.log.cuts_under_way:
-                self._tell(LogTruncated(job.partition, job.log))
+            self._tell_if_truncated(job.partition)
         elif isinstance(job, Write) and directory.online:
             is_old = job.log is None and directory.writing.pop(job.name)
             if is_old:
@@ -623,14 +679,13 @@ class LogManager:
         for partition, log in unbegun:
             if self._logs.get(partition) is log:
                 self._flush(partition, log)
-        self.cuts.go_on(now_ms)
         for directory, name in self._paused.take(now_ms):
             if directory.writing.pop(name):
                 self._look_at_checkpoint(directory, name, now_ms)
         cleaner_ms = self.cleaner.due(now_ms, wall_ms)  # first: the piece that it begins with is one of those for later
         first_ms = min(self._later.next_ms, self._paused.next_ms)
         self.due_ms = min(cleaner_ms, self._timers.next_ms(now_ms), first_ms)
-        if self._unbegun or self.cuts.put_off:
+        if self._unbegun:
             self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
         return self.due_ms
 

@@ -24,7 +24,7 @@ from kbroker.config.limits import REMEMBERED_DIRECTORIES
 from kbroker.log.background import Write
 from kbroker.log.checkpoints import format_partition_metadata, read_topic_id, replace_file
 from kbroker.log.directory import DirectoryRefusedError, check_is_nowhere
-from kbroker.log.errors import OutOfDescriptorsError, naming
+from kbroker.log.errors import naming
 from kbroker.log.facts import LogFlushed
 from kbroker.log.jobs import remove_if_there
 from kbroker.log.names import (
@@ -214,22 +214,6 @@ class Moves:
         if removed is not None:
             manager._delete_later(target, removed, now_ms)
 
-    def source_was_cut(self, partition: TopicPartition, now_ms: int, wall_ms: int) -> None:
-        """The present log was cut back, and the copy had what is gone: it begins anew.
-
-        At once, before the log grows again: after a crash nothing would tell that the copy has what was cut.
-        Raises OSError if there is no descriptor left: then it is to be called again.
-        """
-        if partition not in self._manager._futures:
-            return
-        path = self._manager._futures[partition].folder.path
-        try:
-            self.begin_again(partition, now_ms, wall_ms)
-        except OutOfDescriptorsError as error:
-            raise error.fault from None
-        except KafkaError as error:  # its directory is offline, and the move over, or the move tries again
-            self._manager._notice(f"{path}: cannot be emptied: {error}")
-
     def drop(self, partition: TopicPartition, now_ms: int) -> None:
         """Call a move off: the copy goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
         manager = self._manager
@@ -262,7 +246,8 @@ class Moves:
         """
         future, source = self._manager._futures[partition], self._manager._logs[partition]
         flushing = source._flushing is not None or future._flushing is not None
-        return not flushing and not source.cuts_under_way and future.recovery_point >= source.recovery_point
+        cuts_under_way = source.cuts_under_way or future.cuts_under_way
+        return not flushing and not cuts_under_way and future.recovery_point >= source.recovery_point
 
     def swap(self, partition: TopicPartition, now_ms: int) -> EndJob:
         """Put the copy in the present log's place; both end at the same offset. Raises KafkaError KAFKA_STORAGE_ERROR.

@@ -178,6 +178,12 @@ class Producers:
         self._most = PRODUCERS_PER_PARTITION
         self.end_offset = 0
 
+    def of_the_same_log(self, end_offset: int) -> Producers:
+        """Others, none yet, in their place."""
+        made = Producers()
+        made.known, made.end_offset = self.known, end_offset
+        return made
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -28,7 +28,7 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
         for position, header in segment.batches_from(start):
             if header[0] < producers.end_offset:
                 continue
-            if header[0] >= end_offset:
+            if header[0] + header[6] >= end_offset:
                 break
             replay_batch(segment, producers, position, header)
     producers.end_offset = max(producers.end_offset, end_offset)

@@ -21,6 +21,7 @@ from kbroker.log.producers import CompletedTransaction
 from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File, Random
 from protocol.errors import ErrorCode, KafkaError
+from protocol.namedtuple import NamedTuple
 from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
 
 SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
@@ -36,6 +37,16 @@ _UNKNOWN = -2  # not read yet; -1 is Kafka's "no timestamp"
 _ASK = -2  # a limit below every size and timestamp
 _FIND = Struct(">qi4xb6xi").unpack_from  # base_offset, length, magic, last_offset_delta
 _FIND_BYTES = 27
+
+
+class SegmentTruncation(NamedTuple):
+    """A cut of a segment that opens no more files. file: the .log. size: of it, afterwards. paths: to be synced."""
+
+    file: File
+    size: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    paths: list[str]
 
 
 class Segment:
@@ -416,34 +427,42 @@ class Segment:
 
     # ---- change
 
-    def truncate_to(self, offset: int, now_ms: int) -> list[str]:
-        """Cut all batches from `offset` on, and the batch that holds it. now_ms: wall clock.
+    def prepare_truncation(self, offset: int) -> SegmentTruncation:
+        """Open all that `truncate` needs, and leave what lies from `offset` on out of the indices.
 
-        Returns: the paths of the files that are to be synced before anything more is appended.
+        Raises OSError: where it was for want of a descriptor, all records are still there, and in the indices there are
+        fewer entries, at most.
         """
         found = self.find(offset)
+        size = self.size if found is None else found[0]
         self.offsets.keep_below(offset)
         self.times.keep_below(offset)
+        paths = self.paths_to_sync()
+        timestamp, timestamp_offset = self._largest_timestamp(size)
+        file = self.file
         if self._aborted is not None:
             self._aborted.keep_below(offset)
-        if found is not None:
-            self.file.resize(found[0])
-            self.size = found[0]
+        return SegmentTruncation(file, size, timestamp, timestamp_offset, paths)
+
+    def truncate(self, truncation: SegmentTruncation, now_ms: int) -> None:
+        """Cut all batches that are to go. Opens nothing. now_ms: wall clock. Raises OSError."""
+        if truncation.size < self.size:
+            truncation.file.resize(truncation.size)
+            self.size = truncation.size
         self.roll_bytes = _ASK
         if not self.size:
             self.created_ms = now_ms
             self._rolling_timestamp = NO_TIMESTAMP
         self._bytes_since_entry = 0
-        self._find_max_timestamp()
-        return self.paths_to_sync()
+        self._max_timestamp, self._max_timestamp_offset = truncation.max_timestamp, truncation.max_timestamp_offset
 
-    def _find_max_timestamp(self) -> None:
-        """From the last time index entry and the batches behind it."""
+    def _largest_timestamp(self, size: int) -> tuple[int, int]:
+        """And its offset: from the last time index entry and the batches behind it, up to this position."""
         largest, largest_offset = self.times.last_timestamp, self.times.last_offset
-        for _, header in headers(self.file, self.offsets.lookup(largest_offset)[1], self.size):
+        for _, header in headers(self.file, self.offsets.lookup(largest_offset)[1], size):
             if header[8] > largest and self._fits(header):
                 largest, largest_offset = header[8], header[0] + header[6]
-        self._max_timestamp, self._max_timestamp_offset = largest, largest_offset
+        return largest, largest_offset
 
     def expect_aborted(self) -> AbortedIndex:
         """Open the index of aborted transactions: one is about to end in here. To be closed. Raises: OSError."""
@@ -537,7 +556,7 @@ class Segment:
         if end < self.size:  # preallocated, and not trimmed yet
             self.size = end
             self.file.resize(end)
-        self._find_max_timestamp()
+        self._max_timestamp, self._max_timestamp_offset = self._largest_timestamp(self.size)
         self.finish()
 
     def paths_to_sync(self) -> list[str]:

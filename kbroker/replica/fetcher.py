@@ -77,11 +77,23 @@ class Asked(NamedTuple):
 class Following:
     """One partition on its way. due_ms: not to be asked for before. look: LATEST or EARLIEST while that is looked for.
 
-    is_cut: its log is being cut back. is_caught_up: has all that was committed when it was last answered. held: records
-    that wait for the end of that. told_start: where its log starts, as the leader was told last.
+    begins: before it is asked for, its log is to be cut to its high watermark. is_cut: its log is being cut back.
+    is_caught_up: has all that was committed when it was last answered. held: records that wait for the end of a cut.
+    told_start: where its log starts, as the leader was told last.
     """
 
-    __slots__ = ("asked", "due_ms", "held", "is_caught_up", "is_cut", "leader_end", "look", "partition", "told_start")
+    __slots__ = (
+        "asked",
+        "begins",
+        "due_ms",
+        "held",
+        "is_caught_up",
+        "is_cut",
+        "leader_end",
+        "look",
+        "partition",
+        "told_start",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -92,6 +104,7 @@ class Following:
         self.leader_end = 0
         self.told_start = 0
         self.is_cut = partition.log is not None and partition.log.cuts_under_way > 0  # since an older epoch
+        self.begins = False
         self.held: bytes | None = None
 
     def __repr__(self) -> str:
@@ -138,8 +151,15 @@ class Fetcher:
         own = partition.log
         if not is_new_epoch or own is None or own.epochs.latest != UNDEFINED:
             return
-        if own.log_end_offset > own.high_watermark:
-            self._truncate(following, own.high_watermark)
+        following.begins = own.log_end_offset > own.high_watermark
+        if following.begins:
+            self._begin(following, 0)
+
+    def _begin(self, following: Following, retry_ms: int) -> None:
+        """No epoch says how far a log agrees with the leader's: what is committed does."""
+        own = following.partition.log
+        if own is not None:
+            following.begins = not self._truncate(following, own.high_watermark, retry_ms)
 
     def leave(self, partition: Partition) -> None:
         """Follow a partition no more."""
@@ -178,6 +198,8 @@ class Fetcher:
         for following in [each for each in self._resting if each.due_ms <= now_ms]:
             del self._resting[following]
             self._changed[following] = None
+            if following.begins:
+                self._begin(following, now_ms + config.replica_fetch_backoff_ms)
         self._hold_back(now_ms, config.replica_fetch_backoff_ms)
         uses_ids = not self._without_ids
         if uses_ids is not self._uses_ids:
@@ -352,7 +374,7 @@ class Fetcher:
             log.log(level, "%r: its leader %d answers %s", following, self.leader_id, code.name)
             self._rest([following], now_ms + backoff_ms)
         elif epoch >= 0 or end_offset >= 0:
-            self._diverged(following, epoch, end_offset)
+            self._diverged(following, epoch, end_offset, now_ms + backoff_ms)
         else:
             try:
                 if records is not None and len(records):
@@ -402,7 +424,7 @@ class Fetcher:
 
     # -- cutting
 
-    def _diverged(self, following: Following, epoch: int, end_offset: int) -> None:
+    def _diverged(self, following: Following, epoch: int, end_offset: int, retry_ms: int) -> None:
         """Cut to where the leader's log and ours can agree; the next fetch says whether they do.
 
         epoch, end_offset: the leader's, of the last epoch that both know.
@@ -419,14 +441,27 @@ class Fetcher:
             epoch,
             end_offset,
         )
-        self._truncate(following, offset)
+        self._truncate(following, offset, retry_ms)
 
     def _truncate(
-        self, following: Following, offset: int, *, anew: bool = False, log_start_offset: int | None = None
-    ) -> None:
-        following.is_cut, following.is_caught_up = True, False
+        self,
+        following: Following,
+        offset: int,
+        retry_ms: int,
+        *,
+        anew: bool = False,
+        log_start_offset: int | None = None,
+    ) -> bool:
+        """Whether it is cut; else it rests, and what its leader says then is that it is to be cut."""
+        following.is_caught_up = False
         self._changed[following] = None
-        self._replicas.truncate(following.partition, offset, anew=anew, log_start_offset=log_start_offset)
+        following.is_cut = self._replicas.truncate(
+            following.partition, offset, anew=anew, log_start_offset=log_start_offset
+        )
+        if not following.is_cut:
+            following.held = None
+            self._rest([following], retry_ms)
+        return following.is_cut
 
     def _begin_within_a_batch(
         self, following: Following, first_offset: int, records: memoryview, retry_ms: int
@@ -439,7 +474,7 @@ class Fetcher:
             self._rest([following], retry_ms)
             return
         following.held = bytes(records)  # the view goes with the answer
-        self._truncate(following, first_offset, anew=True, log_start_offset=own.log_end_offset)
+        self._truncate(following, first_offset, retry_ms, anew=True, log_start_offset=own.log_end_offset)
 
     # -- out of range
 
@@ -487,12 +522,12 @@ class Fetcher:
         is_behind_us = following.look == LATEST
         if is_behind_us:
             log.warning("%r: its leader's log ends at %d, ours at %d: cut", following, offset, own.log_end_offset)
-            self._truncate(following, offset)
+            self._truncate(following, offset, retry_ms)
         elif offset > own.log_end_offset:
             log.warning(
                 "%r: its leader's log begins at %d: emptied, it ended at %d", following, offset, own.log_end_offset
             )
-            self._truncate(following, offset, anew=True)
+            self._truncate(following, offset, retry_ms, anew=True)
         else:
             self._rest([following], retry_ms)
 

@@ -209,21 +209,25 @@ class ReplicaManager:
 
     def truncate(
         self, partition: Partition, offset: int, *, anew: bool = False, log_start_offset: int | None = None
-    ) -> None:
-        """Cut a follower's log back; LogTruncated follows, unless its directory fails and goes offline."""
-        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+    ) -> bool:
+        """Cut a follower's log back; LogTruncated follows. False: its directory has failed, or it is to be tried again.
+
+        So it is where there is no descriptor left: then nothing is cut.
+        """
         try:
             self._logs.truncate(
                 partition.topic,
                 partition.index,
                 offset,
-                now_ms=now_ms,
-                wall_ms=wall_ms,
+                now_ms=self._clock.now_ms(),
+                wall_ms=self._clock.wall_ms(),
                 anew=anew,
                 log_start_offset=log_start_offset,
             )
         except KafkaError as error:
             log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)
+            return False
+        return True
 
     def is_being_cut(self, topic: str, index: int) -> bool:
         """Whether a partition's log is being cut, and that is not durable yet: nobody may append to it."""

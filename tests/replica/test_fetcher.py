@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from kbroker.broker.facts import JobDone
-from kbroker.config.limits import DESCRIPTOR_RETRY_MS
 from kbroker.core import EXPIRED
 from kbroker.log.facts import LogFlushed, LogTruncated
 from kbroker.replica.fetcher import Fetcher, fetcher_number, where_to_cut
@@ -478,7 +477,7 @@ def test_the_second_of_two_cuts_is_waited_for() -> None:
     assert (before, len(told)) == (0, 1)
 
 
-def test_a_cut_without_descriptors_is_made_later_and_fetching_goes_on() -> None:
+def test_a_cut_without_descriptors_is_made_when_the_leader_asks_for_it_again() -> None:
     follower = with_records(0, 0, 1)
     world = follower.world
     world.broker.on(LogTruncated, lambda fact, now_ms: follower.fetcher.truncated(follower.partition(), now_ms, 0))
@@ -488,8 +487,26 @@ def test_a_cut_without_descriptors_is_made_later_and_fetching_goes_on() -> None:
     follower.answer(diverging(0, 2))
     world.settle()
     before = follower.asked()
-    world.advance(DESCRIPTOR_RETRY_MS)
-    assert (before, follower.bounds, follower.asked()) == ({}, (0, 0, 2), {0: (2, 0)})
+    follower.now_ms = BACKOFF_MS
+    again = follower.asked()
+    follower.answer(diverging(0, 2))
+    world.settle()
+    assert (before, again, follower.bounds, follower.asked()) == ({}, {0: (3, 1)}, (0, 0, 2), {0: (2, 0)})
+
+
+def test_a_log_without_epochs_that_lacks_descriptors_is_cut_to_the_high_watermark_before_it_is_asked_for() -> None:
+    follower = with_records(-1, -1)
+    world = follower.world
+    world.broker.on(LogTruncated, lambda fact, now_ms: follower.fetcher.truncated(follower.partition(), now_ms, 0))
+    follower.partition().log.segments[0].close()  # type: ignore[union-attr]
+    world.disk.fail("open", "", errno.EMFILE, 3)
+    follower.follow(epoch=1)
+    before = follower.bounds
+    world.disk.fault = None
+    follower.now_ms = 2_000
+    follower.asked()
+    world.settle()
+    assert (before, follower.bounds, follower.asked()) == ((0, 0, 2), (0, 0, 0), {0: (0, -1)})
 
 
 @pytest.mark.parametrize(

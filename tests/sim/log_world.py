@@ -132,6 +132,8 @@ class Host:
         self.lines.append(kept)
         self.flushed = min(self.flushed, offset)
         self.epoch += 1
+        if self.log.distrust(offset):
+            self.checkpoint()
         self._durably(self.log.truncate_to(offset, self.clock))
         self.lines = [kept]
         self.start = min(self.start, self.log.log_start_offset)
@@ -149,6 +151,8 @@ class Host:
         self.lines.append([])
         self.flushed = 0
         self.epoch += 1
+        if self.log.distrust(offset):
+            self.checkpoint()
         self._durably(self.log.truncate_fully(offset, self.clock))
         self.start = self.highest_start = offset
         self.lines = [self.line]
