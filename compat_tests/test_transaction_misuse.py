@@ -371,7 +371,7 @@ def abort_after_a_time_out(told: Told) -> None:
 
 
 def ask_for_an_epoch_after_a_time_out(told: Told) -> None:
-    """The producer asks for its next epoch in the old one; or somebody new has the id by then."""
+    """The producer asks for its next epoch in the old one; or another producer has the id by then."""
     for version in (3, 4, 5):
         who = time_out(told, f"asks-{version}")
         for epoch in (who.epoch, who.epoch, who.epoch + 1, who.epoch - 1):

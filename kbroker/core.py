@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
 
-AnswerOrNone = TypeVar("AnswerOrNone", bound="Answer | Signal | InSlices | None")
+AnswerOrNone = TypeVar("AnswerOrNone", bound="Result | None")
 IS_ANSWER = (tuple, Message)  # what `Answer` is at run time; mostly the first
 
 log = logging.getLogger("kbroker.requests")
@@ -590,14 +590,14 @@ class Core:
     def _looked_at(self, keys: Sequence[Hashable], now_ms: int) -> Iterator[Channel]:
         """Answer what waits under these keys, if it can be answered; the channel of each answer, once it is made."""
 
-        def answer(request: Request) -> Answer | Signal | InSlices | None:
+        def answer(request: Request) -> Result | None:
             return self._asked(request, cast("Waiting", request.waiting).answer, now_ms)
 
         for key in keys:
             if self._purgatory.watching(key) > WOKEN_AT_ONCE:
                 self._wake(key)
                 continue
-            answers: Iterator[tuple[Request, Answer | Signal | InSlices]] = self._purgatory.check(key, answer)
+            answers: Iterator[tuple[Request, Result]] = self._purgatory.check(key, answer)
             for request, response in answers:
                 self._resolve(request, response)
                 yield request.channel

@@ -72,11 +72,11 @@ class Waiting(Protocol):
     def keys(self) -> Sequence[Hashable]:
         """What it watches: it is asked again whenever one of these is touched."""
 
-    def answer(self, now_ms: int) -> Answer | Signal | InSlices | None:
-        """The response if it can leave now, else None. LATER: it comes as a `Reply`."""
+    def answer(self, now_ms: int) -> Result | None:
+        """The response if it can leave now, else None. LATER: it comes as a `Reply`; it may wait for something else."""
 
-    def expired(self, now_ms: int) -> Answer | Signal | InSlices:
-        """The response at the deadline, whatever the state is. LATER: it comes as a `Reply`."""
+    def expired(self, now_ms: int) -> Result:
+        """The response at the deadline, whatever the state is; or as `answer`."""
 
 
 class Signal(Enum):

@@ -1,25 +1,23 @@
 """Requests that need permission as a whole: handled once the caller may do what they need, or refused.
 
 Used by `routes.py` for routes that say what they need, and by handlers whose requests only sometimes need it (Fetch of
-a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask somebody first leaves it open for a while:
-the request waits for that, and is neither handled nor refused before. A controller that was elected a moment ago, whom
-this broker does not know yet, would otherwise lose what it says first; and the peers of a broker that has just started
-would be refused until it knows them.
+a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask the metadata store leaves it open for a
+while: the request waits for that, and is neither handled nor refused before. A controller that was elected a moment
+ago, whom this broker does not know yet, would otherwise lose what it says first; and the peers of a broker that has
+just started would be refused until it knows them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbroker.api.call import LATER
-from kbroker.broker.facts import Reply
 from kbroker.config.limits import PERMISSION_PATIENCE_MS
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from kbroker.api.call import Call, Result, Signal
+    from kbroker.api.call import Call, Result
     from kbroker.broker.permission import Operation
     from protocol.message import Message
 
@@ -54,27 +52,23 @@ def with_permission(request: Any, call: Call, needs: tuple[Operation, ...], hand
         except KafkaError as error:
             return refuse(request, error.code, error.message, call.version)
 
-    return Undecided(call, awaited, decided)
+    return Undecided(awaited, call.now_ms + PERMISSION_PATIENCE_MS, decided)
 
 
 class Undecided:
     """A request that waits until it is known whether its sender may do what it wants. keys: what is touched then."""
 
-    __slots__ = ("_call", "_decided", "deadline_ms", "keys")
+    __slots__ = ("_decided", "deadline_ms", "keys")
 
-    def __init__(self, call: Call, awaited: Hashable, decided: Callable[[], Result]) -> None:
-        self.deadline_ms = call.now_ms + PERMISSION_PATIENCE_MS
+    def __init__(self, awaited: Hashable, deadline_ms: int, decided: Callable[[], Result]) -> None:
         self.keys: Sequence[Hashable] = (awaited,)
-        self._call = call
+        self.deadline_ms = deadline_ms
         self._decided = decided
 
-    def answer(self, now_ms: int) -> Signal:
-        """It is known now: handled, or refused. The handler's result, which may wait again, is told as a `Reply`."""
-        result = self._decided()
-        if result is not LATER:
-            self._call.broker.tell(Reply(self._call.ticket, result))
-        return LATER
+    def answer(self, now_ms: int) -> Result:
+        """It is known now: handled, or refused."""
+        return self._decided()
 
-    def expired(self, now_ms: int) -> Signal:
-        """Whoever was asked does not answer: as far as is known."""
-        return self.answer(now_ms)
+    def expired(self, now_ms: int) -> Result:
+        """The metadata store does not answer: as far as is known."""
+        return self._decided()

@@ -196,7 +196,7 @@ def fence(known: Transaction, now_ms: int) -> Transaction:
 def fence_and_raise(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
     """The same where transaction.version is 2: it is the abort that the producer itself would have asked for (KIP-890).
 
-    As long as nobody has taken the id over, it may still ask for that, or for its epoch, and goes on in the next one.
+    Until another producer takes the id over, it may still ask for that, or for its epoch, and goes on in the next one.
     Raises: what new_id raises, when the epochs have run out.
     """
     return fence(known, now_ms) if known.producer_epoch > LAST_EPOCH else _raise(known, PREPARE_ABORT, now_ms, new_id)

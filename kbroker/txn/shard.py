@@ -45,7 +45,7 @@ class WriteMarkers(NamedTuple):
 class Decided(NamedTuple):
     """Something has been written about a transactional id.
 
-    call: to be answered, None if nobody asked, or has been told that it is not known. written_ms: when.
+    call: to be answered, None if there is none, or it has been told that it is not known. written_ms: when.
     """
 
     transaction: Transaction
@@ -59,8 +59,8 @@ class TransactionShard(Shard[TransactionRecord]):
     """Transactions by transactional id."""
 
     IF_MISPLACED = (
-        "These transactional ids begin anew, with new producer ids: their earlier producers are not fenced, and what"
-        " those leave open is aborted by its timeout."
+        "These transactional ids get new producer ids: their earlier producers are not fenced, and what those leave"
+        " open is aborted by its timeout."
     )
     encode = staticmethod(records.encode)
     decode = staticmethod(records.decode)
@@ -263,7 +263,7 @@ class TransactionShard(Shard[TransactionRecord]):
                 turn.happened(known.name, f"is aborted: open for longer than its {known.timeout_ms} ms")
 
     def _give_up(self, turn: Turn) -> None:
-        """Whoever has waited too long for replicas, or waits while too few are in sync, is told that nobody knows.
+        """Answer calls that wait too long for replicas, or while too few are in sync: the outcome is not known.
 
         What was written stays in the log: it counts once it is committed, and nothing follows it before.
         """

@@ -475,9 +475,7 @@ def test_marker_of_an_earlier_coordinator_is_fenced(world: World, producer: Prod
 
 
 @pytest.mark.parametrize("epoch", [6, 2**31 - 1])
-def test_marker_in_an_epoch_that_no_coordinator_has_fences_nobody(
-    world: World, producer: Producer, *, epoch: int
-) -> None:
+def test_marker_in_an_epoch_that_no_coordinator_has_is_refused(world: World, producer: Producer, *, epoch: int) -> None:
     producer.add(0)
     producer.write(b"a")
     refused = markers(world, producer, epoch=epoch)

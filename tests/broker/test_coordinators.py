@@ -77,7 +77,7 @@ def test_partitions_that_come_while_the_store_is_asked_are_those_that_it_has() -
     assert (asked.answers(3), asked.questions, asked.sees(4)) == (3, [], 3)
 
 
-def test_a_topic_that_was_deleted_and_made_anew_is_counted_anew() -> None:
+def test_a_topic_that_was_deleted_and_created_again_is_counted_again() -> None:
     asked = Asked()
     asked.sees(3)
     asked.answers(3)

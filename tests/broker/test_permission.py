@@ -229,7 +229,7 @@ def test_a_follower_that_is_undecided_waits_and_is_answered_or_refused(
 
 
 def add_to_transaction(topic: str, *, verify_only: bool = False) -> AddPartitionsToTxnRequest:
-    """As a broker asks, for a transactional id of nobody."""
+    """As a broker asks, for a transactional id that does not exist."""
     added = AddPartitionsToTxnTransaction(
         transactional_id="pay",
         producer_id=7,
