@@ -369,6 +369,9 @@ class MetadataStore(Protocol):
 # -- other brokers
 
 
+BROKER_SOFTWARE = "kbroker"
+"""What a broker says of itself in the ApiVersions of its lines to others (KIP-511)."""
+
 CONTROL, TO_CONTROLLER, IN_SYNC, FETCHER = "control", "to-controller", "in-sync", "fetcher"
 MARKERS, TRANSACTIONS = "markers", "transactions"
 """Purposes of lines: what a controller says, and is asked; replication; what coordinators of transactions say, and ask.

@@ -4,11 +4,13 @@ Served: Metadata 0-13, DescribeCluster 0-2, DescribeTopicPartitions 0. Brokers a
 question came in by, and a leader without it is no leader to this client. Topics that do not exist are created if both
 sides agree (`auto.create.topics.enable`, allow_auto_topic_creation).
 
-Unlike Kafka: the answer to a Metadata that creates topics waits for their leaders, AUTO_CREATE_WAIT_MS at most; only
-then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that a client's first send need not wait out its
-retry backoff. A broker that is not the controller has that one make the topics. More topics at once than one
-CreateTopics may make are POLICY_VIOLATION, and none is created. REBOOTSTRAP_REQUIRED is never sent, no broker is ever
-fenced, and no replica is an eligible leader out of sync: all three belong to a metadata quorum.
+Unlike Kafka: a broker that has started, and was not told of the cluster yet, lets these requests of clients wait for
+that, 10 s at most; Kafka's tells of a cluster without brokers. The answer to a Metadata that creates topics waits for
+their leaders, AUTO_CREATE_WAIT_MS at most; only then is it the LEADER_NOT_AVAILABLE that Kafka answers at once, so that
+a client's first send need not wait out its retry backoff. A broker that is not the controller has that one make the
+topics. More topics at once than one CreateTopics may make are POLICY_VIOLATION, and none is created.
+REBOOTSTRAP_REQUIRED is never sent, no broker is ever fenced, and no replica is an eligible leader out of sync: all
+three belong to a metadata quorum.
 Apache 3.9 serves DescribeTopicPartitions with a metadata quorum only. Authorized operations are all there are, as in
 Kafka without an authorizer.
 """
@@ -18,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.api.permitted import once_touched
 from kbroker.api.routes import Route
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, NEW_PARTITIONS_PER_REQUEST, WRITTEN_AT_ONCE
 from kbroker.log.names import topic_name_fault
-from kbroker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
+from kbroker.metadata.cache import CLUSTER_TOLD, INTERNAL_TOPICS, MetadataCache, TopicImage, TopicKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.message import ZERO_UUID
 from protocol.messages.control import UpdateMetadataPartitionState
@@ -47,7 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kbroker.api.call import Call, InSlices, Result
+    from kbroker.api.permitted import Handle, Refuse
     from kbroker.controller.admin import Made, Pending
+    from protocol.message import Message
 
 AUTO_CREATE_WAIT_MS = 1000
 MAY_BE_THERE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
@@ -60,6 +65,21 @@ CLUSTER_OPERATIONS = range(8, 11)  # versions of Metadata that may ask for them
 
 BROKERS = 1  # endpoint types of DescribeCluster
 CONTROLLERS = 2
+
+
+def _once_told(handle: Handle, refuse: Refuse) -> Handle:
+    """The handler, once this broker has been told of the cluster. Until then it could only tell of an empty one.
+
+    librdkafka passes such an answer by, and goes on asking the controller that it knew, which may be dead. Brokers are
+    answered at once, the controller among them: their lines ask before they say anything.
+    """
+
+    def wait_first(request: Message, call: Call) -> Result:
+        if call.broker.plane.cache.brokers or call.session.says_it_is_a_broker:
+            return handle(request, call)
+        return once_touched(CLUSTER_TOLD, request, call, handle, refuse)
+
+    return wait_first
 
 
 # -- Metadata
@@ -388,7 +408,22 @@ def _refuse_partitions(
 
 
 ROUTES = (
-    Route(3, MetadataRequest, 0, 13, metadata, _refuse_metadata, elements=ELEMENTS_PER_REQUEST),
-    Route(60, DescribeClusterRequest, 0, 2, describe_cluster, _refuse_cluster),
-    Route(75, DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions, _refuse_partitions),
+    Route(
+        3,
+        MetadataRequest,
+        0,
+        13,
+        _once_told(metadata, _refuse_metadata),
+        _refuse_metadata,
+        elements=ELEMENTS_PER_REQUEST,
+    ),
+    Route(60, DescribeClusterRequest, 0, 2, _once_told(describe_cluster, _refuse_cluster), _refuse_cluster),
+    Route(
+        75,
+        DescribeTopicPartitionsRequest,
+        0,
+        0,
+        _once_told(describe_topic_partitions, _refuse_partitions),
+        _refuse_partitions,
+    ),
 )

@@ -1,10 +1,11 @@
 """Requests that need permission as a whole: handled once the caller may do what they need, or refused.
 
 Used by `routes.py` for routes that say what they need, and by handlers whose requests only sometimes need it (Fetch of
-a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask the metadata store leaves it open for a
-while: the request waits for that, and is neither handled nor refused before. A controller that was elected a moment
-ago, whom this broker does not know yet, would otherwise lose what it says first; and the peers of a broker that has
-just started would be refused until it knows them.
+a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask the metadata store leaves it open for a while:
+the request waits for that, and is neither handled nor refused before. A controller that was elected a moment ago, whom
+this broker does not know yet, would otherwise lose what it says first; and the peers of a broker that has just started
+would be refused until it knows them. Questions about the cluster wait the same way for a broker to be told of it
+(`metadata.py`).
 """
 
 from __future__ import annotations
@@ -40,23 +41,29 @@ def with_permission(request: Any, call: Call, needs: tuple[Operation, ...], hand
     Raises: KafkaError CLUSTER_AUTHORIZATION_FAILED if it may not, and that is decided.
     """
     permission = call.broker.permission
-    awaited = permission.undecided(call.session, *needs)
-    if awaited is None:
+
+    def allowed(request: Any, call: Call) -> Result:
         permission.require(call.session, *needs)
         return handle(request, call)
 
+    awaited = permission.undecided(call.session, *needs)
+    return allowed(request, call) if awaited is None else once_touched(awaited, request, call, allowed, refuse)
+
+
+def once_touched(key: Hashable, request: Any, call: Call, handle: Handle, refuse: Refuse) -> Undecided:
+    """A request that is handled once a key is touched, or PERMISSION_PATIENCE_MS have passed."""
+
     def decided() -> Result:
         try:
-            permission.require(call.session, *needs)
             return handle(request, call)
         except KafkaError as error:
             return refuse(request, error.code, error.message, call.version)
 
-    return Undecided(awaited, call.now_ms + PERMISSION_PATIENCE_MS, decided)
+    return Undecided(key, call.now_ms + PERMISSION_PATIENCE_MS, decided)
 
 
 class Undecided:
-    """A request that waits until it is known whether its sender may do what it wants. keys: what is touched then."""
+    """A request that waits until it is known what to do with it. keys: what is touched then."""
 
     __slots__ = ("_decided", "deadline_ms", "keys")
 

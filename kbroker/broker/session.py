@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.ports import BROKER_SOFTWARE
 from protocol.namedtuple import NamedTuple
 
 
@@ -31,6 +32,11 @@ class Session:
         self.principal = ANONYMOUS
         self.client_software = ""  # "name version", from ApiVersions v3+ (KIP-511)
         self.is_controller = False  # has sent LeaderAndIsr, StopReplica or UpdateMetadata
+
+    @property
+    def says_it_is_a_broker(self) -> bool:
+        """Whether kbroker is at the other end: nothing is allowed by it, for anybody may say so."""
+        return self.client_software.partition(" ")[0] == BROKER_SOFTWARE
 
     def __repr__(self) -> str:
         return f"{self.peer_host}:{self.peer_port} on {self.listener}"

@@ -31,6 +31,10 @@ CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})  # of Apache 3.9
 
 
+CLUSTER_TOLD = "the cluster is told"
+"""A key of the purgatory: touched when the first brokers have come into the image."""
+
+
 class TopicKey(NamedTuple):
     """What an answer watches that waits for news of a topic."""
 

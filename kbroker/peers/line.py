@@ -21,7 +21,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import MOST_PEER_BACKOFF_MS, PEER_BACKOFF_MS, PEER_FAILURES_SAID_EVERY_MS, PEER_SETUP_MS
-from kbroker.ports import FlatRequest, PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
+from kbroker.ports import BROKER_SOFTWARE, FlatRequest, PeerAddress, PeerAnswer, PeerEvent, PeerFault, PeerFaultKind
 from protocol.errors import ErrorCode
 from protocol.headers import CORRELATION_AT, encode_request_header, parse_response_header
 from protocol.message import DecodeError
@@ -37,8 +37,6 @@ NEVER_MS = -(1 << 62)  # before any time
 API_VERSIONS, METADATA = 18, 3
 API_VERSIONS_VERSION = 3  # served since Kafka 2.4; the oldest that leads topic ids is 2.8
 METADATA_VERSIONS = range(4, 13)  # 4 is the first that can be asked not to create topics
-
-SOFTWARE = "kbroker"
 
 
 class Link(Protocol):
@@ -160,7 +158,7 @@ class Line:
         """The connection is there: greet."""
         from protocol.messages.handshake import ApiVersionsRequest
 
-        request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
+        request = ApiVersionsRequest(client_software_name=BROKER_SOFTWARE, client_software_version="1")
         self._put(type(request), API_VERSIONS_VERSION, request.encode(API_VERSIONS_VERSION))
 
     def received(self, frame: memoryview, now_ms: int) -> None:

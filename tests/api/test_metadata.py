@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.limits import WRITTEN_AT_ONCE
+from kbroker.config.limits import PERMISSION_PATIENCE_MS, WRITTEN_AT_ONCE
 from kbroker.controller.admin import NewTopic
 from kbroker.metadata.store import DELETE_TOPICS
-from kbroker.ports import Children, Operation, PeerAddress
+from kbroker.ports import BROKER_SOFTWARE, Children, Operation, PeerAddress
 from protocol.errors import ErrorCode
-from protocol.message import ZERO_UUID
+from protocol.message import ZERO_UUID, Message
+from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import (
     Cursor,
     DescribeClusterRequest,
@@ -21,7 +22,7 @@ from protocol.messages.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
-from tests.controller.cluster import Cluster
+from tests.controller.cluster import Client, Cluster
 
 
 def ask(cluster: Cluster, *names: str, version: int = 13, broker: int = 0, create: bool = True, **more: Any) -> Any:
@@ -292,6 +293,63 @@ def test_an_answer_is_worked_out_once_between_two_updates() -> None:
     assert cluster.nodes[1].plane.cache.memo == memo
     cluster.create("b")
     assert cluster.nodes[1].plane.cache.memo == {}
+
+
+# -- of a broker that has not been told of the cluster
+
+QUESTIONS = (
+    (MetadataRequest(topics=[]), 9),
+    (DescribeClusterRequest(include_cluster_authorized_operations=False), 1),
+    (DescribeTopicPartitionsRequest(topics=[]), 0),
+)
+
+
+def asked_too_soon(cluster: Cluster, request: Message, version: int) -> Client:
+    """Of broker 2, whose image is empty still."""
+    cache = cluster.nodes[2].plane.cache
+    cache.brokers, cache.controller_id = {}, -1
+    client = Client(cluster.nodes[2])
+    client.send(request, version)
+    return client
+
+
+@pytest.mark.parametrize(("question", "version"), QUESTIONS)
+def test_a_question_about_the_cluster_waits_until_the_broker_has_been_told(question: Message, version: int) -> None:
+    cluster = Cluster(1, 2)
+    client = asked_too_soon(cluster, question, version)
+    assert client.answer() is None
+    cluster.start(3)  # all are told of it
+    answer = client.answer()
+    if not isinstance(question, DescribeTopicPartitionsRequest):
+        assert (answer.controller_id, [each.host for each in answer.brokers]) == (1, ["host1", "host2", "host3"])
+    assert answer is not None
+
+
+def test_a_question_about_the_cluster_does_not_wait_for_ever() -> None:
+    cluster = Cluster(1, 2)
+    client = asked_too_soon(cluster, *QUESTIONS[0])
+    cluster.advance(PERMISSION_PATIENCE_MS)
+    answer = client.answer()
+    assert (answer.controller_id, answer.brokers) == (-1, [])
+
+
+def test_a_broker_need_not_wait_to_see_whom_it_speaks_to() -> None:
+    cluster = Cluster(1, 2)
+    cache = cluster.nodes[2].plane.cache
+    cache.brokers, cache.controller_id = {}, -1
+    line = Client(cluster.nodes[2])
+    line.send(ApiVersionsRequest(client_software_name=BROKER_SOFTWARE, client_software_version="1"), 3)
+    line.answer()
+    line.send(*QUESTIONS[0])
+    assert line.answer().cluster_id == cluster.nodes[1].plane.cluster_id
+
+
+def test_a_question_that_waited_may_be_wrong() -> None:
+    cluster = Cluster(1, 2)
+    topics = [MetadataRequestTopic(topic_id=b"i" * 16, name=None)]
+    client = asked_too_soon(cluster, MetadataRequest(topics=topics), 10)  # by id before that is understood
+    cluster.start(3)
+    assert [each.error_code for each in client.answer().topics] == [ErrorCode.INVALID_REQUEST]
 
 
 # -- DescribeCluster
