@@ -23,7 +23,7 @@ def check(disk: Disk, paths: Sequence[str]) -> Iterator[str]:
     except StoreMissingError as error:
         yield str(error)
         return
-    if disk.stat(path) is None:
+    if disk.stat(path) is None and disk.stat(f"{path}-wal") is None:
         yield f"{path}: there is none"
         return
     with copied(path) as copy:

@@ -130,7 +130,7 @@ def _open(
 
 def _put_aside(disk: Disk, home: str) -> str:
     """Rename the old file and its log; the file's new name, empty if there was none."""
-    if disk.stat(f"{home}/{STORE_FILE}") is None:
+    if disk.stat(f"{home}/{STORE_FILE}") is None and disk.stat(f"{home}/{STORE_FILE}-wal") is None:
         return ""
     kept = free_name(disk, home, f"{STORE_FILE}.old")
     for suffix in ("-wal", "-shm", "-journal", ""):

@@ -53,7 +53,7 @@ def _has_store(disk: Disk, path: str) -> bool:
         sizes = [disk.stat(f"{path}/{STORE_FILE}{suffix}") for suffix in ("", "-wal")]
     except OSError:
         return False
-    return sizes[0] is not None and any(entry is not None and entry.size for entry in sizes)
+    return any(entry is not None and entry.size for entry in sizes)
 
 
 def _folders(disk: Disk, path: str) -> list[str]:

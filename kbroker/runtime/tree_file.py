@@ -24,14 +24,20 @@ A changed bit is never taken for metadata: nodes are under checksums, and a row 
 SQLite notices damage to its own pages, and `wal.py` to its log. A file that was not closed and has no log, and in which
 nothing has happened since the log was last moved into it, has lost what was in there: it would be a tree of days ago.
 What is damaged is refused, in one line (DamagedError).
+
+SQLite changes files before anybody has looked at what is in them: it moves the log of a file that was not closed into
+it, or removes that, whatever the file holds; of an emptied file it takes the log for a leftover. So a file with a log
+is looked at in a copy first, and a refusal leaves all as it was.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from kbroker.metadata.tree import NOBODY, Node, Tree, split
 from kbroker.runtime.wal import has_lost_transactions
@@ -58,6 +64,7 @@ _COUNTED = ("zxid", "session", "layout", "open_zxid", "open_session")
 _CLOSED = (-1, -1)
 _WRAP = 1 << 62  # what SQLite's integers hold, and some to spare
 _FAULT_LENGTH = 200  # SQLite quotes whole statements
+_LOCK_AT, _LOCK_BYTES = 0x40000000, 512  # where SQLite locks a file ("File Locking And Concurrency", sqlite.org)
 _SAVES_IN_LOG = 500  # before SQLite's log is moved into the file; the first save is moved at once
 
 _Row = tuple[str, bytes, int, int, int, int, int, int, int]
@@ -86,15 +93,19 @@ class Change:
 class TreeFile:
     """An open file. tree: what it holds, to be changed by its owner. session: the last one that was written down."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_copy: bool = False) -> None:
         """Open the file, made if missing, and end the sessions of earlier lives; that is not written yet.
 
-        Raises: OSError if the file cannot be opened, is taken by another process, is not ours, or (DamagedError) is not
-        as it was left.
+        is_copy: it may be changed even if it is refused. Raises: OSError if the file cannot be opened, is taken by
+        another process, is not ours, or (DamagedError) is not as it was left.
         """
         self._path = path
+        _check_unused_here(path)
         had_log = _check_log(path)
+        if had_log and not is_copy:
+            _judge(path)
         self._file = _open(path)
+        _in_use_here[_inode(path)] = self
         self._checksums: dict[str, int] = {}  # of the rows that are written
         self._sum = 0  # of these
         self._saves = 0
@@ -104,6 +115,7 @@ class TreeFile:
             self._load(had_log)
         except BaseException:
             self._file.close()
+            _in_use_here.pop(_inode(path), None)
             raise
         for earlier in {node.session for node in self.tree.nodes.values()} - {NOBODY}:
             self.tree.end_session(earlier)
@@ -213,6 +225,7 @@ class TreeFile:
                     self._file.executemany(_COUNT, [*counters.items(), ("total", _total(self._sum, counters))])
                 misses_log = False
         self._file.close()
+        _in_use_here.pop(_inode(self._path), None)
         if misses_log:  # a full disk: then an empty log is there, as after a kill
             with suppress(OSError), open(f"{self._path}-wal", "ab"):
                 pass
@@ -318,9 +331,62 @@ def _check_log(path: str) -> bool:
             content = file.read()
     except FileNotFoundError:
         return False
+    if content and not (os.path.exists(path) and os.path.getsize(path)):  # SQLite would remove the log
+        raise damaged(path, "it is empty or gone, and its log, the -wal file, is not")
     if has_lost_transactions(content):
         raise damaged(path, "its log, the -wal file, has lost transactions")
     return True
+
+
+_in_use_here: WeakValueDictionary[tuple[int, int], TreeFile] = WeakValueDictionary()
+"""Open files of this process, by device and inode: SQLite's lock is the process's, and gone with any descriptor."""
+
+
+def _inode(path: str) -> tuple[int, int]:
+    """(-1, -1) if there is no such file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1, -1
+    return status.st_dev, status.st_ino
+
+
+def _check_unused_here(path: str) -> None:
+    if _inode(path) in _in_use_here:
+        raise OSError(f"{path}: is in use by another process")
+
+
+def _judge(path: str) -> None:
+    """Look at a file and its log in a copy. Raises: OSError, as opening it does.
+
+    Where there is no room for a copy, opening it has to do.
+    """
+    _check_unused(path)
+    with ExitStack() as stack:
+        try:
+            copy = stack.enter_context(copied(path))
+        except OSError:
+            return
+        try:
+            TreeFile(copy, is_copy=True).close()
+        except DamagedError as error:
+            raise DamagedError(str(error).replace(copy, path)) from None
+        except OSError as error:
+            raise OSError(str(error).replace(copy, path)) from None
+
+
+def _check_unused(path: str) -> None:
+    """Raises: OSError if another process has SQLite's lock, and may write while a copy is made."""
+    import fcntl
+
+    try:
+        with open(path, "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _LOCK_AT)
+    except (BlockingIOError, PermissionError) as error:
+        if error.filename is None:  # of the lock
+            raise OSError(f"{path}: is in use by another process") from None
+    except OSError:
+        return  # opening it says why
 
 
 def _open(path: str) -> sqlite.Connection:
@@ -332,6 +398,9 @@ def _open(path: str) -> sqlite.Connection:
         file = sqlite.connect(path, timeout=0, check_same_thread=False)
         try:
             file.execute("PRAGMA locking_mode = EXCLUSIVE")
+            names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+            if names and "node" not in names:
+                raise damaged(path, f"it is of something else, with {', '.join(sorted(names))} in it")
             file.execute(
                 "PRAGMA journal_mode = WAL"
             )  # one fsync a transaction; with the exclusive lock, no shared memory

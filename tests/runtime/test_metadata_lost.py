@@ -16,7 +16,7 @@ from kbroker.runtime.clock import SystemClock, SystemRandom
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.rebuild import Rebuilt, rebuild
 from kbroker.runtime.store_file import StoreMissingError, find_store
-from kbroker.runtime.tree_file import TreeFile, whole_nodes
+from kbroker.runtime.tree_file import DamagedError, TreeFile, whole_nodes
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -86,10 +86,21 @@ def test_partitions_without_it_are_refused_with_the_way_back(folder: Path, conte
     assert refusal(folder) == f"{folder}: {said}; put it back, or kbroker metadata rebuild {folder} makes it anew"
 
 
-def test_its_log_alone_counts_as_content(folder: Path) -> None:
-    (folder / "metadata.db").write_bytes(b"")
+@pytest.mark.parametrize("content", [None, b""])
+def test_its_log_alone_is_no_world_without_topics(folder: Path, content: bytes | None) -> None:
+    if content is not None:
+        (folder / "metadata.db").write_bytes(content)
     (folder / "metadata.db-wal").write_bytes(b"not moved yet")
-    assert refusal(folder) == ""
+    path = find_store(SystemDisk(), [str(folder)])
+    assert path == f"{folder}/metadata.db"
+    said = "is damaged: it is empty or gone, and its log, the -wal file, is not"
+    with pytest.raises(DamagedError, match=said):
+        TreeFile(path)
+    assert [line for line in faults(folder) if said in line] == faults(folder)
+    assert (folder / "metadata.db-wal").read_bytes() == b"not moved yet"
+    rebuilt(folder)
+    assert (folder / "metadata.db.old-wal").read_bytes() == b"not moved yet"
+    assert faults(folder) == []
 
 
 @pytest.mark.parametrize(

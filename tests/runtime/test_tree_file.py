@@ -114,6 +114,77 @@ def test_a_log_that_a_power_cut_tore_is_opened_without_its_end(tmp_path: Path) -
     file.close()
 
 
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage " * 2_000)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def without_a_page(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:4096] + bytes(4096))
+
+
+def log_with_a_changed_bit(path: Path) -> None:
+    flip(Path(f"{path}-wal"), 8 * 1_000)
+
+
+@pytest.mark.parametrize("damage", [emptied, removed, garbage, cut, without_a_page, log_with_a_changed_bit])
+def test_a_refusal_leaves_a_file_and_its_log_as_they_were(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    filled(tmp_path / "one.db", topics=100).close()
+    open_file = TreeFile(str(tmp_path / "one.db"))
+    open_file.save(2)
+    change(open_file, SetData("/brokers/topics/topic-3", b"again"))
+    change(open_file, SetData("/brokers/topics/topic-3", b"and again"))
+    (tmp_path / "store").mkdir()
+    path = killed(tmp_path / "one.db", tmp_path / "store" / "metadata.db")
+    open_file.abandon()
+    damage(path)
+    before = content_of(tmp_path / "store")
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=rf"^{path}: is damaged: "):
+            TreeFile(str(path))
+        assert content_of(tmp_path / "store") == before
+
+
+def test_a_newer_layout_with_a_log_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    path = tmp_path / "store" / "metadata.db"
+    filled(tmp_path / "one.db").close()
+    with sqlite3.connect(tmp_path / "one.db") as file:
+        file.execute("UPDATE counter SET value = 3 WHERE name = 'layout'")
+        file.commit()
+        killed(tmp_path / "one.db", path)
+    before = content_of(tmp_path / "store")
+    with pytest.raises(OSError, match=rf"^{path}: written by a newer version"):
+        TreeFile(str(path))
+    assert content_of(tmp_path / "store") == before
+
+
+def test_a_store_of_something_else_is_refused_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE song (name TEXT)")
+    file.close()
+    before = content_of(tmp_path)
+    with pytest.raises(DamagedError, match="it is of something else, with song in it"):
+        TreeFile(str(path))
+    assert content_of(tmp_path) == before
+
+
 def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
     file = filled(tmp_path / "whole.db")
     shutil.copy(tmp_path / "whole.db", tmp_path / "metadata.db")
