@@ -17,7 +17,7 @@ import pytest
 
 from tests.test_installing import PAGES, ROOT
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(1800)
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = sorted(
@@ -28,7 +28,7 @@ COMMANDS = sorted(
         if re.search(r" '?\.", line)
     }
 )
-START_S = 600.0
+START_S = 1500.0
 
 
 @pytest.fixture(scope="module")
