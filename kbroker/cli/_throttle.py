@@ -37,9 +37,8 @@ class Throttle:
             of_topic[0].extend(f"{partition}:{broker}" for broker in sources)
             of_topic[1].extend(f"{partition}:{broker}" for broker in replicas if broker not in sources)
         for topic, of_topic in lists.items():
-            self._alter(
-                "TOPIC", topic, {key: ("SET", ",".join(each)) for key, each in zip(LISTS, of_topic, strict=True)}
-            )
+            changes: Changes = {key: ("SET", ",".join(each)) for key, each in zip(LISTS, of_topic, strict=True) if each}
+            self._alter("TOPIC", topic, changes)
         brokers = {broker for replicas in (*before.values(), *after.values()) for broker in replicas}
         for broker in sorted(brokers):
             self._alter("BROKER", str(broker), {key: ("SET", str(bytes_a_second)) for key in RATES})

@@ -163,7 +163,15 @@ class _Sending:
             except BufferError:  # too many are on their way
                 self._send_later(piece)
             except KafkaException as error:
-                raise self._not_sent(f"record {self._sent}", said(error.args[0], self._cluster.bootstrap)) from None
+                raise self._refused(len(piece), error.args[0]) from None
+
+    def _refused(self, size: int, error: KafkaError) -> click.ClickException:
+        """By the client, before it is sent."""
+        if error.code() == error.MSG_SIZE_TOO_LARGE:
+            why = f"MESSAGE_TOO_LARGE: it has {size} bytes; -X max.request.size=N allows more than {MOST_BYTES}"
+        else:
+            why = said(error, self._cluster.bootstrap)
+        return self._not_sent(f"record {self._sent}", why)
 
     def _send_later(self, piece: bytes) -> None:
         while True:

@@ -324,6 +324,17 @@ def test_a_record_that_nobody_takes_is_named(ask: Ask) -> None:
     assert (code, err) == (2, "kbroker: record 1 to one: Unrecognized partition 9 for topic one\n")
 
 
+def test_a_record_that_is_too_large_is_named_with_what_allows_it(ask: Ask) -> None:
+    large = b"x" * 1_100_000
+    code, _, err = ask("produce", "-t", "large", stdin=b"small\n" + large)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("kbroker: record 2 to large: MESSAGE_TOO_LARGE: it has 1100000 bytes; -X max.request.size=N ")
+    allowed = ("-X", "max.request.size=2000000")
+    assert ask("produce", "-t", "large", *allowed, stdin=large)[2].startswith(
+        "kbroker: a record to large: MESSAGE_TOO_"
+    )
+
+
 def test_without_the_client_library_the_way_to_it_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka.errors", None)
     assert "in a checkout of kbroker, type pip install '.[cli]'" in ask("topics", "--list")[2]
