@@ -79,9 +79,9 @@ def look(cluster: Cluster, read: Read, topics: Sequence[str], policy: Policy) ->
     return begun(read, ids, ends, policy), ends
 
 
-def begun(read: Read, ids: Mapping[str, str], ends: Spans, policy: Policy) -> Read:
+def begun(read: Read, ids: Mapping[str, str], ends: Spans, policy: Policy, wish: str = "--recreated continue") -> Read:
     """How far the topics that are there now have been read. Raises PipelineError for one that is another than before,
-    unless its user wants to go on."""
+    unless its user wants to go on. wish: how that is said."""
     topics, offsets = dict(read.topics), dict(read.next)
     for name, found in ids.items():
         known = topics.get(name)
@@ -91,9 +91,7 @@ def begun(read: Read, ids: Mapping[str, str], ends: Spans, policy: Policy) -> Re
         if (why := _another(read, name, found, ends)) is None:
             continue
         if policy.recreated == STOP:
-            raise PipelineError(
-                f"{why}: --recreated continue reads it from its beginning, as generation {known.generation + 1}"
-            )
+            raise PipelineError(f"{why}: {wish} reads it from its beginning, as generation {known.generation + 1}")
         topics[name] = Topic(found, known.generation + 1)
         offsets = {place: offset for place, offset in offsets.items() if place[0] != name}
     return Read(topics, offsets)

@@ -462,7 +462,7 @@ class _Rows:
                 memory.marks[:count] & 2,
             ),
             self._repeated("topic", count, lambda: _text(self._span.topic, memory.rows)),
-            self._repeated("partition", count, lambda: _number(self._span.partition, memory.rows)),
+            self._repeated("partition", count, lambda: repeated_number(self._span.partition, memory.rows)),
             _numbers(pa.int64(), count, lent.buffer("offsets", 8 * count)),
             _numbers(TIME, count, lent.buffer("micros", 8 * count), (times < FIRST_MS) | (times > LAST_MS)),
             _numbers(pa.int32(), count, lent.buffer("types", 4 * count)),
@@ -516,7 +516,8 @@ def _valid(nulls: np.ndarray) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(nulls == 0, bitorder="little")) if nulls.any() else None
 
 
-def _number(value: int, count: int) -> pa.Array:
+def repeated_number(value: int, count: int) -> pa.Array:
+    """A column with the same int in each row."""
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, value, np.int32))])
 
 

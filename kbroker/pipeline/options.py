@@ -34,6 +34,7 @@ _KNOWN = {
         "failOnDataLoss",
         "recreated",
         "includeHeaders",
+        "includeGeneration",
         "topic",
         "segments",
         "path",
@@ -46,6 +47,7 @@ _OF_FOLDER = {"subscribe", "includeheaders", "segments", "path"}
 _WORDS = {
     "failOnDataLoss": ("true", "false"),
     "includeHeaders": ("true", "false"),
+    "includeGeneration": ("true", "false"),
     "recreated": RECREATED,
     "startingOffsetsByTimestampStrategy": ("error", "latest"),
     "kafka.isolation.level": ("read_uncommitted", "read_committed"),
@@ -113,6 +115,9 @@ class Options:
 
     def check_of_batch(self) -> None:
         """Raises: PipelineError for what Spark's Kafka source does not read a batch by."""
+        for name in ("recreated", "includeGeneration"):
+            if self.get(name) is not None:
+                raise PipelineError(f"option {name}: it is of streams: a batch reads the topics that are there")
         for name, word, code in (("startingOffsets", "latest", LATEST), ("endingOffsets", "earliest", EARLIEST)):
             found = self.parsed(name, "{}")
             if found == word:
@@ -159,10 +164,11 @@ class Options:
         """Whether aborted and open transactions are left out."""
         return self.get("kafka.isolation.level") == "read_committed"
 
-    def places(self, cluster: Cluster) -> list[Place]:
-        """Topics and partitions to read. Raises PipelineError."""
+    def places(self, cluster: Cluster, *, without_missing: bool = False) -> list[Place]:
+        """Topics and partitions to read. without_missing: but for topics that are not there. Raises PipelineError."""
         if self.get("assign") is not None:
-            return [self._place(cluster, *place) for place in self._assigned()]
+            assigned = [each for each in self._assigned() if not without_missing or cluster.has(each[0])]
+            return [self._place(cluster, *place) for place in assigned]
         if self.get("subscribe") is not None:
             topics = [each.strip() for each in (self.get("subscribe") or "").split(",") if each.strip()]
         else:
@@ -171,7 +177,8 @@ class Options:
             except re.error as error:
                 raise PipelineError(f"option subscribePattern: no regular expression: {error}") from None
             topics = [each for each in cluster.topics() if pattern.fullmatch(each)]
-        return [(topic, index) for topic in dict.fromkeys(topics) for index in range(cluster.partitions(topic))]
+        there = [each for each in dict.fromkeys(topics) if not without_missing or cluster.has(each)]
+        return [(topic, index) for topic in there for index in range(cluster.partitions(topic))]
 
     def _assigned(self) -> list[Place]:
         try:

@@ -5,7 +5,8 @@ while `timestamp` is null where Spark has no such time. Options: kafka.bootstrap
 assign, startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
 endingOffsetsByTimestamp, startingOffsetsByTimestampStrategy, minPartitions, maxOffsetsPerTrigger, failOnDataLoss,
 includeHeaders, kafka.isolation.level; for writing, topic. Of a stream, `recreated` (stop, continue): what to do once a
-topic was deleted and made again. With a path (`.load(DIR)`) or the option `segments`, a broker's log directory is read
+topic was deleted and made again, and `includeGeneration`: a column that counts those that a record's topic comes after.
+With a path (`.load(DIR)`) or the option `segments`, a broker's log directory is read
 instead, one task a segment; conditions on topic, partition, offset and timestamp choose files and positions.
 
 Unlike Spark's connector: conditions on offsets reach the wire too; a written `timestamp` column is kept; security is
@@ -37,8 +38,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from kbroker.pipeline import segments
-from kbroker.pipeline.ahead import is_another
-from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, encoded, records_of
+from kbroker.pipeline.ahead import CONTINUE, STOP, Policy, Read, Topic, begun, is_another
+from kbroker.pipeline.columns import DDL, HEADERS_DDL, Span, batches_of, encoded, records_of, repeated_number
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.hashing import murmur2
 from kbroker.pipeline.options import Options, nested
@@ -57,7 +58,7 @@ _WRITTEN = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 """Of what types the columns may be that are written."""
-TOPIC_ID = "id"
+TOPIC_ID, GENERATION = "id", "generation"
 """Beside the partitions in a stream's offset: whose they are."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -101,7 +102,9 @@ class KbrokerSource(DataSource):
 
     def schema(self) -> str:
         """Columns of Spark's Kafka source."""
-        return f"{DDL}, {HEADERS_DDL}" if self._given.flag("includeHeaders") else DDL
+        more = [HEADERS_DDL] if self._given.flag("includeHeaders") else []
+        more += ["generation int"] if self._given.flag("includeGeneration") else []
+        return ", ".join([DDL, *more])
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Of a batch."""
@@ -134,28 +137,35 @@ def _flat(offsets: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
         (topic, int(index)): offset
         for topic, found in offsets.items()
         for index, offset in found.items()
-        if index != TOPIC_ID
+        if index not in (TOPIC_ID, GENERATION)
     }
 
 
-def _ids(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The ids of the topics that a stream's offsets are of."""
-    return {topic: found.get(TOPIC_ID, "") for topic, found in offsets.items()}
+def _topics(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, Topic]:
+    """Which topics a stream's offsets are of."""
+    return {name: Topic(found.get(TOPIC_ID, ""), found.get(GENERATION, 0)) for name, found in offsets.items()}
 
 
-def _with_ids(offsets: Mapping[Place, int], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    return {topic: {**found, TOPIC_ID: ids.get(topic, "")} for topic, found in nested(offsets).items()}
+def _of_topics(offsets: Mapping[Place, int], topics: Mapping[str, Topic]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {**found, TOPIC_ID: topics[name].id, GENERATION: topics[name].generation}
+        for name, found in nested(offsets).items()
+    }
 
 
 # ---- reading over the wire
 
 
+ANY_TOPIC = Topic("")
+"""Whichever there is of its name."""
+
+
 @dataclass
 class WirePart(InputPartition):
-    """One task of a read: a span of one partition. topic_id: of the topic that was looked at, "" if it may be any."""
+    """One task of a read: a span of one partition. topic: which one of its name was looked at."""
 
     span: Span
-    topic_id: str = ""
+    topic: Topic = ANY_TOPIC
 
 
 def _parts(spans: Mapping[Place, PartitionEnd], least: int | None) -> list[WirePart]:
@@ -170,14 +180,21 @@ def _parts(spans: Mapping[Place, PartitionEnd], least: int | None) -> list[WireP
 
 
 def _fetched(given: Options, part: WirePart) -> Iterator[pa.RecordBatch]:
-    return rows(
+    found = rows(
         given.settings,
         part.span,
-        topic_id=part.topic_id,
+        topic_id=part.topic.id,
         headers=given.flag("includeHeaders"),
         committed=given.committed,
         lossy=_gone if given.flag("failOnDataLoss", True) else None,
     )
+    if not given.flag("includeGeneration"):
+        return found
+    return (_with_generation(batch, part.topic.generation) for batch in found)
+
+
+def _with_generation(batch: pa.RecordBatch, generation: int) -> pa.RecordBatch:
+    return batch.append_column("generation", repeated_number(generation, batch.num_rows))
 
 
 def _gone(what: str) -> str:
@@ -232,7 +249,7 @@ class WireReader(DataSourceReader):
 
 class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream over the wire. An offset is topic -> partition -> next offset, as Spark's Kafka source writes it, and
-    TOPIC_ID beside the partitions: a topic that was deleted and made again is another one."""
+    beside the partitions TOPIC_ID and GENERATION: a topic that was deleted and made again is another one."""
 
     def __init__(self, given: Options) -> None:
         self._given = given
@@ -241,7 +258,7 @@ class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _latest(self) -> tuple[dict[Place, int], dict[str, str]]:
         """Where the partitions end now, and the ids of their topics."""
         with Cluster(self._given.settings) as cluster:
-            places = self._given.places(cluster)
+            places = self._given.places(cluster, without_missing=self._given.goes_on)
             ids = cluster.ids({topic for topic, _ in places})
             return cluster.offsets(places, LATEST, committed=self._given.committed), ids
 
@@ -250,7 +267,8 @@ class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with Cluster(self._given.settings) as cluster:
             places = self._given.places(cluster)
             ids = cluster.ids({topic for topic, _ in places})
-            return _with_ids(self._given.boundary(cluster, places, "starting", "latest"), ids)
+            offsets = self._given.boundary(cluster, places, "starting", "latest")
+        return _of_topics(offsets, {name: Topic(found) for name, found in ids.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read no further than what is there now."""
@@ -260,55 +278,42 @@ class WireStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: what is there, at most maxOffsetsPerTrigger records further."""
         ends, ids = self._latest() if self._end is None else self._end
         most = self._given.number("maxOffsetsPerTrigger")
-        begun = self._same(start or {}, ends, ids)
+        read = self._begun(start or {}, ends, ids)
         if most is not None:
-            new = {place: end - begun.get(place, 0) for place, end in ends.items()}
+            new = {place: end - read.next.get(place, 0) for place, end in ends.items()}
             total = sum(new.values())
             if total > most:
-                ends = {place: begun.get(place, 0) + -(-new[place] * most // total) for place in ends}
-        return _with_ids({**begun, **ends}, {**_ids(start or {}), **ids})
+                ends = {place: read.next.get(place, 0) + -(-new[place] * most // total) for place in ends}
+        return _of_topics({**read.next, **ends}, read.topics)
 
-    def _same(self, start: dict[str, Any], ends: Mapping[Place, int], ids: Mapping[str, str]) -> dict[Place, int]:
+    def _begun(self, start: dict[str, Any], ends: Mapping[Place, int], ids: Mapping[str, str]) -> Read:
         """How far the topics have been read that are there now. Raises PipelineError for one that is another now, or
         shorter, unless the stream is to go on with it."""
-        begun, before = _flat(start), _ids(start)
-        for place, offset in list(begun.items()):
-            topic, index = place
-            if is_another(before[topic], ids.get(topic, "")):
-                why = f"topic {topic} was deleted and made again since it was read"
-            elif ends.get(place, offset) < offset:
-                why = f"{topic}-{index} ends at {ends[place]}, before {offset} up to which it was read: it was cut"
-            else:
-                continue
-            if not self._given.goes_on:
-                raise PipelineError(f"{why}; recreated=continue goes on from its beginning")
-            del begun[place]
-        return begun
+        policy = Policy(recreated=CONTINUE if self._given.goes_on else STOP)
+        whole = {place: PartitionEnd(0, end) for place, end in ends.items()}
+        return begun(Read(_topics(start), _flat(start)), ids, whole, policy, "recreated=continue")
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Spans of a batch; a partition that is new, or one of a topic that was made again, is read from its beginning.
 
         Of a batch that was decided before its topic was made again there is nothing left.
         """
-        begun, ends, before, ids = _flat(start), _flat(end), _ids(start), _ids(end)
+        before, topics, ends = _topics(start), _topics(end), _flat(end)
         with Cluster(self._given.settings) as cluster:
-            now = cluster.ids(ids)
-            for topic in [each for each in ids if is_another(ids[each], now.get(each, ""))]:
+            now = cluster.ids(topics)
+            for name in [each for each in topics if each not in now or is_another(topics[each].id, now[each])]:
                 if not self._given.goes_on:
                     raise PipelineError(
-                        f"topic {topic} was deleted and made again before its offsets of this batch were read; "
-                        "recreated=continue goes on from its beginning"
+                        f"topic {name} was deleted before its offsets of this batch were read: recreated=continue "
+                        "goes on, and reads it from its beginning once it is there again"
                     )
-                ends = {place: offset for place, offset in ends.items() if place[0] != topic}
-            fresh = [
-                place
-                for place, offset in ends.items()
-                if is_another(before.get(place[0], ""), ids[place[0]]) or begun.get(place, offset + 1) > offset
-            ]
-            begun |= cluster.offsets(fresh, EARLIEST)
-        spans = {place: PartitionEnd(begun[place], offset) for place, offset in ends.items()}
+                ends = {place: offset for place, offset in ends.items() if place[0] != name}
+            same = {name for name in topics if name in before and before[name].generation == topics[name].generation}
+            read = {place: offset for place, offset in _flat(start).items() if place[0] in same and place in ends}
+            read |= cluster.offsets([place for place in ends if place not in read], EARLIEST)
+        spans = {place: PartitionEnd(read[place], offset) for place, offset in ends.items()}
         parts = _parts(spans, self._given.number("minPartitions"))
-        return [WirePart(part.span, ids[part.span.topic]) for part in parts]
+        return [WirePart(part.span, topics[part.span.topic]) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.pipeline import archive, audit, kafka, mirror, replay
+from kbroker.pipeline import archive, audit, kafka, mirror, register, replay
 from kbroker.pipeline.ahead import CONTINUE
 from kbroker.pipeline.errors import PipelineError, explain
 from kbroker.pipeline.kafka import Source
@@ -192,4 +192,31 @@ def test_a_streams_checkpoint_knows_which_topic_it_is_of(
     end = stream("continue").latestOffset(read)
     parts = stream("continue").partitions(read, end)
     assert [each.span[2:] for each in parts if isinstance(each, WirePart)] == [(0, count)]
+    assert {each.topic.generation for each in parts if isinstance(each, WirePart)} == {1}
     assert stream("continue").partitions(end, stream("continue").latestOffset(end)) == []
+    assert stream("continue").partitions({}, read) == []  # of a batch that was decided before there is nothing left
+    cluster.remove([topic])
+    with pytest.raises(PipelineError, match=f"topic {topic}"):
+        stream("stop").latestOffset(end)
+    assert stream("continue").partitions(end, stream("continue").latestOffset(end)) == []
+
+
+def test_a_stream_has_the_generations_of_a_topic_that_is_made_again_between_its_runs(
+    spark: Any, source: Source, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    register(spark)
+    found: list[tuple[int, int]] = []
+
+    def run() -> None:
+        options = {"subscribe": topic, "startingOffsets": "earliest", "recreated": "continue"}
+        reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", source.bootstrap)
+        frame = reader.options(**options, includeGeneration="true").load().groupBy("generation").count()
+        writer = frame.writeStream.outputMode("complete")
+        writer = writer.foreachBatch(lambda batch, _: found.extend((*row,) for row in batch.collect()))
+        writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+
+    fill(cluster, topic, [records(50)])
+    run()
+    made_anew(cluster, topic, 70)
+    run()
+    assert (found[:1], sorted(found[1:])) == ([(0, 50)], [(0, 50), (1, 70)])
