@@ -1,7 +1,7 @@
 """Requests that need permission as a whole: handled once the caller may do what they need, or refused.
 
 Used by `routes.py` for routes that say what they need, and by handlers whose requests only sometimes need it (Fetch of
-a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask the metadata store leaves it open for a while:
+a follower, AddPartitionsToTxn of a broker). An authorizer that has to ask the metadata store leaves it open for now:
 the request waits for that, and is neither handled nor refused before. A controller that was elected a moment ago, whom
 this broker does not know yet, would otherwise lose what it says first; and the peers of a broker that has just started
 would be refused until it knows them. Questions about the cluster wait the same way for a broker to be told of it
