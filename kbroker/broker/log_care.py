@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kbroker.broker.facts import BrokerConfigChanged
 from kbroker.broker.jobs import Errand
 from kbroker.log.cleaner.config import CleanerConfig
-from kbroker.log.facts import LogCleaned, LogDirectoryFailed, LogFlushed, Notice
+from kbroker.log.facts import LogCleaned, LogDirectoryFailed, LogFlushed, Notice, SegmentsDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,7 @@ class LogCare:
             LogDirectoryFailed: lambda fact, now_ms: self._replicas.went_offline(fact.partitions),
             LogFlushed: lambda fact, now_ms: self._replicas.became_durable(fact.partition),
             LogCleaned: lambda fact, now_ms: _say_cleaned(fact),
+            SegmentsDeleted: lambda fact, now_ms: _say_deleted(fact),
             BrokerConfigChanged: lambda fact, now_ms: self._reconfigure(),
             Notice: lambda fact, now_ms: log.warning("%s", fact.text),
         }
@@ -74,6 +75,18 @@ class LogCare:
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """One of their jobs has ended."""
         self._logs.finished(job, error, now_ms)
+
+
+def _say_deleted(fact: SegmentsDeleted) -> None:
+    log.info(
+        "%s: %d segments deleted, offsets %d to %d, %d bytes: %s breached",
+        fact.name,
+        fact.segments,
+        fact.first_offset,
+        fact.log_start_offset - 1,
+        fact.size_bytes,
+        fact.why,
+    )
 
 
 def _say_cleaned(fact: LogCleaned) -> None:

@@ -40,6 +40,17 @@ class Notice(NamedTuple):
     text: str
 
 
+class SegmentsDeleted(NamedTuple):
+    """Segments were dropped at the beginning of a log. name: of its folder. why: in Kafka's words."""
+
+    name: str
+    segments: int
+    first_offset: int
+    log_start_offset: int
+    size_bytes: int
+    why: str
+
+
 class LogCleaned(NamedTuple):
     """A log was compacted, up to an offset: bytes of its segments before and after, records kept, how long it took."""
 

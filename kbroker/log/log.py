@@ -29,6 +29,7 @@ from kbroker.log.checkpoints import format_leader_epochs
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import EpochEnd, LeaderEpochs
 from kbroker.log.errors import lacks_descriptors
+from kbroker.log.facts import SegmentsDeleted
 from kbroker.log.folder import Folder
 from kbroker.log.index import MAX_RELATIVE_OFFSET
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, FetchIsolation
@@ -488,7 +489,9 @@ class Log(LogReads):
 
     # ---- forget
 
-    def delete_old_segments(self, wall_ms: int) -> list[DeleteJob]:
+    def delete_old_segments(
+        self, wall_ms: int, tell: Callable[[SegmentsDeleted], None] | None = None
+    ) -> list[DeleteJob]:
         """Drop segments below the log start, and, with policy delete, those too many or too old. Raises OSError.
 
         Never one that reaches the high watermark or beyond. The caller checkpoints the log start offsets by and by.
@@ -497,15 +500,29 @@ class Log(LogReads):
         surplus = self.size - config.retention_bytes if config.delete and config.retention_bytes >= 0 else -1
         keeps_old = not config.delete or config.retention_ms < 0
 
+        why: list[str] = []  # of each that goes
+
         def is_due(segment: Segment, following: int | None) -> bool:
             nonlocal surplus
             surplus -= segment.size
-            if surplus >= 0 or (following is not None and following <= self.log_start_offset):
-                return True
-            return not keeps_old and wall_ms - segment.largest_timestamp > config.retention_ms
+            if following is not None and following <= self.log_start_offset:
+                why.append(f"log start offset {self.log_start_offset}")
+            elif surplus >= 0:
+                why.append(f"retention size {config.retention_bytes} bytes")
+            elif not keeps_old and wall_ms - segment.largest_timestamp > config.retention_ms:
+                why.append(f"retention time {config.retention_ms} ms")
+            else:
+                return False
+            return True
 
+        size, first_offset = self.size, self.segments[0].base_offset
         job = self._delete_while(is_due, wall_ms)
-        return [] if job is None else [job]
+        if job is None:
+            return []
+        if tell is not None:
+            name, start, reasons = self.folder.path.rpartition("/")[2], self.segments[0].base_offset, dict.fromkeys(why)
+            tell(SegmentsDeleted(name, len(why), first_offset, start, size - self.size, ", ".join(reasons)))
+        return [job]
 
     def _delete_while(self, is_due: Callable[[Segment, int | None], bool], wall_ms: int) -> DeleteJob | None:
         """Drop segments from the oldest on, as long as `is_due(segment, base offset of the next)` and all is committed.

@@ -700,7 +700,7 @@ class LogManager:
         elif log.is_configured and not log.cuts_under_way:
             directory = self.directory_of(log.folder.path)
             try:
-                for job in log.delete_old_segments(wall_ms):
+                for job in log.delete_old_segments(wall_ms, self._tell):
                     set_aside += len(job.paths)
                     self._delete_later(directory, job, now_ms)
             except OSError as error:

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import RefusedRecordsError
+from kbroker.log.facts import SegmentsDeleted
 from kbroker.log.isolation import HIGH_WATERMARK, LOG_END, TXN_COMMITTED
 from kbroker.log.prepare import prepare
 from kbroker.log.producers import Origin
@@ -553,6 +554,32 @@ def test_the_oldest_segments_go_when_the_log_is_too_large() -> None:
 
 def test_nothing_goes_above_the_high_watermark() -> None:
     assert retained(LogConfig(segment_bytes=320, retention_ms=0), high_watermark=9, wall_ms=NOW + 5000) == [8, 12, 16]
+
+
+@pytest.mark.parametrize(
+    ("config", "start", "expected"),
+    [
+        ({"retention_ms": 1000}, 0, (5, 0, 20, "retention time 1000 ms")),
+        ({"retention_bytes": 700}, 0, (2, 0, 8, "retention size 700 bytes")),
+        ({"retention_ms": -1}, 9, (2, 0, 8, "log start offset 9")),
+        ({"retention_bytes": 700}, 4, (2, 0, 8, "log start offset 4, retention size 700 bytes")),
+        ({"retention_ms": -1}, 3, None),
+    ],
+)
+def test_what_goes_and_why_is_told(
+    config: dict[str, int], start: int, expected: tuple[int, int, int, str] | None
+) -> None:
+    log = open_at(new_disk(), LogConfig(segment_bytes=320)._replace(**config))  # type: ignore[arg-type]
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    log.set_high_watermark(20)
+    log.advance_log_start(start)
+    told: list[SegmentsDeleted] = []
+    size = log.size
+    log.delete_old_segments(NOW + 5000, told.append)
+    found = [(fact.segments, fact.first_offset, fact.log_start_offset, fact.why) for fact in told]
+    assert found == ([] if expected is None else [expected])
+    assert sum(fact.size_bytes for fact in told) == size - log.size
 
 
 def test_a_compacted_topic_forgets_nothing_by_age() -> None:
