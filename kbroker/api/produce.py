@@ -364,6 +364,8 @@ class Unprepared:
             self._answers[self._at] = _failure(index, error, _log_start(call, topic, index), leader=leader)
             self._error = None
             return False
+        finally:
+            self._records = memoryview(b"")  # they are in the log, and may be many megabytes
         self._answers[self._at] = answer[0]
         appended += [(partition, end_offset, self._answers, self._at) for _, end_offset, _, _ in waiting]
         return True

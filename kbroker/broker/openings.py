@@ -38,8 +38,11 @@ class Openings:
         """A job has ended."""
         owner, self._owner = self._owner, None
         assert owner is not None, job
-        self._next()
-        owner.finished(job, error, now_ms)
+        try:
+            owner.finished(job, error, now_ms)  # first: what came of it is gone before memory is taken for another
+        finally:
+            if self._owner is None:
+                self._next()
 
     def _next(self) -> None:
         address = next(iter(self._lines), None)

@@ -109,7 +109,7 @@ def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, opened: Open
         return memoryview(b"")
     if records[MAGIC_AT] == MAGIC:
         return _recompressed(records, config, wall_ms, opened)
-    from protocol.records.convert import batch_of, open_set  # for clients before 0.11: most brokers have none
+    from protocol.records.convert import in_batch, open_set, records_of  # for clients before 0.11: most have none
 
     try:
         messages = open_set(records, limit)
@@ -127,7 +127,9 @@ def _as_batch(records: memoryview, config: LogConfig, wall_ms: int, opened: Open
     codec = None if config.compression_type == "producer" else codec_wanted(config)
     codec_id = messages.codec_id if codec is None else codec.codec_id
     level = None if codec is None else config.compression_level
-    batch = batch_of(messages, codec_id=codec_id, level=level)
+    made = records_of(messages)
+    messages = messages._replace(body=b"")  # what was decompressed goes before the records are put into a batch
+    batch = in_batch(messages, made, codec_id=codec_id, level=level)
     if len(batch) > config.max_message_bytes:
         raise too_large(len(batch), config)
     return memoryview(batch)

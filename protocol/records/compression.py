@@ -166,13 +166,13 @@ class _Gzip:
 
     def decompress(self, data: Readable, limit: int) -> Readable:
         view = memoryview(data)
-        parts: list[bytes] = []
+        parts: list[Readable] = []
         at, left = self._member(view, 0, parts, limit, limit)
         while view[at : at + 2] == self.MAGIC:  # what follows the last member is ignored, as Java does
             at, left = self._member(view, at, parts, left, limit)
         return _joined(parts)
 
-    def _member(self, view: memoryview, at: int, parts: list[bytes], left: int, limit: int) -> tuple[int, int]:
+    def _member(self, view: memoryview, at: int, parts: list[Readable], left: int, limit: int) -> tuple[int, int]:
         """Inflate the member that begins at `at`; where it ends, and what may come behind it."""
         inflater = zlib.decompressobj(31)
         while not inflater.eof:
@@ -219,7 +219,7 @@ class _Snappy:
     def decompress(self, data: Readable, limit: int) -> Readable:
         view = memoryview(data)
         blocks = self._blocks(view) if view[:8] == self.MAGIC else iter([view])
-        parts = []
+        parts: list[Readable] = []
         left = limit
         for block in blocks:
             part = self._raw(block, left, limit)
@@ -245,7 +245,7 @@ class _Snappy:
             yield view[position : position + size]
             position += size
 
-    def _raw(self, block: memoryview, left: int, limit: int) -> bytes:
+    def _raw(self, block: memoryview, left: int, limit: int) -> Readable:
         from cramjam import DecompressionError, snappy
 
         try:
@@ -254,7 +254,12 @@ class _Snappy:
                 raise _too_large(limit)
             if size > len(block) * self.HIGHEST_RATIO:
                 raise _corrupt("a snappy block claims more bytes than it can make")
-            return bytes(snappy.decompress_raw(block))
+            if size < MAPPED_BYTES:
+                return bytes(snappy.decompress_raw(block))
+            room = _room(size)  # a copy of a large block would cost as much again
+            if snappy.decompress_raw_into(block, room) != size:
+                raise _corrupt("a snappy block makes less than it claims")
+            return room
         except DecompressionError as error:
             raise _corrupt(str(error)) from None
 
@@ -291,7 +296,7 @@ class _Lz4:
             raise _corrupt(f"lz4 frame flags {pieces[0][4]:#04x}: blocks depend on one another, or need a dictionary")
         inflater = LZ4FrameDecompressor()
         left = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO)
-        parts: list[bytes] = []
+        parts: list[Readable] = []
         for piece in pieces:
             while not inflater.eof:
                 try:  # it allocates what it may return
@@ -395,7 +400,7 @@ class _Zstd:
             size = min(limit, 8 * size)
 
 
-def _joined(parts: list[bytes]) -> Readable:
+def _joined(parts: list[Readable]) -> Readable:
     """All in one; each goes once it is there."""
     if len(parts) == 1:
         return parts[0]

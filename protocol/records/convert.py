@@ -133,15 +133,27 @@ def batch_of(
     codec_id: None for the wrapper's. append_time: ms, makes it a LogAppendTime batch.
     Raises: RecordError, INVALID_TIMESTAMP for one below -1; AssertionError without any message.
     """
+    records = records_of(messages)
+    return in_batch(messages, records, codec_id=codec_id, level=level, append_time=append_time)
+
+
+class Records(NamedTuple):
+    """Messages as the records of a batch, not compressed. base_timestamp: what their timestamps count from."""
+
+    body: Readable
+    base_timestamp: int
+
+
+def records_of(messages: Messages) -> Records:
+    """The first half of `batch_of`: what was decompressed may go before the other. Raises as that."""
     assert messages.records_count, messages
     if messages.min_timestamp < NO_TIMESTAMP:
         raise RecordError(
             ErrorCode.INVALID_TIMESTAMP, messages.start, f"timestamp {messages.min_timestamp} is negative"
         )
-    codec_id = messages.codec_id if codec_id is None else codec_id
     given = messages.append_time
     base_timestamp = _first_timestamp(messages) if given is None else given
-    body: Readable = to_records(
+    body = to_records(
         messages.body,
         messages.start,
         messages.end,
@@ -150,6 +162,20 @@ def batch_of(
         base_timestamp=base_timestamp,
         with_times=given is None,
     )
+    return Records(body, base_timestamp)
+
+
+def in_batch(
+    messages: Messages,
+    records: Records,
+    *,
+    codec_id: int | None = None,
+    level: int | None = None,
+    append_time: int | None = None,
+) -> bytearray:
+    """The second half of `batch_of`. messages: their body is not looked at."""
+    codec_id = messages.codec_id if codec_id is None else codec_id
+    body, base_timestamp = records
     if codec_id:
         body = codec_of(codec_id).compress(body, level)
     out = bytearray(HEADER_SIZE)
