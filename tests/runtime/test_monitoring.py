@@ -76,6 +76,14 @@ def test_every_name_is_in_the_docs(world: World) -> None:
     assert [name for name in untold if "_numgroups" not in name] == []  # "and the other states"
 
 
+def test_what_operators_are_told_to_watch_is_there(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    named = set(re.findall(r"`((?:kafka|kbroker|process)_\w+)`", page))
+    families = re.findall(r"^# TYPE (\w+)", b"".join(exposition(world.core, Numbers())).decode(), re.MULTILINE)  # type: ignore[arg-type]
+    assert len(named) > 5
+    assert named - set(families) == set()
+
+
 def test_requests_are_told_by_api(world: World) -> None:
     client = world.client()
     for _ in range(3):
