@@ -118,7 +118,7 @@ class World:
             self.core.step(self._events.popleft(), self.clock.now_ms())
             return True
         if self.broker.facts:  # a test has called a part by itself, not through the core
-            self.core.expire(self.clock.now_ms())
+            self.core.step(EXPIRED, self.clock.now_ms())
             return True
         return False
 

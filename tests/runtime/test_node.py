@@ -171,7 +171,7 @@ def test_addresses_that_its_listeners_have_left_behind_are_told_to_nobody(
 ) -> None:
     node = serving(tmp_path, loop)
     node.core.broker.plane.notices.set_broker(own={"advertised.listeners": "OLD://shop.example:19092"})
-    node.core.handle(BrokerConfigChanged(), node._host.clock.now_ms())
+    node.core.step(BrokerConfigChanged(), node._host.clock.now_ms())
     told = told_to_clients(node, loop)
     node.stop()
     assert told == [("127.0.0.1", node.ports["PLAINTEXT"])]
