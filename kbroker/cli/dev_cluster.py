@@ -57,8 +57,7 @@ class DevCluster:
             free_ports(metadata_port, 1, option="--metadata-port")  # which names it where it is taken
         self.server = MetadataServer(self._loop, str(folder / "metadata.db"), port=metadata_port, failed=self._broken)
         self.brokers = [BrokerProcess(at + 1, each, folder) for at, each in enumerate(ports)]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.on_signal(number, lambda number=number: self._signals.append(number))  # type: ignore[misc]
+        self._loop.on_end(self._signals.append)
         for each in self.brokers:
             each.configure(f"{HOST}:{self.server.port}", count, overrides)
             each.start(self._loop)

@@ -299,6 +299,15 @@ class Loop:
         # the wait finds the pipe readable, and the handler runs right after.
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
+    def on_end(self, callback: Callable[[int], None]) -> None:
+        """Call back with the signal that is to end the process: SIGTERM, Ctrl-C, or SIGHUP, of a terminal that closes.
+
+        As with Java's shutdown hooks, SIGHUP ends nothing where it is ignored, as by nohup.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self.on_signal(number, lambda number=number: callback(number))  # type: ignore[misc]
+
     def _woken(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, WAKE_BYTES)  # the rest, if any, is ready in the next turn

@@ -38,7 +38,7 @@ def run_process(
     show_loading: Show | None = None,
     disk: Disk | None = None,
 ) -> int:
-    """Start a broker, call `started` once clients are served, serve until SIGTERM or SIGINT, stop cleanly.
+    """Start a broker, call `started` once clients are served, serve until SIGTERM, SIGINT or SIGHUP, stop cleanly.
 
     static, make_core, show_loading: as `Node` and `Host` have them. disk: None for the machine's own.
     Returns: the exit code.
@@ -69,8 +69,7 @@ def run_process(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         node = Node(static, loop, host)
         signals: list[int] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.on_signal(number, lambda number=number: signals.append(number))  # type: ignore[misc]
+        loop.on_end(signals.append)
         if not node.open(given_up=lambda: signals):
             return 0
         try:

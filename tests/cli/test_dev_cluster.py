@@ -116,12 +116,12 @@ def test_a_cluster_of_which_no_broker_is_left_ends(begin: Begin) -> None:
 
 
 def test_data_that_is_kept_is_there_at_the_next_start(begin: Begin, tmp_path: Path) -> None:
-    for number in range(2):
+    for number, signal_number in enumerate((signal.SIGTERM, signal.SIGHUP)):
         cluster = begin("2", "--data", str(tmp_path))
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
         assert producer.send("orders", b"x").get(PATIENCE_S).offset == number
         producer.close()
-        assert cluster.end(signal.SIGTERM) == (0, "")
+        assert cluster.end(signal_number) == (0, "")
 
 
 def test_brokers_end_with_a_command_that_was_killed(begin: Begin) -> None:

@@ -43,6 +43,24 @@ def test_sigterm_ends_it_cleanly_and_quickly(tmp_path: Path, clients: int) -> No
     assert all(client.socket.recv(1) == b"" for client in waiting)
 
 
+def test_a_terminal_that_closes_ends_it_cleanly(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        broker.process.send_signal(signal.SIGHUP)
+        code = broker.wait()
+    assert (code, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == (0, True)
+
+
+def test_it_outlives_its_terminal_where_the_signal_is_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        broker = BrokerProcess(tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with broker:
+        broker.process.send_signal(signal.SIGHUP)
+        assert Client(broker.port).ask(ApiVersionsRequest(), 0).error_code == 0
+
+
 def test_it_hears_of_its_children_whatever_it_was_started_by(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
