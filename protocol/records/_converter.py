@@ -495,7 +495,8 @@ def to_records(
         at = _to_records(data, target, start, count, magic, base_timestamp, with_times)
     assert at <= len(out), (at, len(out))
     del room  # while it looks at the bytes they cannot be cut
-    return out[:at]
+    del out[at:]  # in place: of tens of megabytes there is no second copy
+    return out
 
 
 @cython.cfunc

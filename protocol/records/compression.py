@@ -166,13 +166,13 @@ class _Gzip:
 
     def decompress(self, data: Readable, limit: int) -> Readable:
         view = memoryview(data)
-        parts: list[Readable] = []
+        parts = _Gathered()
         at, left = self._member(view, 0, parts, limit, limit)
         while view[at : at + 2] == self.MAGIC:  # what follows the last member is ignored, as Java does
             at, left = self._member(view, at, parts, left, limit)
-        return _joined(parts)
+        return parts.whole()
 
-    def _member(self, view: memoryview, at: int, parts: list[Readable], left: int, limit: int) -> tuple[int, int]:
+    def _member(self, view: memoryview, at: int, parts: _Gathered, left: int, limit: int) -> tuple[int, int]:
         """Inflate the member that begins at `at`; where it ends, and what may come behind it."""
         inflater = zlib.decompressobj(31)
         while not inflater.eof:
@@ -219,13 +219,13 @@ class _Snappy:
     def decompress(self, data: Readable, limit: int) -> Readable:
         view = memoryview(data)
         blocks = self._blocks(view) if view[:8] == self.MAGIC else iter([view])
-        parts: list[Readable] = []
+        parts = _Gathered()
         left = limit
         for block in blocks:
             part = self._raw(block, left, limit)
             left -= len(part)
             parts.append(part)
-        return _joined(parts)
+        return parts.whole()
 
     def _blocks(self, view: memoryview) -> Iterator[memoryview]:
         """The raw blocks of xerial's framing; a header in mid-stream is where two streams were joined."""
@@ -296,14 +296,15 @@ class _Lz4:
             raise _corrupt(f"lz4 frame flags {pieces[0][4]:#04x}: blocks depend on one another, or need a dictionary")
         inflater = LZ4FrameDecompressor()
         left = min(limit, sum(map(len, pieces)) * self.HIGHEST_RATIO)
-        parts: list[Readable] = []
+        parts = _Gathered()
         for piece in pieces:
             while not inflater.eof:
                 try:  # it allocates what it may return
-                    parts.append(inflater.decompress(piece, min(left + 1, PIECE_BYTES)))
+                    part = inflater.decompress(piece, min(left + 1, PIECE_BYTES))
                 except (RuntimeError, EOFError) as error:
                     raise _corrupt(str(error)) from None
-                left -= len(parts[-1])
+                parts.append(part)
+                left -= len(part)
                 if left < 0:
                     raise _too_large(limit)
                 if inflater.needs_input:
@@ -311,7 +312,7 @@ class _Lz4:
                 piece = b""  # it has kept the rest
         if not inflater.eof:  # what follows the frame is ignored, as Kafka does
             raise _corrupt("lz4 data ends early")
-        return _joined(parts)
+        return parts.whole()
 
 
 class _Lz4OfV0(_Lz4):
@@ -398,6 +399,31 @@ class _Zstd:
             if size == limit:
                 raise _too_large(limit)
             size = min(limit, 8 * size)
+
+
+class _Gathered:
+    """What has come out so far. Small pieces are put together at once: freed, they stay in the heap of their thread."""
+
+    __slots__ = ("_parts", "_size", "_small")
+
+    def __init__(self) -> None:
+        self._parts: list[Readable] = []
+        self._small: list[Readable] = []
+        self._size = 0  # of the small ones
+
+    def append(self, part: Readable) -> None:
+        """Add a piece."""
+        self._small.append(part)
+        self._size += len(part)
+        if self._size >= MAPPED_BYTES:
+            self._parts.append(_joined(self._small))
+            self._small, self._size = [], 0
+
+    def whole(self) -> Readable:
+        """All in one, once."""
+        parts, self._parts = [*self._parts, *self._small], []
+        self._small = []
+        return _joined(parts)
 
 
 def _joined(parts: list[Readable]) -> Readable:
