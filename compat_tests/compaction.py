@@ -15,11 +15,11 @@ from time import perf_counter, process_time
 from typing import NamedTuple
 
 from compat_tests.apache import jars
-from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.cleaner import BeginCompaction, CleanPiece
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import LogConfig
 from kbroker.log.facts import LogCleaned, Notice
+from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import open_logs
 from kbroker.runtime.clock import SystemRandom
 from kbroker.runtime.files import SystemDisk

@@ -52,7 +52,7 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> InSlices:
                 DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
             )
             continue
-        topics = yield from _topics(wanted, logs, call.broker.logs.moves.futures_in(directory), call.broker.logs)
+        topics = yield from _topics(wanted, logs, dict(directory.futures), call.broker.logs)
         results.append(
             DescribeLogDirsResult(
                 error_code=0,
@@ -74,7 +74,7 @@ def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> I
     for (topic_name, index), path in asked.items():
         codes[topic_name, index] = ErrorCode.NONE
         try:
-            call.broker.replica_moves.alter(topic_name, index, path, call.now_ms)
+            call.broker.alter_log_dirs.alter(topic_name, index, path, call.now_ms)
         except KafkaError as error:
             codes[topic_name, index] = error.code
         yield

@@ -21,12 +21,12 @@ from kbroker.broker.controlled_shutdown import ControlledShutdown
 from kbroker.broker.coordinators import CoordinatorPart, GroupsPart, LateGroups, LateTransactions
 from kbroker.broker.fetch_sessions import FetchSessions
 from kbroker.broker.in_sync_changes import InSyncChanges
-from kbroker.broker.log_care import LogCare
+from kbroker.broker.log_background import LogBackground
 from kbroker.broker.replica_fetchers import ReplicaFetchers
 from kbroker.broker.transaction_partitions import TransactionPartitions
 from kbroker.config.limits import MOST_FETCH_REGIONS, MOST_LOG_FILES
-from kbroker.log.background import ManagerConfig, one_after_another
 from kbroker.log.config import LogConfig
+from kbroker.log.log_jobs import ManagerConfig, one_after_another
 from kbroker.log.manager import open_logs
 from kbroker.replica import ReplicaManager
 from kbroker.timing import Scheduler
@@ -35,9 +35,9 @@ from protocol.namedtuple import NamedTuple
 if TYPE_CHECKING:
     from kbroker.broker.facts import FactQueue
     from kbroker.broker.transaction_markers import TransactionMarkers
-    from kbroker.log.background import RunAll
     from kbroker.log.cleaner.cleaner import BeginCompaction
-    from kbroker.log.directory import LoadProgress
+    from kbroker.log.log_jobs import RunAll
+    from kbroker.log.log_loader import LoadProgress
     from kbroker.log.manager import LogManager
     from kbroker.metadata.configs import Configs
     from kbroker.metadata.store import Endpoint
@@ -132,7 +132,7 @@ def assemble(
         facts,
         plane,
         logs,
-        LogCare(logs, replicas, clock, scheduler, configs),
+        LogBackground(logs, replicas, clock, scheduler, configs),
         replicas,
         groups,
         transactions,

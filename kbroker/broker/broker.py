@@ -20,14 +20,14 @@ from kbroker.ports import PeerAnswer
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from kbroker.broker.alter_log_dirs import AlterLogDirs
     from kbroker.broker.control_plane import ControlPlane
     from kbroker.broker.controlled_shutdown import ControlledShutdown
     from kbroker.broker.coordinators import CoordinatorPart, LateGroups, LateTransactions
     from kbroker.broker.facts import FactQueue, Handler, Part
     from kbroker.broker.fetch_sessions import FetchSessions
     from kbroker.broker.jobs import Job, Owner
-    from kbroker.broker.log_care import LogCare
-    from kbroker.broker.replica_moves import ReplicaMoves
+    from kbroker.broker.log_background import LogBackground
     from kbroker.broker.session import Session
     from kbroker.broker.transaction_markers import TransactionMarkers
     from kbroker.broker.transaction_partitions import TransactionPartitions
@@ -53,7 +53,7 @@ class Broker:
         facts: FactQueue,
         plane: ControlPlane,
         logs: LogManager,
-        log_care: LogCare,
+        log_background: LogBackground,
         replicas: ReplicaManager,
         groups: LateGroups,
         transactions: LateTransactions,
@@ -91,8 +91,8 @@ class Broker:
         self.cold_reads = ColdReads(self.give, replicas, self.tell)
         self.leaving: ControlledShutdown  # is put in with what it needs
         self.scheduler = scheduler
-        self._log_care = log_care
-        self._replica_moves: ReplicaMoves | None = None
+        self._log_background = log_background
+        self._alter_log_dirs: AlterLogDirs | None = None
         self._coordinators = {each.topic: each for each in coordinators}
         self._errands: list[Errand] = []
         for each in coordinators:
@@ -100,11 +100,11 @@ class Broker:
         self._handlers: dict[type, list[Handler]] = {BrokerConfigChanged: []}  # for who runs the broker, if at all
         self.on(JobDone, lambda fact, now_ms: fact.errand.owner.finished(fact.errand.job, fact.error, now_ms))
         self.on(TopicsUpdated, lambda fact, now_ms: self.tell(Touched([TopicKey(topic) for topic in fact.topics])))
-        parts: list[Part] = [plane, *coordinators, transaction_partitions, log_care]
+        parts: list[Part] = [plane, *coordinators, transaction_partitions, log_background]
         for part in parts:
             self.add(part)
         if logs.has_futures:
-            self._load_replica_moves()  # which are to hear who leads what
+            self._load_alter_log_dirs()  # which are to hear who leads what
 
     @property
     def config(self) -> BrokerConfig:
@@ -130,14 +130,14 @@ class Broker:
         return self._markers
 
     @property
-    def replica_moves(self) -> ReplicaMoves:
+    def alter_log_dirs(self) -> AlterLogDirs:
         """Replicas on their way between log directories; a part from the first of them on."""
-        return self._replica_moves or self._load_replica_moves()
+        return self._alter_log_dirs or self._load_alter_log_dirs()
 
-    def _load_replica_moves(self) -> ReplicaMoves:
-        from kbroker.broker.replica_moves import ReplicaMoves
+    def _load_alter_log_dirs(self) -> AlterLogDirs:
+        from kbroker.broker.alter_log_dirs import AlterLogDirs
 
-        moves = self._replica_moves = ReplicaMoves(self.logs, self.replicas, self.clock, self.scheduler, self.give)
+        moves = self._alter_log_dirs = AlterLogDirs(self.logs, self.replicas, self.clock, self.scheduler, self.give)
         self.add(moves)
         return moves
 
@@ -192,10 +192,10 @@ class Broker:
 
     def take_jobs(self) -> list[Errand]:
         """What is to be run, in any order; each comes back as a JobDone."""
-        if not self._errands and not self.logs.has_jobs:  # asked after every event
+        if not self._errands and not self.logs.busy:  # asked after every event
             return []
         errands, self._errands = self._errands, []
-        errands += self._log_care.take_jobs()
+        errands += self._log_background.take_jobs()
         return errands
 
     def disk_failed(self, error: OSError) -> None:

@@ -26,10 +26,18 @@ from functools import lru_cache
 from typing import Any
 
 from kbroker.log.errors import CorruptFileError, NewerFormatError
-from kbroker.log.names import MAX_OFFSET, MAX_PARTITION, PARTITION_METADATA, TopicPartition
+from kbroker.log.names import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    META_PROPERTIES,
+    OFFSET_CHECKPOINTS,
+    PARTITION_METADATA,
+    TopicPartition,
+)
 from kbroker.log.sealed import Sealed
 from kbroker.ports import Disk
 from protocol.namedtuple import NamedTuple
+from protocol.records import crc32c
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 """A checkpoint larger than this is no checkpoint: a million partitions with the longest names take 270 MB."""
@@ -349,3 +357,21 @@ def _content(disk: Disk, path: str) -> bytes:
         return content
     finally:
         file.close()
+
+
+CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
+"""The files whose checksums the clean-shutdown marker carries, since their own format has none."""
+
+
+def checksums(disk: Disk, path: str) -> dict[str, int]:
+    """CRC-32C of those text files that have no checksum of their own, by name. Raises OSError."""
+    found = {}
+    for name in CHECKSUMMED:
+        try:
+            text = read_text(disk, path, name)
+        except CorruptFileError:
+            found[name] = -1
+        else:
+            if text is not None:
+                found[name] = crc32c(text.encode())
+    return found

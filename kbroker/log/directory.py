@@ -1,9 +1,8 @@
-"""One entry of log.dirs: whose it is, its lock, its checkpoints, and the partitions in it, in and out.
+"""One entry of log.dirs: its lock, its checkpoints, the logs in it, and the work for the disk that they want.
 
-Called by the manager only. `inspect` looks without touching; `LogDirectory.take` locks; `load` opens every partition
-and may run on a thread of its own, since directories share nothing; `close` is the clean stop. Decides nothing about
-where a partition goes. Errors: OSError is this directory's, and takes it offline; DirectoryRefusedError is the
-broker's, and keeps it from starting.
+Called by the manager, which has all of them. It decides nothing about where a partition goes. What waits for the disk
+comes out of `take_jobs`, runs elsewhere, and comes back through `finished`. With the first OSError it goes offline,
+with all its logs and jobs, and stays so until a restart: LogDirectoryFailed is told. `log_loader.py` loads its logs.
 
 Source: Kafka documentation, implementation, "Log"; KIP-112 (several directories), KAFKA-10471 (the marker goes first).
 """
@@ -12,24 +11,25 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from kbroker.config.limits import VACATED_NAMES
-from kbroker.log.checkpoints import (
-    check_offsets_version,
-    format_clean_shutdown,
-    format_offsets,
-    parse_clean_shutdown,
-    parse_offsets,
-    read_text,
-    replace_file,
+from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS, VACATED_NAMES
+from kbroker.log.checkpoints import checksums, format_clean_shutdown, format_offsets, replace_file
+from kbroker.log.config import NEVER, LogConfig
+from kbroker.log.errors import (
+    UnforeseenError,
+    fault_of,
+    lacks_descriptors,
+    reason_of,
+    storage_error,
 )
-from kbroker.log.config import LogConfig
-from kbroker.log.errors import CorruptFileError, NewerFormatError, lacks_descriptors
-from kbroker.log.folder import OpenFiles, put_aside
-from kbroker.log.gaps import gaps
+from kbroker.log.facts import LogDirectoryFailed, LogFlushed, Notice
+from kbroker.log.folder import OpenFiles, make_dirs, put_aside
+from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
+from kbroker.log.known_producers import KnownProducers
 from kbroker.log.log import Log
-from kbroker.log.metaproperties import MetaProperties, check_agreement, format_meta_properties, parse_meta_properties
+from kbroker.log.log_jobs import Job, Later, write_beside
+from kbroker.log.metaproperties import MetaProperties, format_meta_properties
 from kbroker.log.names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -37,26 +37,20 @@ from kbroker.log.names import (
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
-    NOT_OURS,
     OFFSET_CHECKPOINTS,
+    PENDING_SUFFIX,
     RECOVERY_POINTS,
-    PartitionFolder,
+    FolderState,
     TopicPartition,
-    is_known_file,
-    parse_folder_name,
+    folder_name_in_state,
 )
-from kbroker.log.recovery import RecoveryProgress, open_log
-from kbroker.log.sealed import Sealed, seal, segments_checksum
+from kbroker.log.recovery import open_log
+from kbroker.log.sealed import Sealed, seal
 from kbroker.ports import Disk, Lock, Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
-from protocol.records import crc32c
 
-CHECKSUMMED = (*OFFSET_CHECKPOINTS, META_PROPERTIES)
-"""The files whose checksums the clean-shutdown marker carries, since their own format has none."""
-
-
-_TELL_EVERY = 64  # partitions, after a clean stop: none of them takes long
+PARTITIONS_A_MS = 10  # of a directory: how long checkpoints that were outdated, or looked at in vain, are left alone
 
 
 class DirectoryRefusedError(Exception):
@@ -70,144 +64,183 @@ class DirectoryUnusableError(DirectoryRefusedError):
     """A log directory that no broker could use just now: it cannot be made or written, or another broker has it."""
 
 
-class LoadProgress(NamedTuple):
-    """How far the loading of one directory is. recovering: a partition whose segments are being read, and how far."""
+class Flush(NamedTuple):
+    """A log's records are to become durable; before that its directory's names, as they were at `names`."""
 
-    directory: str
-    partitions_done: int
-    partitions: int
-    recovering: tuple[TopicPartition, RecoveryProgress] | None = None
+    directory: LogDirectory
+    partition: TopicPartition
+    log: Log
+    job: FlushJob
+    names: int
+
+    def run(self) -> None:
+        """Raises OSError."""
+        self.directory.sync_names_of(self.names)
+        self.job.run()
 
 
-class Loaded(NamedTuple):
-    """What a directory had in it.
+class Truncate(NamedTuple):
+    """A log was cut back: that is to become durable, and its directory's names as they were at `names`.
 
-    deleted: paths of folders that an earlier life was about to delete. strays: folders moved aside, left alone.
-    notices: lines for the operator about what was found wrong or foreign.
+    starts_anew: then the checkpoint of log starts is to say so.
     """
 
-    logs: dict[TopicPartition, Log]
-    futures: dict[TopicPartition, Log]
-    deleted: list[str]
-    strays: list[str]
-    was_clean: bool
-    notices: list[str]
+    directory: LogDirectory
+    partition: TopicPartition
+    log: Log
+    job: SyncJob
+    names: int
+    starts_anew: bool
+
+    def run(self) -> None:
+        """Raises OSError."""
+        self.directory.sync_names_of(self.names)
+        self.job.run()
 
 
-class Inspected(NamedTuple):
-    """What can be said of a directory without touching it. meta: None if it is new, as `exists` if it is missing."""
+class Delete(NamedTuple):
+    """Files, or a partition's folder, are to be removed.
 
-    exists: bool
-    meta: MetaProperties | None
-
-
-def inspect(disk: Disk, path: str) -> Inspected:
-    """Whose directory it is. Raises OSError where it cannot be read; DirectoryRefusedError if it must not be used."""
-    entry = disk.stat(path)
-    if entry is None:
-        return Inspected(False, None)
-    if not entry.is_dir:
-        raise NotADirectoryError(20, "is not a directory", path)
-    try:
-        text = read_text(disk, path, META_PROPERTIES)
-        meta = None if text is None else parse_meta_properties(text)
-    except CorruptFileError as error:
-        raise DirectoryRefusedError(str(error.at(f"{path}/{META_PROPERTIES}"))) from None
-    for name in OFFSET_CHECKPOINTS:
-        with suppress(CorruptFileError), _refusing_newer(f"{path}/{name}"):
-            check_offsets_version(read_text(disk, path, name) or "")
-    return Inspected(True, meta)
-
-
-@contextmanager
-def _refusing_newer(path: str) -> Iterator[None]:
-    """A block in which a newer broker's file keeps the broker from starting."""
-    try:
-        yield
-    except NewerFormatError as error:
-        raise DirectoryRefusedError(str(error.at(path))) from None
-
-
-def _read_offsets(disk: Disk, path: str, name: str, notices: list[str]) -> dict[TopicPartition, int]:
-    """An offset checkpoint; {} where there is none, or, with a notice, where it makes no sense."""
-    try:
-        with _refusing_newer(f"{path}/{name}"):
-            return parse_offsets(read_text(disk, path, name) or "")
-    except CorruptFileError as error:
-        notices.append(f"{error.at(f'{path}/{name}')}; the file is ignored")
-        return {}
-
-
-def stored_identity(disk: Disk, paths: Iterable[str]) -> MetaProperties:
-    """Cluster and node id that the directories agree on, as far as they say; touches nothing.
-
-    Directories that cannot be read are left out. Raises DirectoryRefusedError if they contradict one another.
+    names: what its directory's names were when the folder got the name of one that goes, else 0. That is made durable
+    first: else a power cut might bring the folder back under the partition's name, with some of its files.
     """
-    known = MetaProperties()
-    metas = whose(disk, paths)[0]
-    fault = check_agreement(metas)
-    if fault is not None:
-        raise DirectoryRefusedError(str(fault))
-    for meta in metas.values():
-        known = MetaProperties(
-            0, known.cluster_id or meta.cluster_id, meta.node_id if known.node_id is None else known.node_id
-        )
-    return known
+
+    directory: LogDirectory
+    job: DeleteJob
+    names: int
+
+    def run(self) -> None:
+        """Raises OSError."""
+        self.directory.sync_names_of(self.names)
+        self.job.run()
 
 
-def whose(disk: Disk, paths: Iterable[str]) -> tuple[dict[str, MetaProperties], dict[str, OSError]]:
-    """Whose each directory is (nobody's if it is new), and those that cannot be read."""
-    metas: dict[str, MetaProperties] = {}
-    failed: dict[str, OSError] = {}
-    for path in paths:
+class Write(NamedTuple):
+    """A small file is to be replaced: a checkpoint of the directory, or, with `log`, one in a partition's folder."""
+
+    directory: LogDirectory
+    log: Log | None
+    name: str
+    text: str
+
+    @property
+    def folder(self) -> str:
+        """Where the file is; a log's folder may have been renamed since."""
+        return self.directory.path if self.log is None else self.log.folder.path
+
+    def run(self) -> None:
+        """Make the new content durable beside the old. Raises OSError."""
+        disk, folder = self.directory.disk, self.folder
         try:
-            metas[path] = inspect(disk, path).meta or MetaProperties()
-        except OSError as error:
-            failed[path] = error
-    return metas, failed
+            write_beside(disk, folder, self.name, self.text.encode())
+        except FileNotFoundError:
+            if self.log is None or disk.stat(folder) is not None:  # otherwise the partition was deleted meanwhile
+                raise
+
+    def put_in_place(self) -> None:
+        """The new content takes the old one's name: on the owning thread, waiting for nothing. Raises OSError."""
+        path = f"{self.folder}/{self.name}"
+        try:
+            self.directory.disk.rename(path + PENDING_SUFFIX, path)
+        except FileNotFoundError:
+            if self.log is None:
+                raise
+
+
+Work = Flush | Truncate | Delete | Write
+"""Every job of a log directory but for the cleaner's."""
 
 
 class LogDirectory:
     """A log directory in use.
 
-    online: whether it may still be used. partitions: how many it holds, of all kinds. names: how often partition
-    folders were made or renamed in it; durable_names: the same when its names were last made durable. vacated: names of
-    folders that were moved away and may come back at a crash, or what checkpoints say of them; None where it may be any
-    name: after an unclean start, where an earlier life may have moved some, or once there are too many to remember.
-    durable_points: what its recovery-point checkpoint says.
+    online: whether it may still be used; reason: why not. logs: by partition; futures: copies on their way into it.
+    partitions: how many it holds, of all kinds. busy: the directories with jobs to be taken, this one if it has any.
+    names: how often partition folders were made or renamed in it; durable_names: the same when its names were last made
+    durable. vacated: names of folders that were moved away and may come back at a crash, or what checkpoints say of
+    them; None where it may be any name: after an unclean start, where an earlier life may have moved some, or once
+    there are too many to remember. durable_points: what its recovery-point checkpoint says. writing: checkpoints that
+    are being written, or not to be looked at for a while, and whether they are outdated already. held: partitions whose
+    log must not be flushed now, for their copies are about to replace them. due_ms: when to call `due` next.
     """
 
     __slots__ = (
+        "_busy",
+        "_directories",
+        "_due_moved",
+        "_jobs",
+        "_known_producers",
+        "_later",
         "_lock",
+        "_paused",
         "_points_written",
+        "_random",
         "_saved",
         "_sealed",
         "_start_is_clean",
+        "_tell",
+        "_unbegun",
         "disk",
+        "due_ms",
         "durable_names",
         "durable_points",
+        "futures",
+        "held",
+        "is_outdated",
+        "logs",
         "meta",
         "names",
         "online",
         "open_files",
         "partitions",
         "path",
+        "reason",
         "vacated",
         "writing",
     )
 
-    def __init__(self, disk: Disk, path: str, open_files: OpenFiles) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        random: Random,
+        path: str,
+        open_files: OpenFiles,
+        known_producers: KnownProducers,
+        directories: Sequence[LogDirectory],
+        busy: dict[LogDirectory, None],
+        tell: Callable[[object], None],
+        due_moved: Callable[[], object],
+    ) -> None:
+        """directories: all of the broker's. busy: of these, those with jobs to be taken. due_moved: told that `due_ms`
+        is sooner.
+        """
         self.disk = disk
         self.path = path
         self.open_files = open_files
         self.meta = MetaProperties()
         self.online = True
+        self.reason = ""
+        self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        self.held: set[TopicPartition] = set()
         self.partitions = 0
         self.names = 0
         self.durable_names = 0
         self.vacated: set[str] | None = set()
         self.writing: dict[str, bool] = {}
+        self.is_outdated = False  # partitions came or went: the checkpoints are to say so
+        self.due_ms = NEVER
         self.durable_points: Mapping[tuple[str, int], int] = {}
+        self._random = random
+        self._known_producers = known_producers
+        self._directories = directories
+        self._busy = busy
+        self._tell = tell
+        self._due_moved = due_moved
+        self._jobs: list[Job] = []
+        self._later = Later()
+        self._paused: dict[str, int] = {}  # checkpoints that are not looked at again before a time
+        self._unbegun: list[tuple[TopicPartition, Log]] = []  # to be flushed, once there are descriptors again
         self._points_written: Mapping[tuple[str, int], int] = {}
         self._start_is_clean = False
         self._lock: Lock | None = None
@@ -216,6 +249,10 @@ class LogDirectory:
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path!r}, {'online' if self.online else 'offline'})"
+
+    def notice(self, text: str) -> None:
+        """Have something said to the operator."""
+        self._tell(Notice(text))
 
     # ---- coming up
 
@@ -239,29 +276,89 @@ class LogDirectory:
             replace_file(self.disk, self.path, META_PROPERTIES, format_meta_properties(meta).encode())
             self.meta = meta
 
-    def load(
-        self,
-        config_of: Callable[[str], LogConfig],
-        random: Random,
-        wall_ms: int,
-        progress: Callable[[LoadProgress], None] | None = None,
-    ) -> Loaded:
-        """Open every partition there is. Raises OSError; DirectoryRefusedError for files of a newer broker."""
-        loader = _Loader(self, config_of, random, wall_ms, progress)
-        try:
-            loaded = loader.run()
-        except NewerFormatError as error:
-            loader.put_marker_back()
-            raise DirectoryRefusedError(str(error)) from None
-        except OSError as error:
-            if lacks_descriptors(error):  # the broker will not start
-                with suppress(OSError):
-                    loader.put_marker_back()
-            raise
-        self.names += not loaded.was_clean  # an earlier life may have made folders and not synced their names
-        self.vacated = set() if loaded.was_clean else None
+    def loaded(self, points: Mapping[tuple[str, int], int], *, was_clean: bool) -> None:
+        """All its logs are there. points: what its recovery-point checkpoint says. was_clean: the last stop."""
+        self.durable_points = points
+        self.names += not was_clean  # an earlier life may have made folders and not synced their names
+        self.vacated = set() if was_clean else None
         self._start_is_clean = True
-        return loaded
+
+    # ---- failure
+
+    def fail(self, error: OSError, path: str = "") -> None:
+        """Go offline with all logs; LogDirectoryFailed is told. path: what failed, where the error does not say.
+
+        Not if there was no descriptor left: that is no fault of the directory's, and clients can bring it about.
+        """
+        if not self.online:
+            return
+        if lacks_descriptors(error):
+            if not isinstance(error, UnforeseenError):  # which whoever reports bugs has said
+                self.notice(f"for want of a descriptor: {fault_of(error, path or self.path)}")
+            return
+        self.online = False
+        self.open_files.is_offline = True
+        why = fault_of(error, path or self.path) if error.filename else reason_of(error)
+        self.reason = f"{self.path}: goes offline: {why}"
+        self.notice(self.reason)
+        gone = list(self.logs)
+        self.close_files()
+        self.logs, self.futures = {}, {}
+        self.held.clear()
+        self._jobs, self._later, self._paused, self._unbegun = [], Later(), {}, []
+        self.is_outdated = False
+        self._busy.pop(self, None)
+        self.due_ms = NEVER
+        self.release()
+        is_last = not any(each.online for each in self._directories)
+        if is_last:
+            self.notice("no log directory is left: this broker cannot go on")
+        self._tell(LogDirectoryFailed(self.path, gone, is_last))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """A block in which an OSError takes the directory offline and becomes KAFKA_STORAGE_ERROR."""
+        try:
+            yield
+        except OSError as error:
+            self.fail(error)
+            raise storage_error(error, fault_of(error, self.path)) from error
+
+    # ---- partition folders
+
+    def create(self, name: str, config: LogConfig, wall_ms: int) -> Log:
+        """An empty log in a folder of this name. Raises OSError."""
+        if self.may_have_had(name):
+            self.forget_earlier()
+        for notice in self.make_folder(name):
+            self.notice(notice)
+        files, random = self.open_files, self._random
+        path = f"{self.path}/{name}"
+        log = open_log(self.disk, path, config, open_files=files, random=random, wall_ms=wall_ms, clean=False)
+        log.producers.known = self._known_producers
+        self.partitions += 1
+        return log
+
+    def rename_away(self, partition: TopicPartition, log: Log, state: FolderState) -> DeleteJob:
+        """Rename a log's folder for good; how to remove it. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        _, _, old = log.folder.path.rpartition("/")
+        name = folder_name_in_state(partition, state, self._random.token(16).hex())
+        with self.guarded():
+            log.move_to(f"{self.path}/{name}")
+        self.moved_away(old)
+        self.partitions -= 1
+        self.outdated()
+        return log.delete()
+
+    def forget_earlier(self) -> None:
+        """Before a folder takes a name that another had: nothing of that one must come back at a crash.
+
+        Neither its folder, at a power cut, nor what checkpoints say of it, which know it by its name: the new one would
+        begin at the old one's start, and be trusted up to its recovery point. Waits for the disk. Raises OSError.
+        """
+        for name in OFFSET_CHECKPOINTS:
+            self.write_checkpoint(name)
+        self.sync_names()
 
     def make_folder(self, name: str) -> list[str]:
         """Make a partition's folder; lines about what was in its place. Raises OSError."""
@@ -303,6 +400,11 @@ class LogDirectory:
 
     # ---- checkpoints
 
+    def outdated(self) -> None:
+        """Partitions came or went: have the checkpoints say so."""
+        self.is_outdated = True
+        self._busy[self] = None
+
     def changed_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> str | None:
         """The text that an offset checkpoint must have, or None if the file has it already."""
         text = format_offsets(offsets)
@@ -316,25 +418,242 @@ class LogDirectory:
         if name == RECOVERY_POINTS:
             self.durable_points = self._points_written
 
-    def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    def write_checkpoint(self, name: str) -> None:
         """Write an offset checkpoint if it changed; waits for the disk. Raises OSError."""
-        text = self.changed_checkpoint(name, offsets)
+        text = self.changed_checkpoint(name, OFFSETS_OF[name](self.logs))
         if text is not None:
             replace_file(self.disk, self.path, name, text.encode())
             self.durable_names = self.names
             self.saved_checkpoint(name, text)
+        if name in self.writing:
+            self.writing[name] = True  # what is being written is older
+
+    def checkpoint(self, name: str) -> None:
+        """Have a checkpoint written, if it is to say something new; after the one that is being written."""
+        if name in self.writing:
+            self.writing[name] = True
+            return
+        text = self.changed_checkpoint(name, OFFSETS_OF[name](self.logs))
+        if text is not None:
+            self.writing[name] = False
+            self.run(Write(self, None, name, text))
+
+    def _look_at_checkpoint(self, name: str, now_ms: int) -> None:
+        """The same, where partitions come or go; if there is nothing new to say, the next look is after a pause."""
+        self.checkpoint(name)
+        if name not in self.writing:
+            self._pause(name, now_ms, is_outdated=False)
+
+    def _write_again(self, name: str, now_ms: int) -> None:
+        """Write a checkpoint that was outdated before it was in place."""
+        if not self._pause(name, now_ms, is_outdated=True):
+            self.checkpoint(name)
+
+    def _pause(self, name: str, now_ms: int, *, is_outdated: bool) -> bool:
+        """Look no more at what a checkpoint is to say for a while, which is longer the more partitions it tells of.
+
+        Each look is at all of them: while thousands are made, or deleted, nothing else would be done. Returns: whether
+        there is a pause.
+        """
+        pause_ms = self.partitions // PARTITIONS_A_MS
+        if pause_ms:
+            self.writing[name] = is_outdated
+            self._paused[name] = now_ms + pause_ms
+            self._is_due(now_ms + pause_ms)
+        return pause_ms > 0
+
+    # ---- work for the pool
+
+    def flush(self, partition: TopicPartition, log: Log) -> None:
+        """Have a log made durable."""
+        if partition in self.held:
+            return
+        try:
+            job = log.start_flush()
+        except OSError as error:  # it writes the newest entries of indices
+            self.fail(error)
+            if self.online:
+                self._unbegun.append((partition, log))
+                self._is_due(0)
+            return
+        if job is not None:
+            self.run(Flush(self, partition, log, job, self.names))
+
+    def flush_if_wanted(self, partition: TopicPartition, log: Log) -> None:
+        """An earlier life, or other settings, have left more than flush.messages unflushed."""
+        if log.want_flush():
+            self.flush(partition, log)
+
+    def reconfigure(self, partition: TopicPartition, config: LogConfig) -> None:
+        """A log takes other settings from now on."""
+        log = self.logs[partition]
+        if log.reconfigure(config):
+            self.flush_if_wanted(partition, log)
+            if config.compact and log.recovery_point < log.active.base_offset and self.online:
+                self.flush(partition, log)  # recovered after a kill: the cleaner waits for that, a roll may not come
+
+    def delete_old_segments(self, log: Log, now_ms: int, wall_ms: int) -> int:
+        """Have go what retention does not keep; how many files."""
+        set_aside = 0
+        try:
+            for job in log.delete_old_segments(wall_ms, self._tell):
+                set_aside += len(job.paths)
+                self.delete_later(job, now_ms)
+        except OSError as error:
+            self.fail(error)
+        return set_aside
+
+    def truncate(
+        self,
+        partition: TopicPartition,
+        log: Log,
+        offset: int,
+        now_ms: int,
+        wall_ms: int,
+        *,
+        anew: bool = False,
+        log_start_offset: int | None = None,
+    ) -> None:
+        """Cut a log, or a copy on its way, as of `LogManager.truncate`. Raises as that."""
+        with self.guarded():
+            was_trusted = log.distrust(offset)
+            if was_trusted:
+                self.write_checkpoint(RECOVERY_POINTS)
+                self.write_checkpoint(CLEANER_OFFSETS)  # what comes in its place is not clean
+            if anew:
+                truncated = log.truncate_fully(offset, wall_ms, log_start_offset)
+            else:
+                truncated = log.truncate_to(offset, wall_ms)
+        if truncated.removed is not None:
+            self.delete_later(truncated.removed, now_ms)
+        if truncated.sync is not None:
+            log.cuts_under_way += 1
+            starts_anew = was_trusted or log_start_offset is not None
+            self.run(Truncate(self, partition, log, truncated.sync, self.names, starts_anew))
+
+    def run(self, job: Job) -> None:
+        """Have a job taken, with the next ones."""
+        self._jobs.append(job)
+        self._busy[self] = None
+
+    def run_later(self, job: Job, due_ms: int) -> None:
+        """Have a job taken when its time has come."""
+        self._later.put(due_ms, job)
+        self._is_due(due_ms)
+
+    def delete_later(self, job: DeleteJob, now_ms: int) -> None:
+        """Have files removed when their time has come."""
+        names = self.names if job.folder is not None else 0
+        self.run_later(Delete(self, job, names), now_ms + job.delay_ms)
+
+    def take_jobs(self, now_ms: int) -> list[Job]:
+        """What is to be run on the pool, in any order."""
+        if self.is_outdated:
+            self.is_outdated = False
+            for name in OFFSET_CHECKPOINTS:
+                self._look_at_checkpoint(name, now_ms)
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """A job ended, which was not the cleaner's."""
+        assert isinstance(job, Work), job
+        if error is None:
+            try:
+                self._conclude(job, now_ms)
+            except OSError as late:
+                error = late
+        elif isinstance(job, Flush) and not lacks_descriptors(error):
+            job.log.flush_failed(job.job)
+        if error is None:
+            return
+        if lacks_descriptors(error):
+            self.fail(error)
+            self.run_later(job, now_ms + DESCRIPTOR_RETRY_MS)
+        elif isinstance(job, Delete) and error.errno == errno.ENOTEMPTY:
+            self.run_later(job, now_ms + FOLDER_RETRY_MS)  # a job that began before has left a file in it
+        elif isinstance(job, Delete) and error.errno not in (errno.EIO, errno.EROFS):
+            self.notice(f"{job.job.folder or job.job.paths[0]}: cannot be removed: {reason_of(error)}")
+        else:  # of what could not be removed, the next start finds what stayed behind
+            self.fail(error)
+
+    def _conclude(self, job: Work, now_ms: int) -> None:
+        if not isinstance(job, Write):
+            self.durable_names = max(self.durable_names, job.names)  # not those that have changed since
+        if isinstance(job, Flush):
+            self._flushed(job, now_ms)
+        elif isinstance(job, Truncate):
+            if job.starts_anew and self.online:
+                self.write_checkpoint(LOG_START_OFFSETS)
+            job.log.cuts_under_way -= 1
+        elif isinstance(job, Write) and self.online:
+            is_old = job.log is None and self.writing.pop(job.name)
+            if is_old:
+                self._write_again(job.name, now_ms)
+                return
+            job.put_in_place()
+            if job.log is None:
+                self.saved_checkpoint(job.name, job.text)
+
+    def _flushed(self, job: Flush, now_ms: int) -> None:
+        log = job.log
+        is_awaited = log.awaits_flush
+        log.flushed(job.job, now_ms)
+        if is_awaited and self.logs.get(job.partition) is log:
+            self._tell(LogFlushed(job.partition))
+            if log.awaits_flush:  # for what was written meanwhile
+                self.flush(job.partition, log)
+
+    # ---- time
+
+    def _is_due(self, due_ms: int) -> None:
+        if due_ms < self.due_ms:
+            self.due_ms = due_ms
+            self._due_moved()
+
+    def wake(self, now_ms: int) -> None:
+        """Jobs whose time has come are to be taken."""
+        for job in self._later.take(now_ms):
+            self.run(job)
+
+    def due(self, now_ms: int) -> None:
+        """Try again what lacked descriptors; look at checkpoints whose pause is over."""
+        unbegun, self._unbegun = self._unbegun, []
+        for partition, log in unbegun:
+            if self.logs.get(partition) is log:
+                self.flush(partition, log)
+        for name in [name for name, until_ms in self._paused.items() if until_ms <= now_ms]:
+            del self._paused[name]
+            if self.writing.pop(name):
+                self._look_at_checkpoint(name, now_ms)
+        self.due_ms = min(self._later.next_ms, min(self._paused.values(), default=NEVER))
+        if self._unbegun:
+            self.due_ms = min(self.due_ms, now_ms + DESCRIPTOR_RETRY_MS)
 
     # ---- going down
 
-    def closing(self, logs: Sequence[Log], several: int, errors: dict[str, OSError]) -> list[Callable[[], None]]:
-        """Tasks that close these logs, so many at a time; each gives up at the first error, which goes into `errors`.
+    def close_files(self) -> None:
+        """Give the descriptors of all logs back."""
+        for log in (*self.logs.values(), *self.futures.values()):
+            log.close_files()
 
-        Waits for the disk.
+    def abandon(self) -> None:
+        """Let go of everything as it lies."""
+        self.close_files()
+        self.release()
+
+    def closing(self, several: int, errors: dict[LogDirectory, OSError]) -> list[Callable[[], None]]:
+        """Tasks that close the logs, so many at a time; each gives up at the first error, which goes into `errors`.
+
+        Waits for the disk. No job is under way.
         """
+        logs = [*self.logs.values(), *self.futures.values()]
+        for log in logs:
+            log.give_flush_up()  # closing does it
         try:
             self.sync_names()  # a log that is called durable is in a folder that is
         except OSError as error:
-            errors[self.path] = error
+            errors[self] = error
             return []
 
         def task(share: Sequence[Log]) -> Callable[[], None]:
@@ -344,18 +663,16 @@ class LogDirectory:
                         log.close()
                         self._sealed[log.folder.path.rpartition("/")[2]] = seal(log)
                 except OSError as error:
-                    errors[self.path] = error
+                    errors[self] = error
 
             return close
 
         return [task(logs[first::several]) for first in range(min(several, len(logs)))]
 
-    def seal(self, logs: Mapping[TopicPartition, Log], broker_epoch: int) -> None:
+    def seal(self, broker_epoch: int) -> None:
         """End a clean stop, all logs being closed: exact checkpoints, then the marker. Raises OSError: no marker."""
-        self.write_checkpoint(RECOVERY_POINTS, recovery_points(logs))
-        self.write_checkpoint(LOG_START_OFFSETS, log_start_offsets(logs))
-        self.write_checkpoint(HIGH_WATERMARKS, high_watermarks(logs))
-        self.write_checkpoint(CLEANER_OFFSETS, cleaner_offsets(logs))
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+            self.write_checkpoint(name)
         if self._start_is_clean:
             marker = format_clean_shutdown(broker_epoch, checksums(self.disk, self.path), self._sealed)
             replace_file(self.disk, self.path, CLEAN_SHUTDOWN, marker.encode())
@@ -373,200 +690,15 @@ def check_is_nowhere(partition: TopicPartition, directories: Iterable[LogDirecto
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
-def recovery_points(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
-    """What recovery-point-offset-checkpoint says of these logs."""
-    return {partition: log.recovery_point for partition, log in logs.items()}
-
-
-def log_start_offsets(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
-    """What log-start-offset-checkpoint says: only of logs that begin behind their first file's beginning."""
-    return {
+Offsets = dict[tuple[str, int], int]
+OFFSETS_OF: dict[str, Callable[[Mapping[TopicPartition, Log]], Offsets]] = {
+    RECOVERY_POINTS: lambda logs: {partition: log.recovery_point for partition, log in logs.items()},
+    LOG_START_OFFSETS: lambda logs: {  # only of logs that begin behind their first file's beginning
         partition: log.log_start_offset
         for partition, log in logs.items()
         if log.log_start_offset > log.segments[0].base_offset
-    }
-
-
-def high_watermarks(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
-    """What replication-offset-checkpoint says of these logs."""
-    return {partition: log.high_watermark for partition, log in logs.items()}
-
-
-def cleaner_offsets(logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, int], int]:
-    """What cleaner-offset-checkpoint says: only of logs that were compacted."""
-    return {partition: log.cleaned_to for partition, log in logs.items() if log.cleaned_to > 0}
-
-
-OFFSETS_OF: dict[str, Callable[[Mapping[TopicPartition, Log]], dict[tuple[str, int], int]]] = {
-    RECOVERY_POINTS: recovery_points,
-    LOG_START_OFFSETS: log_start_offsets,
-    HIGH_WATERMARKS: high_watermarks,
-    CLEANER_OFFSETS: cleaner_offsets,
+    },
+    HIGH_WATERMARKS: lambda logs: {partition: log.high_watermark for partition, log in logs.items()},
+    CLEANER_OFFSETS: lambda logs: {partition: log.cleaned_to for partition, log in logs.items() if log.cleaned_to > 0},
 }
 """What each checkpoint says of a directory's logs."""
-
-
-def checksums(disk: Disk, path: str) -> dict[str, int]:
-    """CRC-32C of those text files that have no checksum of their own, by name. Raises OSError."""
-    found = {}
-    for name in CHECKSUMMED:
-        try:
-            text = read_text(disk, path, name)
-        except CorruptFileError:
-            found[name] = -1
-        else:
-            if text is not None:
-                found[name] = crc32c(text.encode())
-    return found
-
-
-def make_dirs(disk: Disk, path: str) -> None:
-    """Make a folder and those above it, as far as they are missing, durably. Raises OSError."""
-    if disk.stat(path) is not None:
-        return
-    parent = path.rpartition("/")[0]
-    if parent:
-        make_dirs(disk, parent)
-    disk.make_dir(path)
-    disk.sync_dir(parent or "/")
-
-
-class _Loader:
-    """The loading of one directory: marker, checkpoints, then folder by folder."""
-
-    def __init__(
-        self,
-        directory: LogDirectory,
-        config_of: Callable[[str], LogConfig],
-        random: Random,
-        wall_ms: int,
-        progress: Callable[[LoadProgress], None] | None,
-    ) -> None:
-        self._directory = directory
-        self._disk = directory.disk
-        self._path = directory.path
-        self._config_of = config_of
-        self._random = random
-        self._wall_ms = wall_ms
-        self._progress = progress
-        self._configs: dict[str, LogConfig] = {}
-        self._marker: str | None = None
-        self._sealed: Mapping[str, Sealed] = {}  # what the last clean stop left, as far as it said so
-        self._found = Loaded({}, {}, [], [], False, [])
-
-    def run(self) -> Loaded:
-        folders = self._folders()
-        changed = self._take_marker()
-        clean = changed == []
-        trusted = self._checkpoint(RECOVERY_POINTS, changed)
-        trusted_too_far = False
-        start_offsets = self._checkpoint(LOG_START_OFFSETS, changed)
-        high_watermarks = self._checkpoint(HIGH_WATERMARKS, changed)
-        cleaned = self._checkpoint(CLEANER_OFFSETS, changed)
-        durable: dict[tuple[str, int], int] = {}
-        for done, (name, folder) in enumerate(folders):
-            partition, sealed = folder.topic_partition, self._sealed.get(name)
-            try:
-                log = open_log(
-                    self._disk,
-                    f"{self._path}/{name}",
-                    self._config(partition.topic),
-                    open_files=self._directory.open_files,
-                    random=self._random,
-                    wall_ms=self._wall_ms,
-                    clean=clean,
-                    recovery_point=trusted.get(partition, 0),
-                    log_start_offset=start_offsets.get(partition, 0),
-                    cleaned_to=cleaned.get(partition, 0),
-                    sealed=sealed,
-                    progress=self._recovery_progress(partition, done, len(folders)) if self._progress else None,
-                    notices=self._found.notices,
-                )
-            except KafkaError as error:  # records below the recovery point that cannot be read
-                raise OSError(errno.EIO, f"{name}: {error.message}; verify-log says where") from error
-            if clean and (sealed is None or segments_checksum(log.segments) != sealed.segments):
-                self._found.notices.extend(gaps(log.segments, cleaned.get(partition, 0)))
-            trusted_too_far = trusted_too_far or log.recovery_point < trusted.get(partition, 0)
-            log.set_high_watermark(high_watermarks.get(partition, 0))
-            log.cleaned_to = min(cleaned.get(partition, 0), log.log_end_offset)
-            log.is_configured = False
-            durable[partition] = min(trusted.get(partition, 0), log.recovery_point)
-            self._keep(partition, folder, log)
-            if self._progress is not None and (not clean or done % _TELL_EVERY == 0 or done + 1 == len(folders)):
-                self._progress(LoadProgress(self._path, done + 1, len(folders)))
-        self._directory.durable_points = durable
-        if trusted_too_far:  # or another crash would trust what is appended below the old recovery point
-            self._directory.write_checkpoint(RECOVERY_POINTS, recovery_points(self._found.logs))
-        return self._found._replace(was_clean=clean)
-
-    def _folders(self) -> list[tuple[str, PartitionFolder]]:
-        """The partitions to open, in order; everything else is sorted out here."""
-        found, folders = self._found, []
-        for entry in sorted(self._disk.list(self._path)):
-            if entry.name in NOT_OURS:
-                continue
-            path = f"{self._path}/{entry.name}"
-            folder = parse_folder_name(entry.name) if entry.is_dir else None
-            if is_known_file(entry.name):
-                if entry.is_dir or entry.is_odd:
-                    found.notices.append(put_aside(self._disk, self._path, entry.name))
-            elif folder is None:
-                kind = "folder" if entry.is_dir else "file"
-                found.notices.append(f"{path}: a foreign {kind} in a log directory, left alone")
-            elif folder.state == "delete":
-                found.deleted.append(path)
-            elif folder.state == "stray":
-                found.strays.append(path)
-                found.notices.append(f"{path}: a stray partition of an earlier life, left alone")
-            else:
-                folders.append((entry.name, folder))
-        return folders
-
-    def _take_marker(self) -> list[str] | None:
-        """The checkpoints that are not what the last clean stop wrote; None if the last stop was not clean.
-
-        The marker goes before anything is opened, so that a crash while loading counts as one.
-        """
-        try:
-            self._marker = read_text(self._disk, self._path, CLEAN_SHUTDOWN)
-        except CorruptFileError:
-            self._marker = ""
-        if self._marker is None:
-            return None
-        marker, now = parse_clean_shutdown(self._marker), checksums(self._disk, self._path)
-        self._sealed = marker.partitions
-        changed = [name for name, checksum in marker.checksums.items() if now.get(name) != checksum]
-        self._disk.remove(f"{self._path}/{CLEAN_SHUTDOWN}")
-        self._disk.sync_dir(self._path)
-        return changed
-
-    def _checkpoint(self, name: str, changed: list[str] | None) -> dict[TopicPartition, int]:
-        """What an offset checkpoint says, {} if it cannot be trusted."""
-        if changed and name in changed:
-            self._found.notices.append(f"{self._path}/{name}: changed since the last clean stop; the file is ignored")
-            return {}
-        return _read_offsets(self._disk, self._path, name, self._found.notices)
-
-    def put_marker_back(self) -> None:
-        """Nothing was changed after all: the directory is to be as it was."""
-        if self._marker is not None:
-            replace_file(self._disk, self._path, CLEAN_SHUTDOWN, self._marker.encode())
-
-    def _config(self, topic: str) -> LogConfig:
-        config = self._configs.get(topic)
-        if config is None:
-            config = self._configs[topic] = self._config_of(topic)
-        return config
-
-    def _keep(self, partition: TopicPartition, folder: PartitionFolder, log: Log) -> None:
-        logs = self._found.logs if folder.state == "live" else self._found.futures
-        if partition in logs:
-            raise DirectoryRefusedError(f"{log.folder.path}: there is another copy at {logs[partition].folder.path}")
-        logs[partition] = log
-
-    def _recovery_progress(
-        self, partition: TopicPartition, done: int, total: int
-    ) -> Callable[[RecoveryProgress], None]:
-        progress = self._progress
-        assert progress is not None
-        return lambda recovered: progress(LoadProgress(self._path, done, total, (partition, recovered)))

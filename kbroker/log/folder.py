@@ -30,6 +30,17 @@ def put_aside(disk: Disk, folder: str, name: str) -> str:
     return f"{folder}/{name}: is none of this broker's: set aside as {aside}"
 
 
+def make_dirs(disk: Disk, path: str) -> None:
+    """Make a folder and those above it, as far as they are missing, durably. Raises OSError."""
+    if disk.stat(path) is not None:
+        return
+    parent = path.rpartition("/")[0]
+    if parent:
+        make_dirs(disk, parent)
+    disk.make_dir(path)
+    disk.sync_dir(parent or "/")
+
+
 class Opened(Protocol):
     """Something that holds a descriptor and can get it again when it needs it."""
 

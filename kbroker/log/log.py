@@ -648,11 +648,26 @@ class Log(LogReads):
         assert self.recovery_point <= self.log_end_offset, (self.recovery_point, self.log_end_offset)
         return self.recovery_point
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush is under way."""
+        return self._flushing is not None
+
+    @property
+    def truncations(self) -> int:
+        """How often records have been cut from its end."""
+        return self._truncations
+
     def flush_failed(self, job: FlushJob) -> None:
         """A flush came back with an error: the directory goes offline, nothing here may be trusted to be durable."""
         assert job is self._flushing, (job, self._flushing)
         self._flushing = None
         self.names_changed = True
+
+    def give_flush_up(self) -> None:
+        """A flush whose job was never begun is none."""
+        if self._flushing is not None:
+            self.flush_failed(self._flushing)
 
     # ---- end
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kbroker.log.directory import LoadProgress
+from kbroker.log.log_loader import LoadProgress
 
 log = logging.getLogger("kbroker.loading")
 

@@ -44,8 +44,9 @@ from kbroker.config.listeners import Listener
 from kbroker.core import Core
 from kbroker.log.checkpoints import format_uuid
 from kbroker.log.cleaner.cleaner import BeginCompaction
-from kbroker.log.directory import DirectoryRefusedError, DirectoryUnusableError, stored_identity
+from kbroker.log.directory import DirectoryRefusedError, DirectoryUnusableError
 from kbroker.log.facts import Notice
+from kbroker.log.log_loader import stored_identity
 from kbroker.log.manager import LogManager
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import TOPICS, Endpoint

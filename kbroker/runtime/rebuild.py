@@ -14,13 +14,13 @@ from contextlib import closing, suppress
 
 from kbroker.broker.internal_topics import topic_on_demand
 from kbroker.config import ONE_BROKER, BrokerLayers, resolve_broker
-from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import format_partition_metadata, format_uuid, read_topic_id, replace_file
 from kbroker.log.config import LogConfig
-from kbroker.log.directory import LoadProgress, stored_identity
 from kbroker.log.facts import Notice
 from kbroker.log.folder import free_name
 from kbroker.log.log import Log
+from kbroker.log.log_jobs import ManagerConfig
+from kbroker.log.log_loader import LoadProgress, stored_identity
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.names import PARTITION_METADATA, TopicPartition
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE

@@ -10,7 +10,7 @@ from kbroker.broker.facts import JobDone
 from kbroker.broker.jobs import Errand
 from kbroker.config.limits import LONGEST_FSYNC_MS
 from kbroker.core import EXPIRED
-from kbroker.log.background import Flush
+from kbroker.log.directory import Flush
 from kbroker.log.isolation import HIGH_WATERMARK
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from kbroker.cli._loading import LoadingBars
-from kbroker.log.directory import LoadProgress
+from kbroker.log.log_loader import LoadProgress
 from kbroker.log.names import TopicPartition
 from kbroker.log.recovery import RecoveryProgress
 from kbroker.runtime.loading import DirectoryLoad

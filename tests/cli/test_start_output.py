@@ -99,7 +99,7 @@ def test_brokers_serve_where_nobody_can_be_told_that_they_do(
 
 
 HANDLERS_AT_A_START = {"call", "handshake", "permitted", "produce_bounds", "routes"}
-MODULES_AT_A_START = {"kbroker": 149, "protocol": 21}
+MODULES_AT_A_START = {"kbroker": 148, "protocol": 21}
 NEEDLESS = {
     "bz2",
     "concurrent.futures",
@@ -117,12 +117,12 @@ OF_OTHERS = {  # what records going in and out of a broker of one do not need ei
     "kbroker.api.fetch_follower",
     "kbroker.api.fetch_nearest",
     "kbroker.api.fetch_old",
-    "kbroker.broker.replica_moves",
+    "kbroker.broker.alter_log_dirs",
     "kbroker.broker.transaction_markers",
     "kbroker.controller.in_sync",
     "kbroker.groups.coordinator",
     "kbroker.groups.shard",
-    "kbroker.log.moves",
+    "kbroker.log.future_logs",
     "kbroker.runtime.compaction_beside",
     "kbroker.runtime.peers",
     "kbroker.txn.coordinator",

@@ -11,10 +11,10 @@ import random
 import sys
 from pathlib import Path
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import LogConfig
 from kbroker.log.facts import LogCleaned
+from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager
 from kbroker.runtime.files import SystemDisk
 from protocol.records import Record

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
+from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.names import TopicPartition
 from kbroker.log.producers import Origin

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import LogConfig
 from kbroker.log.log import Log
+from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.producers import Origin
 from kbroker.ports import Disk

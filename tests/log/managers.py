@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import read_text
 from kbroker.log.cleaner.cleaner import BeginCompaction
 from kbroker.log.config import LogConfig
-from kbroker.log.directory import LoadProgress
 from kbroker.log.facts import Notice
+from kbroker.log.log_jobs import ManagerConfig
+from kbroker.log.log_loader import LoadProgress
 from kbroker.log.manager import LogManager, open_logs
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk

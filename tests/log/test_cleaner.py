@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.facts import LogCleaned
+from kbroker.log.log_jobs import ManagerConfig
 from protocol.records import Record, legacy
 from protocol.records.batch import DELETE_HORIZON
 from protocol.records.cleaning import SLOT_BYTES
@@ -400,7 +400,7 @@ def test_logs_are_compacted_one_after_the_other_without_a_pause() -> None:
         log.set_high_watermark(log.log_end_offset)
         world.manager.flush("t", index)
     run_jobs(world.manager)
-    while world.manager.due(world.now_ms, NOW) == world.now_ms or world.manager.has_jobs:
+    while world.manager.due(world.now_ms, NOW) == world.now_ms or world.manager.busy:
         run_jobs(world.manager, world.now_ms)
     assert len(told(world.manager, LogCleaned)) == 3
 

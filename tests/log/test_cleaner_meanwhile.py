@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from kbroker.log.background import Delete
 from kbroker.log.cleaner.cleaner import CleanPiece
 from kbroker.log.cleaner.compaction import Compaction
-from kbroker.log.manager import Job
+from kbroker.log.directory import Delete
+from kbroker.log.log_jobs import Job
 from tests.log.cleaning import COMPACTED, PARTITION, Compacted, check_against
 from tests.log.managers import run_jobs
 from tests.log.test_cleaner import filled, step

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from kbroker.log.background import ManagerConfig
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
+from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.names import HIGH_WATERMARKS, RECOVERY_POINTS
 from kbroker.sim.disk import SimDisk

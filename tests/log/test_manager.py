@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.log.background import Flush
 from kbroker.log.checkpoints import format_offsets, parse_clean_shutdown, parse_offsets, replace_file
 from kbroker.log.config import LogConfig
-from kbroker.log.directory import OFFSETS_OF, DirectoryRefusedError, LoadProgress, stored_identity
+from kbroker.log.directory import OFFSETS_OF, PARTITIONS_A_MS, DirectoryRefusedError, Flush
 from kbroker.log.facts import LogDirectoryFailed
-from kbroker.log.manager import PARTITIONS_A_MS, LogManager, open_logs
+from kbroker.log.log_loader import LoadProgress, stored_identity
+from kbroker.log.manager import LogManager, open_logs
 from kbroker.log.metaproperties import MetaProperties, parse_meta_properties
 from kbroker.log.names import CLEANER_OFFSETS, LOG_START_OFFSETS, TopicPartition
 from kbroker.log.producers import Origin
@@ -88,7 +88,7 @@ def test_offset_checkpoints_are_parsed_once_at_a_start(monkeypatch: pytest.Monke
         parsed.append(text)
         return parse_offsets(text)
 
-    monkeypatch.setattr("kbroker.log.directory.parse_offsets", counted)
+    monkeypatch.setattr("kbroker.log.log_loader.parse_offsets", counted)
     stored_identity(disk, ["/a"])
     start(disk)
     assert len(parsed) == 4
@@ -512,29 +512,6 @@ def test_a_failing_directory_goes_offline_alone() -> None:
     assert manager.get("t", 1) is not None
     manager.disk_failed("/a", OSError(errno.EIO, "again"))
     assert told(manager, LogDirectoryFailed) == failed
-
-
-def test_an_error_elsewhere_takes_no_directory_offline() -> None:
-    manager = start(SimDisk())
-    manager.disk_failed("/elsewhere/file", OSError(errno.EIO, "Input/output error"))
-    assert manager.has_online_directory
-
-
-def test_nothing_is_written_to_a_log_whose_directory_is_offline() -> None:
-    """Another part may hold it until it has heard of that."""
-    disk = SimDisk()
-    manager = start(disk, "/a", "/b")
-    create(manager, "t")
-    append(manager, "t")
-    log = manager.get("t", 0)
-    assert log is not None
-    manager.disk_failed("/a", OSError(errno.EIO, "Input/output error"))
-    size = disk.stat("/a/t-0/00000000000000000000.log")
-    with pytest.raises(OSError, match="the log directory is offline"):
-        log.append_from_client(batch(), 0, NOW)
-    with pytest.raises(OSError, match="the log directory is offline"):
-        log.read(0, 100, 1)
-    assert disk.stat("/a/t-0/00000000000000000000.log") == size
 
 
 def test_a_partition_that_may_be_offline_is_not_made_anew() -> None:

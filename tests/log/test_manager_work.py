@@ -8,10 +8,11 @@ from itertools import pairwise
 import pytest
 
 from kbroker.config.limits import FOLDER_RETRY_MS, VACATED_NAMES
-from kbroker.log.background import Delete, Flush, ManagerConfig
 from kbroker.log.checkpoints import parse_offsets
 from kbroker.log.config import LogConfig
-from kbroker.log.manager import PARTITIONS_A_MS, LogManager
+from kbroker.log.directory import PARTITIONS_A_MS, Delete, Flush
+from kbroker.log.log_jobs import ManagerConfig
+from kbroker.log.manager import LogManager
 from kbroker.log.names import OFFSET_CHECKPOINTS
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.managers import CONFIG, TOPIC_ID, append, create, names, notices, run_jobs, start, text

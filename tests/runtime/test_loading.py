@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kbroker.log.directory import LoadProgress
+from kbroker.log.log_loader import LoadProgress
 from kbroker.log.names import TopicPartition
 from kbroker.log.recovery import RecoveryProgress
 from kbroker.runtime.loading import LINE_S, DirectoryLoad, Loading, in_bytes, in_time

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from kbroker.api.produce import Preparing
-from kbroker.log.background import Flush
+from kbroker.log.directory import Flush
 from kbroker.testing import broker
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (

@@ -33,7 +33,6 @@ from kbroker.log.jobs import DeleteJob, remove_if_there
 from kbroker.log.names import CLEANER_OFFSETS, RECOVERY_POINTS, TopicPartition
 from kbroker.log.segment import Segment
 from kbroker.ports import Disk, Random
-from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.log.cleaner.compaction import Compacting, LastOfProducer, Plan
@@ -45,22 +44,6 @@ _SWEEP = 256  # logs looked at in one turn of the loop
 
 BeginCompaction = Callable[[Disk, "Plan"], "Compacting"]
 """Makes the compaction of one log; nothing is read yet."""
-
-
-class Keeper(NamedTuple):
-    """What the cleaner asks of the manager, whose logs these are.
-
-    logs: those that are online. directory_of: which one a path is in. run_later: have a piece run, from then on.
-    delete_later: have files removed when their time has come. checkpoint: have one written, if it says something new.
-    fail: take a directory offline.
-    """
-
-    logs: Mapping[TopicPartition, Log]
-    directory_of: Callable[[str], LogDirectory]
-    run_later: Callable[[CleanPiece, int], None]
-    delete_later: Callable[[LogDirectory, DeleteJob, int], None]
-    checkpoint: Callable[[LogDirectory, str], None]
-    fail: Callable[[LogDirectory, OSError], object]
 
 
 class CleanPiece:
@@ -172,15 +155,15 @@ class Cleaner:
 
     def __init__(
         self,
-        keeper: Keeper,
+        directories: Mapping[TopicPartition, LogDirectory],
         disk: Disk,
         random: Random,
         config: CleanerConfig,
         tell: Callable[[object], None],
         begin: BeginCompaction | None = None,
     ) -> None:
-        """begin: makes compactions; None: in this process."""
-        self._keeper = keeper
+        """directories: where each partition's log is. begin: makes compactions; None: in this process."""
+        self._directories = directories
         self._disk = disk
         self._random = random
         self._config = config
@@ -206,8 +189,11 @@ class Cleaner:
     @property
     def uncleanable(self) -> list[TopicPartition]:
         """The partitions that are left alone, because of what is in them."""
-        logs = self._keeper.logs
-        return [partition for partition, log in self._uncleanable.items() if logs.get(partition) is log]
+        return [partition for partition, log in self._uncleanable.items() if self._log(partition) is log]
+
+    def _log(self, partition: TopicPartition) -> Log | None:
+        directory = self._directories.get(partition)
+        return directory.logs.get(partition) if directory is not None else None
 
     def uncleanable_bytes(self) -> dict[str, list[int]]:
         """By log directory: for each partition that is left alone, the dirty bytes before its active segment."""
@@ -217,7 +203,7 @@ class Cleaner:
             dirty = sum(
                 each.size for each, following in pairwise(log.segments) if following.base_offset > log.cleaned_to
             )
-            found.setdefault(self._keeper.directory_of(log.folder.path).path, []).append(dirty)
+            found.setdefault(self._directories[partition].path, []).append(dirty)
         return found
 
     # ---- choosing
@@ -233,16 +219,15 @@ class Cleaner:
         if not self._config.enable or len(self._running) >= self._config.threads:
             self.due_ms = now_ms + max(1, self._config.backoff_ms) if self._config.enable else NEVER
             return self.due_ms
-        logs = self._keeper.logs
         if self._sweep is None:
-            self._sweep, self._best, self._is_held_up = iter(list(logs)), None, False
+            self._sweep, self._best, self._is_held_up = iter(list(self._directories)), None, False
             self._seen = (0.0, 0)
         for _ in range(_SWEEP):
             found = next(self._sweep, None)
             if found is None:
                 self._sweep = None
                 break
-            log = logs.get(found)
+            log = self._log(found)
             if log is not None and log.is_configured and log.config.compact and len(log.segments) > 1:
                 self._look_at(found, log, wall_ms)
         self.due_ms = now_ms
@@ -259,17 +244,17 @@ class Cleaner:
     def _look_at(self, partition: TopicPartition, log: Log, wall_ms: int) -> None:
         if partition in self._running or self._uncleanable.get(partition) is log:
             return
-        directory = self._keeper.directory_of(log.folder.path)
+        directory = self._directories[partition]
         durable_to = directory.durable_points.get(partition, 0)
         try:
             dirt = dirt_of(log, log.recovery_point, wall_ms)
             if dirt is not None and dirt.end_offset > durable_to and dirt.is_due(log.config.min_cleanable_dirty_ratio):
                 self._is_held_up = True
                 if RECOVERY_POINTS not in directory.writing:  # else that one would count as old, over and over
-                    self._keeper.checkpoint(directory, RECOVERY_POINTS)
+                    directory.checkpoint(RECOVERY_POINTS)
                 dirt = dirt_of(log, durable_to, wall_ms)
         except OSError as error:
-            self._keeper.fail(directory, error)
+            directory.fail(error)
             return
         if dirt is not None:
             self._seen = (max(self._seen[0], dirt.ratio), max(self._seen[1], dirt.overdue_ms))
@@ -287,14 +272,14 @@ class Cleaner:
     # ---- one log
 
     def _start(self, partition: TopicPartition, now_ms: int, wall_ms: int) -> None:
-        log = self._keeper.logs.get(partition)
+        log = self._log(partition)
         if log is None or not log.config.compact:
             return
-        directory = self._keeper.directory_of(log.folder.path)
+        directory = self._directories[partition]
         try:
             dirt = dirt_of(log, directory.durable_points.get(partition, 0), wall_ms)
         except OSError as error:
-            self._keeper.fail(directory, error)
+            directory.fail(error)
             return
         if dirt is None:
             return
@@ -340,7 +325,7 @@ class Cleaner:
         if rate > 0:
             self._busy_until_ms = max(now_ms, self._busy_until_ms) + int(cleaning.newly_moved_bytes * 1000 / rate)
         cleaning.is_waiting = True
-        self._keeper.run_later(CleanPiece(cleaning, work), self._busy_until_ms)
+        cleaning.directory.run_later(CleanPiece(cleaning, work), self._busy_until_ms)
 
     def finished(self, piece: CleanPiece, error: OSError | None, now_ms: int) -> None:
         """A piece has come back. error: what the disk said; the caller takes the directory offline.
@@ -352,7 +337,7 @@ class Cleaner:
             self._running.pop(cleaning.partition, None)
             return
         log = cleaning.log
-        is_wanted = self._keeper.logs.get(cleaning.partition) is log and log.config.compact and not cleaning.is_cut
+        is_wanted = self._log(cleaning.partition) is log and log.config.compact and not cleaning.is_cut
         intact = error is None and is_wanted and all(cleaning.is_intact(group) for group in cleaning.groups)
         if piece.fault is not None and intact:  # else it may be of what has changed while it was read
             self._uncleanable[cleaning.partition] = log
@@ -365,7 +350,7 @@ class Cleaner:
             cleaning.step(piece, now_ms)
         except OSError as late:
             self._end(cleaning, now_ms)
-            self._keeper.fail(cleaning.directory, late)
+            cleaning.directory.fail(late)
 
     def _noted(self, piece: CleanPiece, now_ms: int) -> None:
         """Some keys are known, or all: then the segments are put into groups."""
@@ -432,7 +417,7 @@ class Cleaner:
             index_bytes=written.index_bytes,
             has_aborted=written.has_aborted,
         )
-        self._keeper.delete_later(cleaning.directory, put_in_place(log, group, segment), now_ms)
+        cleaning.directory.delete_later(put_in_place(log, group, segment), now_ms)
         if cleaning.groups:
             self._begin_group(cleaning, now_ms)
             return
@@ -451,7 +436,7 @@ class Cleaner:
         """All groups are in place, durably: the log is clean so far."""
         log, compaction = cleaning.log, cleaning.compaction
         log.cleaned_to = min(compaction.end_offset, log.log_end_offset)
-        self._keeper.checkpoint(cleaning.directory, CLEANER_OFFSETS)
+        cleaning.directory.checkpoint(CLEANER_OFFSETS)
         took_ms, after = now_ms - cleaning.began_ms, compaction.written_bytes
         figures = self.figures
         figures.took_ms, figures.map_share = took_ms, compaction.map_share

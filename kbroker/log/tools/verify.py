@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kbroker.log.checkpoints import parse_clean_shutdown, parse_offsets, read_text
-from kbroker.log.directory import checksums
+from kbroker.log.checkpoints import checksums, parse_clean_shutdown, parse_offsets, read_text
 from kbroker.log.errors import CorruptFileError, NewerFormatError
 from kbroker.log.metaproperties import MetaProperties, check_agreement, parse_meta_properties
 from kbroker.log.names import (

@@ -10,9 +10,10 @@ import pytest
 from kbroker.broker.facts import JobDone
 from kbroker.broker.jobs import Errand
 from kbroker.core import EXPIRED
-from kbroker.log.background import Flush, Truncate
+from kbroker.log.directory import Flush, Truncate
+from kbroker.log.future_logs import CloseJob
 from kbroker.log.log import Log
-from kbroker.log.moves import CloseJob
+from kbroker.log.names import TopicPartition
 from kbroker.log.producers import Origin
 from kbroker.sim.disk import PowerLoss
 from protocol.errors import ErrorCode
@@ -96,7 +97,7 @@ def next_offset(batches: bytes) -> int:
 
 def home_and_other(world: World, topic: str = "t") -> tuple[str, str]:
     """Where a topic's partition is, and where it is not."""
-    home = world.logs.directory_of(world.partition(topic).log.folder.path).path  # type: ignore[union-attr]
+    home = world.partition(topic).log.folder.path.rpartition("/")[0]  # type: ignore[union-attr]
     return home, "/b" if home == "/a" else "/a"
 
 
@@ -113,7 +114,7 @@ def has_moved(world: World, path: str) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_replica_moves_with_all_it_has(version: int) -> None:
+def test_a_alter_log_dirs_with_all_it_has(version: int) -> None:
     world = two_directories(log_segment_bytes="300")
     world.create("t")
     written(world, *(b"%d" % at * 50 for at in range(10)))
@@ -331,7 +332,7 @@ def crash_while_moving(at: int, seed: int, *, power_loss: bool) -> bool:
     world.start()
     assert read(world)[: len(acknowledged)] == acknowledged
     assert len(world.logs) == 1
-    until(world, lambda: not world.logs._futures)
+    until(world, lambda: not world.logs.has_futures)
     world.advance(5000)
     assert read(world)[: len(acknowledged)] == acknowledged
     world.restart()
@@ -360,7 +361,7 @@ def with_all_copied(**settings: str) -> tuple[World, str, Log]:
     written(world, *(b"old%d" % each for each in range(6)))
     _, other = home_and_other(world)
     assert move(world, other) is ErrorCode.NONE
-    future = world.logs.moves.future("t", 0)
+    future = world.logs.futures.get(TopicPartition("t", 0))
     assert future is not None
     while future.log_end_offset < 6:
         run_jobs_but(Truncate, world)
@@ -423,7 +424,7 @@ def test_a_move_that_is_called_off_leaves_nobody_waiting_for_the_flush_that_it_h
     written(world, b"a")
     home, other = home_and_other(world)
     assert move(world, other) is ErrorCode.NONE
-    while not world.logs.moves.held:
+    while not any(each.held for each in world.logs.directories):
         run_jobs_but(CloseJob, world)
     client = world.client()
     number = client.start(produce(b"b", acks=-1), 9)
@@ -442,7 +443,7 @@ def test_who_waits_for_a_flush_is_answered_if_the_copy_that_takes_over_is_flushe
     (flush,) = run_jobs_but(Flush, world)
     number = client.start(produce(b"c", acks=-1), 9)  # of the next flush, which the move holds up
     assert move(world, other) is ErrorCode.NONE
-    while not world.logs.moves.held:
+    while not any(each.held for each in world.logs.directories):
         run_jobs_but(Flush, world)
     run(flush, world)
     until(world, lambda: number in client.look())
@@ -519,7 +520,7 @@ def test_what_is_written_anew_behind_a_cut_is_dirty_in_a_copy_that_has_nothing_o
     world.disk_is_busy = True
     assert move(world, other) is ErrorCode.NONE
     world.logs.truncate("t", 0, 3, now_ms=world.clock.now_ms(), wall_ms=world.clock.wall_ms())
-    future = world.logs.moves.future("t", 0)
+    future = world.logs.futures.get(TopicPartition("t", 0))
     assert future is not None
     assert future.cleaned_to == 3
 
@@ -554,7 +555,7 @@ def test_a_disk_that_fails_while_replicas_move_away_from_it_is_the_one_that_goes
     world.disk.fault = fail
     world.advance(1000)
     assert [each.path for each in world.logs.directories if each.online] == [other]
-    assert not world.logs.moves.held
+    assert not any(each.held for each in world.logs.directories)
 
 
 def test_a_disk_that_fails_when_a_replica_is_to_move_away_from_it_is_the_one_that_goes_offline() -> None:

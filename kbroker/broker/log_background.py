@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.logs")
 
 
-class LogCare:
+class LogBackground:
     """Turns the log manager on behalf of time and the pool."""
 
     def __init__(
@@ -56,7 +56,7 @@ class LogCare:
 
     def _reconfigure(self) -> None:
         self._logs.cleaner.reconfigure(CleanerConfig.of(self._configs.broker))
-        self._logs.due_ms = 0
+        self._due_moved(self._logs.due_ms)
 
     def _due_moved(self, due_ms: int) -> None:
         if due_ms > self._clock.now_ms():

@@ -19,7 +19,7 @@ def with_a_copy_alone(*, is_marked: bool) -> SimDisk:
     disk = SimDisk()
     manager = start(disk, "/a", "/b")
     create(manager, "t")
-    manager.moves.begin(TopicPartition("t", 0), manager.moves.target("t", 0, "/b"), NOW)
+    manager.futures.create(TopicPartition("t", 0), manager.futures.target("t", 0, "/b"), NOW)
     run_jobs(manager)
     if is_marked:
         (folder,) = (name for name in names(disk, "/b") if name.endswith("-future"))

@@ -1,25 +1,21 @@
-"""The manager's work that waits for a disk, as values, and when it falls due.
+"""The settings of the log manager, the jobs that wait for their time, and when background work falls due.
 
-Owned and called by the manager. A job's `run` may happen on any thread and touches files only; what changes names that
-the owning thread relies on happens in `LogManager.finished`. So a checkpoint's text is written and made durable in
-`run`, under a name of its own, and put in place by the owning thread: no two writers ever race for a file, and an older
-text never overtakes a newer one.
+Owned and called by the manager and its log directories. A job's `run` may happen on any thread and touches files only;
+what changes names that the owning thread relies on happens in `LogManager.finished`. So a checkpoint's text is written
+and made durable in `run`, under a name of its own, and put in place by the owning thread: no two writers ever race for
+a file, and an older text never overtakes a newer one.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from kbroker.config import BrokerConfig
 from kbroker.config.limits import MOST_LOG_FILES
-from kbroker.log.cleaner.cleaner import CleanPiece
 from kbroker.log.cleaner.config import CleanerConfig
 from kbroker.log.config import NEVER
-from kbroker.log.directory import LogDirectory
-from kbroker.log.jobs import DeleteJob, FlushJob, SyncJob
-from kbroker.log.log import Log
 from kbroker.log.names import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
@@ -88,126 +84,24 @@ class Job(Protocol):
         ...
 
 
-class Flush(NamedTuple):
-    """A log's records are to become durable; before that its directory's names, as they were at `names`."""
-
-    directory: LogDirectory
-    partition: TopicPartition
-    log: Log
-    job: FlushJob
-    names: int
-
-    def run(self) -> None:
-        """Raises OSError."""
-        self.directory.sync_names_of(self.names)
-        self.job.run()
-
-
-class Truncate(NamedTuple):
-    """A log was cut back: that is to become durable, and its directory's names as they were at `names`.
-
-    starts_anew: then the checkpoint of log starts is to say so.
-    """
-
-    directory: LogDirectory
-    partition: TopicPartition
-    log: Log
-    job: SyncJob
-    names: int
-    starts_anew: bool
-
-    def run(self) -> None:
-        """Raises OSError."""
-        self.directory.sync_names_of(self.names)
-        self.job.run()
-
-
-class Delete(NamedTuple):
-    """Files, or a partition's folder, are to be removed.
-
-    names: what its directory's names were when the folder got the name of one that goes, else 0. That is made durable
-    first: else a power cut might bring the folder back under the partition's name, with some of its files.
-    """
-
-    directory: LogDirectory
-    job: DeleteJob
-    names: int
-
-    def run(self) -> None:
-        """Raises OSError."""
-        self.directory.sync_names_of(self.names)
-        self.job.run()
-
-
-class Write(NamedTuple):
-    """A small file is to be replaced: a checkpoint of the directory, or, with `log`, one in a partition's folder."""
-
-    directory: LogDirectory
-    log: Log | None
-    name: str
-    text: str
-
-    @property
-    def folder(self) -> str:
-        """Where the file is; a log's folder may have been renamed since."""
-        return self.directory.path if self.log is None else self.log.folder.path
-
-    def run(self) -> None:
-        """Make the new content durable beside the old. Raises OSError."""
-        disk, folder = self.directory.disk, self.folder
-        try:
-            write_beside(disk, folder, self.name, self.text.encode())
-        except FileNotFoundError:
-            if self.log is None or disk.stat(folder) is not None:  # otherwise the partition was deleted meanwhile
-                raise
-
-    def put_in_place(self) -> None:
-        """The new content takes the old one's name: on the owning thread, waiting for nothing. Raises OSError."""
-        path = f"{self.folder}/{self.name}"
-        try:
-            self.directory.disk.rename(path + PENDING_SUFFIX, path)
-        except FileNotFoundError:
-            if self.log is None:
-                raise
-
-
-Work = Flush | Truncate | Delete | Write | CleanPiece
-"""Every job of a manager."""
-
-
-class Paused(NamedTuple):
-    """A checkpoint that is not looked at again before the end of a pause."""
-
-    directory: LogDirectory
-    name: str
-
-
-Postponed = TypeVar("Postponed", Work, Paused)
-
-
-class Later(Generic[Postponed]):
-    """Jobs, or paused checkpoints, whose time has not come, soonest first."""
+class Later:
+    """Jobs whose time has not come, soonest first."""
 
     __slots__ = ("_heap", "_numbered")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Postponed]] = []  # when, tie-breaker, what
+        self._heap: list[tuple[int, int, Job]] = []  # when, tie-breaker, what
         self._numbered = 0
 
-    def put(self, due_ms: int, job: Postponed) -> None:
+    def put(self, due_ms: int, job: Job) -> None:
         """Remember one until then."""
         self._numbered += 1
         heapq.heappush(self._heap, (due_ms, self._numbered, job))
 
-    def take(self, now_ms: int) -> Iterator[Postponed]:
+    def take(self, now_ms: int) -> Iterator[Job]:
         """Those whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[2]
-
-    def drop(self, directory: LogDirectory) -> None:
-        """Forget those of a directory that went offline."""
-        self._heap = [entry for entry in self._heap if entry[2].directory is not directory]
-        heapq.heapify(self._heap)
 
     @property
     def next_ms(self) -> int:

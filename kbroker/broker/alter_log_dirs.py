@@ -2,8 +2,8 @@
 
 A copy is filled as a follower's log is: a job reads some records of the present log, the loop appends them; as many at
 once as there are log directories, and no faster than `replica.alter.log.dirs.io.max.bytes.per.second`. With the last
-record there, `log/moves.py` changes the copies over. A move that a stop or a crash has interrupted goes on when the
-broker knows again that it has the partition. Where the present log is cut below what was copied, the copy begins anew.
+record there, `log/future_logs.py` changes the copies over. A move that a stop or a crash has interrupted goes on when
+the broker knows again that it has the partition. Where the present log is cut, the copy begins anew.
 
 Source: ReplicaManager.alterReplicaLogDirs and ReplicaAlterLogDirsThread of Apache Kafka 3.9, by behaviour.
 Unlike Kafka, the last records of a copy, less than a step, are not held back by a throttle.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
 from kbroker.log.append import UnexpectedOffsetError
 from kbroker.log.errors import lacks_descriptors, naming
-from kbroker.log.moves import CloseJob, EndJob, behind, skip_to, truncations_of
+from kbroker.log.future_logs import CloseJob, EndJob, behind, skip_to
 from kbroker.log.names import TopicPartition
 from kbroker.replica.facts import RoleChanged
 from protocol.errors import ErrorCode, KafkaError
@@ -69,14 +69,14 @@ class ReadJob:
 class _Ending(NamedTuple):
     """The owner of an EndJob: the move is over, only its traces are not durable yet."""
 
-    moves: ReplicaMoves
+    moves: AlterLogDirs
 
     def finished(self, job: Job, error: OSError | None, now_ms: int) -> None:
         assert isinstance(job, EndJob), job
         self.moves.ended(job, error, now_ms)
 
 
-class ReplicaMoves:
+class AlterLogDirs:
     """A part of the broker. give: has a job run for an owner."""
 
     def __init__(
@@ -102,22 +102,22 @@ class ReplicaMoves:
         Raises: KafkaError INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, REPLICA_NOT_AVAILABLE if
         its replicas are elsewhere, UNKNOWN_TOPIC_OR_PARTITION if it has none.
         """
-        moves, partition = self._logs.moves, TopicPartition(topic, index)
-        target = moves.target(topic, index, path)
+        futures, partition = self._logs.futures, TopicPartition(topic, index)
+        target = futures.target(topic, index, path)
         present = self._logs.get(topic, index)
-        future = moves.future(topic, index)
-        if future is not None and self._logs.directory_of(future.folder.path) is not target:
+        future = futures.get(partition)
+        if future is not None and futures.directory(partition) is not target:
             self._forget(partition)
-            moves.drop(partition, now_ms)
+            futures.delete(partition, now_ms)
             future = None
             log.info("%s: its move into another log directory is called off", partition)
         if (topic, index) not in self._replicas.partitions or present is None:
-            moves.prefer(partition, path)
+            futures.prefer(partition, path)
             is_known = self._replicas.is_known(topic, index)
             code = ErrorCode.REPLICA_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, f"there is no replica of {partition} here")
-        if future is None and self._logs.directory_of(present.folder.path) is not target:
-            future = moves.begin(partition, target, self._clock.wall_ms())
+        if future is None and partition not in target.logs:
+            future = futures.create(partition, target, self._clock.wall_ms())
             log.info("%s: moves to %s", partition, path)
         if future is not None:
             self._begin(partition, future, now_ms)
@@ -133,7 +133,7 @@ class ReplicaMoves:
     def _forget(self, partition: TopicPartition) -> None:
         self._moves.pop(partition, None)
         self._sleep()  # perhaps it is another one's turn
-        self._logs.moves.reopen(partition)  # somebody may wait for a flush that was held up
+        self._logs.futures.reopen(partition)  # somebody may wait for a flush that was held up
 
     # -- facts and time
 
@@ -144,7 +144,7 @@ class ReplicaMoves:
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         partition = fact.partition
-        future = self._logs.moves.future(partition.topic, partition.index)
+        future = self._logs.futures.get(TopicPartition(partition.topic, partition.index))
         if future is not None and partition.log is not None:
             move = self._begin(TopicPartition(partition.topic, partition.index), future, now_ms)
             if move.job is None:
@@ -198,9 +198,8 @@ class ReplicaMoves:
 
     def _is_over(self, move: Move) -> bool:
         """Deleted, called off, or a disk has failed: there is nothing to go on with."""
-        topic, index = move.partition
         replica = self._replicas.partitions.get(move.partition)
-        return self._logs.moves.future(topic, index) is not move.future or replica is None or replica.log is None
+        return self._logs.futures.get(move.partition) is not move.future or replica is None or replica.log is None
 
     def _go_on(self, move: Move, now_ms: int) -> None:
         """Read what the copy lacks next; if that is nothing, change over."""
@@ -209,7 +208,7 @@ class ReplicaMoves:
             return
         present = self._present(move)
         try:
-            if truncations_of(present) != move.truncations or behind(move.future, present):
+            if present.truncations != move.truncations or behind(move.future, present):
                 self._begin_again(move, present, now_ms)
             region = self._next_region(move, present)
             free_ms = self._replicas.throttles.moves.free_ms()
@@ -218,7 +217,7 @@ class ReplicaMoves:
             elif region is not None:
                 self._run(move, ReadJob(region, present.folder.path))
             else:
-                self._run(move, self._logs.moves.close_job(move.partition))
+                self._run(move, self._logs.futures.close_job(move.partition))
         except OSError as error:
             self._failed(move, error, now_ms)
         except KafkaError as error:
@@ -232,9 +231,9 @@ class ReplicaMoves:
     def _begin_again(self, move: Move, present: Log, now_ms: int) -> None:
         """From the present log's beginning, unless the copy of an earlier life, or an empty one, is good as it is."""
         is_new = move.truncations < 0
-        move.truncations = truncations_of(present)
+        move.truncations = present.truncations
         if behind(move.future, present) or not is_new:
-            self._logs.moves.begin_again(move.partition, now_ms, self._clock.wall_ms())
+            self._logs.futures.begin_again(move.partition, now_ms, self._clock.wall_ms())
 
     def _next_region(self, move: Move, present: Log) -> Region | None:
         """The records that the copy lacks next; None if it has them all."""
@@ -253,7 +252,7 @@ class ReplicaMoves:
 
     def _append(self, move: Move, job: ReadJob, now_ms: int) -> None:
         present = self._present(move)
-        if truncations_of(present) == move.truncations and not behind(move.future, present):
+        if present.truncations == move.truncations and not behind(move.future, present):
             try:
                 self._fill(move, job.data, now_ms)
                 self._replicas.throttles.moves.note(len(job.data), now_ms)
@@ -274,22 +273,22 @@ class ReplicaMoves:
             if future.log_end_offset > future.log_start_offset:
                 raise
             # The present log starts within a batch (DeleteRecords): so may an empty copy.
-            self._logs.moves.begin_again(move.partition, now_ms, wall_ms, first_offset=error.first_offset)
+            self._logs.futures.begin_again(move.partition, now_ms, wall_ms, first_offset=error.first_offset)
             future.append_as_follower(records, wall_ms)
 
     def _change_over(self, move: Move, now_ms: int) -> None:
         """The copy is durable: bring the last records, and put it in place; or go on, if there were too many."""
-        moves, present, future = self._logs.moves, self._present(move), move.future
+        futures, present, future = self._logs.futures, self._present(move), move.future
         try:
-            if truncations_of(present) == move.truncations and not behind(future, present):
+            if present.truncations == move.truncations and not behind(future, present):
                 region = self._next_region(move, present)
                 while region is not None and region.size < MOVED_BYTES_PER_STEP:
                     with naming(present.folder.path):
                         data = region.read()
                     self._fill(move, data, now_ms)
                     region = self._next_region(move, present)
-                if region is None and moves.may_swap(move.partition):
-                    self._swap(move, now_ms)
+                if region is None and futures.may_replace(move.partition):
+                    self._replace(move, now_ms)
                     return
         except OSError as error:
             self._failed(move, error, now_ms)
@@ -297,11 +296,11 @@ class ReplicaMoves:
         except KafkaError as error:
             self._give_up(move, error, now_ms)
             return
-        moves.reopen(move.partition)
+        futures.reopen(move.partition)
         move.wake_ms = now_ms + MOVE_RETRY_MS
 
-    def _swap(self, move: Move, now_ms: int) -> None:
-        job = self._logs.moves.swap(move.partition, now_ms)
+    def _replace(self, move: Move, now_ms: int) -> None:
+        job = self._logs.futures.replace(move.partition, now_ms)
         self._replicas.log_moved(move.partition, move.future)
         self._forget(move.partition)
         self._give(job, _Ending(self))
@@ -309,7 +308,7 @@ class ReplicaMoves:
     def ended(self, job: EndJob, error: OSError | None, now_ms: int) -> None:
         """A move is over, and durable."""
         if error is None:
-            self._logs.moves.ended(job, now_ms)
+            self._logs.futures.ended(job, now_ms)
             log.info("%s: has moved here from %s", job.folder, job.source.path)
         elif lacks_descriptors(error):
             self._give(job, _Ending(self))
@@ -320,7 +319,7 @@ class ReplicaMoves:
 
     def _failed(self, move: Move, error: OSError, now_ms: int) -> None:
         """A disk: it goes offline with all that is in it, the move too. Not for want of a descriptor."""
-        self._logs.moves.reopen(move.partition)
+        self._logs.futures.reopen(move.partition)
         if lacks_descriptors(error):
             move.wake_ms = now_ms + DESCRIPTOR_RETRY_MS
             return
@@ -331,7 +330,7 @@ class ReplicaMoves:
     def _give_up(self, move: Move, error: KafkaError, now_ms: int) -> None:
         """The present log has something that cannot be copied."""
         self._forget(move.partition)
-        self._logs.moves.reopen(move.partition)
+        self._logs.futures.reopen(move.partition)
         log.error("%s: cannot be moved: %s", move.partition, error)
         if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-            self._logs.moves.drop(move.partition, now_ms)
+            self._logs.futures.delete(move.partition, now_ms)
