@@ -3,7 +3,8 @@
 A copy is filled as a follower's log is: a job reads some records of the present log, the loop appends them; as many at
 once as there are log directories, and no faster than `replica.alter.log.dirs.io.max.bytes.per.second`. With the last
 record there, `log/future_logs.py` changes the copies over. A move that a stop or a crash has interrupted goes on when
-the broker knows again that it has the partition. Where the present log is cut, the copy begins anew.
+the broker knows again that it has the partition. A copy that has what the present log has not, or another epoch's
+records, is cut as a follower's log is (`where_to_cut` in replica/fetcher.py).
 
 Source: ReplicaManager.alterReplicaLogDirs and ReplicaAlterLogDirsThread of Apache Kafka 3.9, by behaviour.
 Unlike Kafka, the last records of a copy, less than a step, are not held back by a throttle.
@@ -12,19 +13,22 @@ Unlike Kafka, the last records of a copy, less than a step, are not held back by
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, MOVE_RETRY_MS, MOVED_BYTES_PER_STEP
 from kbroker.log.append import UnexpectedOffsetError
-from kbroker.log.errors import lacks_descriptors, naming
-from kbroker.log.future_logs import CloseJob, EndJob, behind, skip_to
+from kbroker.log.errors import OutOfDescriptorsError, lacks_descriptors, naming
+from kbroker.log.facts import LogTruncated
+from kbroker.log.future_logs import CloseJob, EndJob, skip_to
 from kbroker.log.names import TopicPartition
 from kbroker.replica.facts import RoleChanged
+from kbroker.replica.fetcher import where_to_cut
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kbroker.broker.facts import Handler
     from kbroker.broker.jobs import Job, Owner
@@ -38,31 +42,31 @@ log = logging.getLogger("kbroker.logs")
 
 
 class Move:
-    """One replica on its way. truncations: of the present log, when the copy was begun. job: under way, if any."""
+    """One replica on its way. job: under way, if any."""
 
-    __slots__ = ("future", "job", "partition", "truncations", "wake_ms")
+    __slots__ = ("future", "job", "partition", "wake_ms")
 
     def __init__(self, partition: TopicPartition, future: Log) -> None:
         self.partition = partition
         self.future = future
-        self.truncations = -1
         self.job: Job | None = None
         self.wake_ms = 0  # when to look again, without a job
 
 
 class ReadJob:
-    """Read records of the present log. path: its folder. data: once it has run."""
+    """Read records of the present log. data: once it has run. truncations: of the log, when this was made."""
 
-    __slots__ = ("data", "path", "region")
+    __slots__ = ("_path", "data", "region", "truncations")
 
-    def __init__(self, region: Region, path: str) -> None:
+    def __init__(self, region: Region, present: Log) -> None:
         self.region = region
-        self.path = path
+        self._path = present.folder.path
+        self.truncations = present.truncations
         self.data = b""
 
     def run(self) -> None:
         """Raises OSError, which names a path: it is not the copy's disk that fails."""
-        with naming(self.path):
+        with naming(self._path):
             self.data = self.region.read()
 
 
@@ -139,8 +143,13 @@ class AlterLogDirs:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """A replica that is here again: its move goes on."""
-        return {RoleChanged: self._role_changed}
+        """A replica that is here again: its move goes on. A cut that is durable."""
+        return {RoleChanged: self._role_changed, LogTruncated: self._truncated}
+
+    def _truncated(self, fact: LogTruncated, now_ms: int) -> None:
+        move = self._moves.get(fact.partition)
+        if move is not None and move.job is None:
+            move.wake_ms = now_ms
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         partition = fact.partition
@@ -206,41 +215,78 @@ class AlterLogDirs:
         if self._is_over(move):
             self._forget(move.partition)
             return
-        present = self._present(move)
-        try:
-            if present.truncations != move.truncations or behind(move.future, present):
-                self._begin_again(move, present, now_ms)
+        with self._failing(move, now_ms):
+            present = self._present(move)
+            if not self._agrees(move, present, now_ms):
+                return
             region = self._next_region(move, present)
             free_ms = self._replicas.throttles.moves.free_ms()
             if region is not None and free_ms > now_ms:
                 move.wake_ms = free_ms
             elif region is not None:
-                self._run(move, ReadJob(region, present.folder.path))
+                self._run(move, ReadJob(region, present))
             else:
                 self._run(move, self._logs.futures.close_job(move.partition))
+
+    @contextmanager
+    def _failing(self, move: Move, now_ms: int) -> Iterator[None]:
+        """A block in which an error ends the move, or, for want of a descriptor, has it wait."""
+        try:
+            yield
         except OSError as error:
             self._failed(move, error, now_ms)
+        except OutOfDescriptorsError as error:
+            self._failed(move, error.fault, now_ms)
         except KafkaError as error:
             self._give_up(move, error, now_ms)
+
+    def _agrees(self, move: Move, present: Log, now_ms: int) -> bool:
+        """Whether the copy may be appended to: as a follower, it is cut first where it is not what the local log is.
+
+        The end of the cut wakes the move. Raises KafkaError.
+        """
+        future = move.future
+        if future.cuts_under_way:
+            move.wake_ms = now_ms + MOVE_RETRY_MS
+            return False
+        start, end = present.log_start_offset, present.log_end_offset
+        if future.log_end_offset < start != future.log_start_offset:  # not if it begins within a batch, as the other
+            self._truncate(move, start, now_ms, anew=True)
+            future.cleaned_to = present.cleaned_to
+            return False
+        offset, epoch = min(future.log_end_offset, end), future.epochs.latest
+        if epoch >= 0 and present.epochs.latest >= 0:
+            theirs = present.last_offset_of_epoch(epoch)
+            if theirs.epoch != epoch or theirs.end_offset < future.log_end_offset:
+                offset = min(offset, where_to_cut(future, theirs.epoch, theirs.end_offset))
+        if offset < future.log_end_offset:
+            self._truncate(move, offset, now_ms)
+            return False
+        return True
+
+    def _truncate(
+        self, move: Move, offset: int, now_ms: int, *, anew: bool = False, log_start_offset: int | None = None
+    ) -> None:
+        target = self._logs.futures.directory(move.partition)
+        assert target is not None, move.partition
+        wall_ms = self._clock.wall_ms()
+        target.truncate(
+            move.partition, move.future, offset, now_ms, wall_ms, anew=anew, log_start_offset=log_start_offset
+        )
+        move.wake_ms = now_ms + (MOVE_RETRY_MS if move.future.cuts_under_way else 0)
 
     def _present(self, move: Move) -> Log:
         present = self._logs.get(*move.partition)
         assert present is not None, move.partition
         return present
 
-    def _begin_again(self, move: Move, present: Log, now_ms: int) -> None:
-        """From the present log's beginning, unless the copy of an earlier life, or an empty one, is good as it is."""
-        is_new = move.truncations < 0
-        move.truncations = present.truncations
-        if behind(move.future, present) or not is_new:
-            self._logs.futures.begin_again(move.partition, now_ms, self._clock.wall_ms())
-
     def _next_region(self, move: Move, present: Log) -> Region | None:
         """The records that the copy lacks next; None if it has them all."""
         future, end = move.future, present.log_end_offset
         if future.log_end_offset < end:
+            offset = max(future.log_end_offset, present.log_start_offset)  # where both begin within a batch
             with naming(present.folder.path):
-                region = present.read(future.log_end_offset, MOVED_BYTES_PER_STEP, end).region
+                region = present.read(offset, MOVED_BYTES_PER_STEP, end).region
             if region is not None:
                 return region
             skip_to(future, end, self._clock.wall_ms())
@@ -251,38 +297,35 @@ class AlterLogDirs:
         self._give(job, self)
 
     def _append(self, move: Move, job: ReadJob, now_ms: int) -> None:
+        """Append what was read, unless what would be read is other records by now."""
         present = self._present(move)
-        if present.truncations == move.truncations and not behind(move.future, present):
-            try:
+        is_same = present.truncations == job.truncations and not move.future.cuts_under_way
+        with self._failing(move, now_ms):
+            if is_same:
                 self._fill(move, job.data, now_ms)
                 self._replicas.throttles.moves.note(len(job.data), now_ms)
-            except OSError as error:
-                self._failed(move, error, now_ms)
-                return
-            except KafkaError as error:
-                self._give_up(move, error, now_ms)
-                return
-        self._go_on(move, now_ms)
+            self._go_on(move, now_ms)
 
     def _fill(self, move: Move, data: bytes, now_ms: int) -> None:
         """Append to a copy. Raises KafkaError, OSError."""
-        future, records, wall_ms = move.future, memoryview(bytearray(data)), self._clock.wall_ms()
+        future = move.future
         try:
-            future.append_as_follower(records, wall_ms)
+            future.append_as_follower(memoryview(bytearray(data)), self._clock.wall_ms())
         except UnexpectedOffsetError as error:
             if future.log_end_offset > future.log_start_offset:
                 raise
             # The present log starts within a batch (DeleteRecords): so may an empty copy.
-            self._logs.futures.begin_again(move.partition, now_ms, wall_ms, first_offset=error.first_offset)
-            future.append_as_follower(records, wall_ms)
+            start = self._present(move).log_start_offset
+            self._truncate(move, error.first_offset, now_ms, anew=True, log_start_offset=start)
 
     def _change_over(self, move: Move, now_ms: int) -> None:
         """The copy is durable: bring the last records, and put it in place; or go on, if there were too many."""
-        futures, present, future = self._logs.futures, self._present(move), move.future
-        try:
-            if present.truncations == move.truncations and not behind(future, present):
+        futures, present = self._logs.futures, self._present(move)
+        move.wake_ms = now_ms + MOVE_RETRY_MS
+        with self._failing(move, now_ms):
+            if self._agrees(move, present, now_ms):
                 region = self._next_region(move, present)
-                while region is not None and region.size < MOVED_BYTES_PER_STEP:
+                while region is not None and region.size < MOVED_BYTES_PER_STEP and not move.future.cuts_under_way:
                     with naming(present.folder.path):
                         data = region.read()
                     self._fill(move, data, now_ms)
@@ -290,14 +333,7 @@ class AlterLogDirs:
                 if region is None and futures.may_replace(move.partition):
                     self._replace(move, now_ms)
                     return
-        except OSError as error:
-            self._failed(move, error, now_ms)
-            return
-        except KafkaError as error:
-            self._give_up(move, error, now_ms)
-            return
-        futures.reopen(move.partition)
-        move.wake_ms = now_ms + MOVE_RETRY_MS
+            futures.reopen(move.partition)
 
     def _replace(self, move: Move, now_ms: int) -> None:
         job = self._logs.futures.replace(move.partition, now_ms)

@@ -155,25 +155,6 @@ class FutureLogs:
         target.futures[partition] = log
         return log
 
-    def begin_again(
-        self, partition: TopicPartition, now_ms: int, wall_ms: int, *, first_offset: int | None = None
-    ) -> None:
-        """Empty a copy, to begin where the present log begins. Raises KafkaError KAFKA_STORAGE_ERROR.
-
-        first_offset: of the first batch, if that begins before the log does.
-        """
-        target, source = self.directory(partition), self._directory_of[partition].logs[partition]
-        assert target is not None, partition
-        future = target.futures[partition]
-        with target.guarded():
-            start = source.log_start_offset
-            sync, removed = future.truncate_fully(start if first_offset is None else first_offset, wall_ms, start)
-            assert sync is not None, future
-            future.cleaned_to = source.cleaned_to
-            sync.run()
-        if removed is not None:
-            target.delete_later(removed, now_ms)
-
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Call a move off: the copy goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
         origin, target = self._directory_of.get(partition), self.directory(partition)
@@ -372,11 +353,6 @@ def _forget_mark(log: Log) -> None:
     if _is_marked(log):
         remove_if_there(log.folder.disk, f"{log.folder.path}/{MOVED}")
         log.folder.disk.sync_dir(log.folder.path)
-
-
-def behind(future: Log, source: Log) -> bool:
-    """Whether a copy has to begin anew: what it needs is gone, or it has what its source has not, or no more."""
-    return future.log_end_offset > source.log_end_offset or future.log_end_offset < source.log_start_offset
 
 
 def skip_to(log: Log, offset: int, wall_ms: int) -> None:

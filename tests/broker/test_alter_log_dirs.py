@@ -400,6 +400,26 @@ def test_what_was_cut_is_not_in_a_copy_though_a_crash_comes_before_it_is_gone_on
     assert read(world) == expected
 
 
+def test_a_copy_is_cut_with_the_log_that_it_follows() -> None:
+    world, other, future = with_all_copied()
+    cut(world, 2)
+    expected = read(world)
+    assert (future.log_end_offset, future.cuts_under_way) == (2, 1)
+    until(world, has_moved(world, other))
+    assert read(world) == expected
+
+
+def test_a_copy_with_records_of_an_epoch_that_the_log_has_not_is_cut_to_where_both_agree() -> None:
+    world, other, future = with_all_copied()
+    log = world.partition("t").log
+    assert log is not None
+    log.append_as_leader(memoryview(bytearray(batch(fill=b"n"))), 5, world.clock.wall_ms(), Origin.CLIENT)
+    future.append_as_follower(memoryview(bytearray(batch(base_offset=6, epoch=3))), world.clock.wall_ms())
+    expected = read(world)
+    until(world, has_moved(world, other))
+    assert read(world) == expected
+
+
 def test_a_cut_above_what_was_copied_leaves_the_copy_as_it_is() -> None:
     world, _, future = with_all_copied()
     log = world.partition("t").log
