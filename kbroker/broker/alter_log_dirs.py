@@ -337,7 +337,6 @@ class AlterLogDirs:
 
     def _replace(self, move: Move, now_ms: int) -> None:
         job = self._logs.futures.replace(move.partition, now_ms)
-        self._replicas.log_moved(move.partition, move.future)
         self._forget(move.partition)
         self._give(job, _Ending(self))
 

@@ -18,7 +18,7 @@ from kbroker.coordinator import Runtime, TopicStore
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kbroker.metadata.store import decode_topic, topic_path
 from kbroker.ports import Get
-from kbroker.replica.facts import LogMoved, RoleChanged
+from kbroker.replica.facts import RoleChanged
 from protocol.message import ZERO_UUID
 from protocol.namedtuple import NamedTuple
 
@@ -85,13 +85,8 @@ class CoordinatorPart:
         """Who leads the partitions of its topic, and how many there are."""
         return {
             RoleChanged: self._role_changed,
-            LogMoved: self._log_moved,
             TopicsUpdated: self._count_shards,
         }
-
-    def _log_moved(self, fact: LogMoved, now_ms: int) -> None:
-        if fact.partition.topic == self.topic:
-            self._runtime.log_moved(fact.partition)
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         if fact.partition.topic == self.topic:

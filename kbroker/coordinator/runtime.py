@@ -194,11 +194,6 @@ class Runtime(Generic[S]):
             self._led[index] = log, epoch
             self.elected(index, epoch, now_ms)
 
-    def log_moved(self, partition: Partition) -> None:
-        """The same records are in another log now: its shard stays as it is."""
-        if partition.index in self._led and partition.log is not None:
-            self._led[partition.index] = partition.log, self._led[partition.index][1]
-
     def moved(self, partition: Partition, now_ms: int) -> None:
         """A partition of the topic has records, or another high watermark."""
         if partition.is_leader and partition.log is not None:

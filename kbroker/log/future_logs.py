@@ -195,9 +195,10 @@ class FutureLogs:
         return not under_way and future.recovery_point >= source.recovery_point
 
     def replace(self, partition: TopicPartition, now_ms: int) -> EndJob:
-        """Put the copy in the present log's place; both end at the same offset. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """Put the copy's files in the place of the log's; both end at the same offset. Raises KafkaError.
 
-        If it raises, the copy's directory has failed, and the present log is as it was.
+        The log stays the same object: who refers to it need not be told. If this raises, the copy's directory has
+        failed, and the present log is as it was.
         """
         target, origin = self.directory(partition), self._directory_of[partition]
         assert target is not None, partition
@@ -210,22 +211,21 @@ class FutureLogs:
         target.moved_away(old_name)
         del target.futures[partition]
         origin.held.discard(partition)
-        del origin.logs[partition]
-        target.logs[partition] = future
+        target.logs[partition] = origin.logs.pop(partition)
         self._directory_of[partition] = target
         target.outdated()
-        _take_over(future, source)
-        target.reconfigure(partition, source.config)
+        _take_epochs(future, source)
+        source.exchange_files(future)
         try:
-            removal = origin.rename_away(partition, source, "delete")
+            removal = origin.rename_away(partition, future, "delete")
         except KafkaError:  # that directory is offline now; what is in it counts no more, as the file says
-            source.close_files()
-            removal = source.delete()
-        if future.awaits_flush:
-            target.flush(partition, future)
+            future.close_files()
+            removal = future.delete()
+        if source.awaits_flush:
+            target.flush(partition, source)
         elif is_awaited:  # the flush of the copy was the one
             self._tell(LogFlushed(partition))
-        return EndJob(origin, target, future.folder.path, removal)
+        return EndJob(origin, target, source.folder.path, removal)
 
     def ended(self, job: EndJob, now_ms: int) -> None:
         """Both names are durable: the old files go by and by."""
@@ -359,15 +359,6 @@ def skip_to(log: Log, offset: int, wall_ms: int) -> None:
     """Let a copy end where its source does, which has nothing there any more: what stood there was compacted away."""
     log.roll(wall_ms, offset)
     log.log_end_offset = offset
-
-
-def _take_over(future: Log, source: Log) -> None:
-    """What a log knows beside its records."""
-    future.producers = source.producers
-    _take_epochs(future, source)
-    future.flush_wanted = source.flush_wanted
-    future.set_high_watermark(source.high_watermark)
-    future.advance_log_start(source.log_start_offset)
 
 
 def _take_epochs(future: Log, source: Log) -> None:

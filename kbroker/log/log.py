@@ -46,6 +46,21 @@ from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, Head
 from protocol.records.content import accept
 
 _CLIENT = Origin.CLIENT  # looked up once
+_OF_FILES = (
+    "_opened_end",
+    "_saved_epochs",
+    "_truncations",
+    "cleaned_to",
+    "epochs",
+    "folder",
+    "lowest_cut",
+    "names_changed",
+    "recovery_point",
+    "segments",
+    "snapshots",
+)
+"""What of a log is of its files."""
+
 _base_offset = attrgetter("base_offset")
 
 
@@ -579,6 +594,20 @@ class Log(LogReads):
         """
         self.folder.disk.rename(self.folder.path, path)
         self.folder.path = path
+
+    def exchange_files(self, copy: Log) -> None:
+        """Go on in the files of a copy that ends at the same offset, and it in ours; neither is flushed or cut now.
+
+        What a log knows beside its files stays: producers, bounds, settings, and what is to be flushed.
+        """
+        for name in _OF_FILES:
+            mine = getattr(self, name)
+            setattr(self, name, getattr(copy, name))
+            setattr(copy, name, mine)
+        self.forget_places()
+        if copy.config != self.config:
+            for segment in self.segments:
+                segment.reconfigure(self.config)
 
     def delete(self) -> DeleteJob:
         """Give up all files; the job removes the folder with everything in it. Only after `move_to`."""

@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from kbroker.replica.partition import Partition
 
 
-class LogMoved(NamedTuple):
-    """The log of a partition has been replaced by a copy of it in another log directory."""
-
-    partition: Partition
-
-
 class RoleChanged(NamedTuple):
     """A partition that this broker leads, follows or has given up as of now: for coordinators to load or unload.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import storage_error
 from kbroker.metadata.cache import INTERNAL_TOPICS
-from kbroker.replica.facts import InSyncProposed, LogMoved, RoleChanged
+from kbroker.replica.facts import InSyncProposed, RoleChanged
 from kbroker.replica.followers import InSyncRules
 from kbroker.replica.partition import LeaderState, Partition
 from kbroker.replica.throttle import Throttled, Throttles
@@ -25,7 +25,6 @@ from protocol.message import ZERO_UUID
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, TopicConfig
     from kbroker.log.append import AppendPlan
-    from kbroker.log.log import Log
     from kbroker.log.manager import LogManager
     from kbroker.log.producers import Marker, Origin
     from kbroker.metadata.configs import Configs
@@ -128,13 +127,6 @@ class ReplicaManager:
                 partition.log = None
                 self.touched.append(partition)
                 self._tell(RoleChanged(partition, partition.leader_epoch, is_leader=False))
-
-    def log_moved(self, moved: tuple[str, int], log: Log) -> None:
-        """A partition's log is in another log directory now: another object, the same records."""
-        partition = self.partitions[moved]
-        partition.log = log
-        self.touched.append(partition)
-        self._tell(LogMoved(partition))
 
     def became_durable(self, durable: tuple[str, int]) -> None:
         """An fsync that flush.messages asked for has ended: who waits for it is looked at again."""

@@ -77,21 +77,21 @@ class MovingChecks(ReplicatedChecks):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.moved = 0
-        self._last: dict[tuple[Machine, Where], tuple[int, Log, int]] = {}
+        self._last: dict[tuple[Machine, Where], tuple[int, str, int]] = {}  # boot, folder, high watermark
 
     def may_skip(self, promise: Promise, expected: int, offset: int) -> bool:
         """See Checks."""
         return (promise.where[0] == KEPT.name and expected < offset) or super().may_skip(promise, expected, offset)
 
     def _look_at_log(self, machine: Machine, where: Where, log: Log, *, leads: bool) -> None:
-        boot, last, high_watermark = self._last.get((machine, where), (0, log, 0))
-        if boot == machine.boots and last is not log:
+        boot, last, high_watermark = self._last.get((machine, where), (0, log.folder.path, 0))
+        if boot == machine.boots and last != log.folder.path:
             self.moved += 1
             if log.high_watermark < high_watermark:
                 state = f"{where} on {machine}: {log!r}, committed to {log.high_watermark}"
                 raise self.world.broken(f"{state}, took the place of what was committed to {high_watermark}")
         super()._look_at_log(machine, where, log, leads=leads)
-        self._last[machine, where] = machine.boots, log, log.high_watermark
+        self._last[machine, where] = machine.boots, log.folder.path, log.high_watermark
 
     def is_same(self, where: Where, first: Log, second: Log, offsets: range) -> bool:
         """See ReplicatedChecks."""

@@ -119,10 +119,11 @@ def test_a_alter_log_dirs_with_all_it_has(version: int) -> None:
     world.create("t")
     written(world, *(b"%d" % at * 50 for at in range(10)))
     home, other = home_and_other(world)
-    before = read(world)
+    before, log = read(world), world.partition("t").log
     assert move(world, other, version=version) is ErrorCode.NONE
     until(world, has_moved(world, other))
     assert read(world) == before
+    assert world.partition("t").log is log
     assert places(world) == {home: [], other: [("t", 0, False, 0)]}
     written(world, b"later")
     world.advance(120_000)  # the old files go

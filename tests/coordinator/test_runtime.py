@@ -309,18 +309,6 @@ def test_leadership_of_another_log_begins_anew_and_without_one_ends() -> None:
     assert (epoch, gone, house.runtime.shards[0].epoch) == (2, {}, 4)
 
 
-def test_log_that_moves_into_another_directory_takes_the_shard_along() -> None:
-    house = House()
-    house.runtime.log_moved(partition(OTHER_LOG))  # of a partition that somebody else leads
-    assert house.runtime.shards == {}
-    house.runtime.role_changed(partition(), 0, is_leader=True)
-    shard = house.runtime.shards[0]
-    house.runtime.log_moved(partition(OTHER_LOG))
-    house.runtime.log_moved(partition(None))
-    house.runtime.role_changed(partition(OTHER_LOG, epoch=2), 0, is_leader=True)
-    assert house.runtime.shards[0] is shard
-
-
 def test_only_a_leader_s_high_watermark_commits() -> None:
     house = House()
     shard = house.serve()
