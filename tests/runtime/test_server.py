@@ -372,8 +372,8 @@ def test_connections_and_their_bytes_are_counted(here: Loopback) -> None:
 def test_whose_job_it_is_hears_of_its_end_though_nobody_foresaw_it(here: Loopback) -> None:
     ends: list[Any] = []
     core = cast(Any, here.core)
-    core.handle = lambda event, now_ms: ends.append(event)
-    core.broker.take_jobs = lambda: [] if here.pool.jobs or ends else [Errand(cast(Any, None), cast(Any, "owner"))]
+    core.step = lambda event, now_ms: ends.append(event)
+    core.effects.take_jobs = lambda: [] if here.pool.jobs or ends else [Errand(cast(Any, None), cast(Any, "owner"))]
     here.server.settle()
     ((_, done),) = here.pool.jobs
     with pytest.raises(MemoryError):  # for whoever reports bugs
