@@ -54,22 +54,14 @@ def test_what_a_client_makes_long_is_cut_and_still_says_why(formatter: logging.F
         (logging.ERROR, LINES_PER_PLACE),
     ],
 )
-def test_a_place_has_so_many_lines_a_second_at_any_level(
-    level: int, most: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    logger = logging.getLogger("kbroker.test")
-    limit, caplog.handler.formatter = RateLimit(), TextFormatter()
-    caplog.handler.addFilter(limit)
-    try:
-        with caplog.at_level(logging.DEBUG):
-            for second in (1, 2):
-                for number in range(most + 7):
-                    line = logger.makeRecord("kbroker.test", level, __file__, 1, "refused %d", (number,), None)
-                    line.created = float(second)
-                    logger.handle(line)
-    finally:
-        caplog.handler.removeFilter(limit)
-    lines = [line.getMessage() for line in caplog.records]
+def test_a_place_has_so_many_lines_a_second_at_any_level(level: int, most: int) -> None:
+    limit, lines = RateLimit(), []
+    for second in (1, 2):
+        for number in range(most + 7):
+            line = event(f"refused {number}", level)
+            line.created = float(second)
+            if limit.filter(line):
+                lines.append(line.getMessage())
     assert len(lines) == 2 * most
     assert lines[most] == "refused 0 (7 lines like this were left out)"
 
