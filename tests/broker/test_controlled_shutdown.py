@@ -111,7 +111,7 @@ def test_an_in_sync_set_on_its_way_to_the_control_planes_listener_is_not_in_the_
     partition.proposal = Proposal((2,), partition.leader_epoch, partition.partition_epoch, -1)
     node.broker.tell(InSyncProposed(partition))
     assert node.core is not None
-    node.turn(node.core.handle, Leave(), node.clock.now_ms())
+    node.turn(node.core.step, Leave(), node.clock.now_ms())
     cluster.settle()
     assert (node.broker.leaving.is_over, cluster.state("t").leader) == (True, 1)
 
