@@ -34,7 +34,6 @@ from kbroker.log.names import (
     PARTITION_METADATA,
     TopicPartition,
 )
-from kbroker.log.sealed import Sealed
 from kbroker.ports import Disk
 from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
@@ -243,6 +242,21 @@ def _topic_id_in(text: str) -> bytes:
 
 
 # ---- the clean-shutdown marker
+
+
+class Sealed(NamedTuple):
+    """What a clean stop leaves in a partition's folder (`sealed.py`). Checksums are CRC-32C.
+
+    segments: of which segments there are, and how long each is. indices: of the sizes of all indices. epochs: of the
+    leader epochs' file, -1 if there is none. aborted: of the indices of aborted transactions. snapshot: the offset of
+    the newest one, -1 if there is none.
+    """
+
+    segments: int
+    indices: int
+    epochs: int
+    aborted: int
+    snapshot: int
 
 
 class CleanShutdown(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kbroker.config.limits import DESCRIPTOR_RETRY_MS, FOLDER_RETRY_MS, VACATED_NAMES
-from kbroker.log.checkpoints import checksums, format_clean_shutdown, format_offsets, replace_file
+from kbroker.log.checkpoints import Sealed, checksums, format_clean_shutdown, format_offsets, replace_file
 from kbroker.log.config import NEVER, LogConfig
 from kbroker.log.errors import (
     UnforeseenError,
@@ -45,7 +45,7 @@ from kbroker.log.names import (
     folder_name_in_state,
 )
 from kbroker.log.recovery import open_log
-from kbroker.log.sealed import Sealed, seal
+from kbroker.log.sealed import seal
 from kbroker.ports import Disk, Lock, Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple

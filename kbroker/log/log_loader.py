@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kbroker.log.checkpoints import (
+    Sealed,
     check_offsets_version,
     checksums,
     parse_clean_shutdown,
@@ -44,7 +45,7 @@ from kbroker.log.names import (
     parse_folder_name,
 )
 from kbroker.log.recovery import RecoveryProgress, open_log
-from kbroker.log.sealed import Sealed, segments_checksum
+from kbroker.log.sealed import segments_checksum
 from kbroker.ports import Disk, Random
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple

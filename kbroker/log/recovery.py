@@ -13,10 +13,10 @@ Source: Kafka documentation, implementation, "Log", "Recovery"; KAFKA-6264 and K
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from kbroker.log.checkpoints import parse_leader_epochs, read_text
+from kbroker.log.checkpoints import Sealed, parse_leader_epochs, read_text
 from kbroker.log.config import LogConfig
 from kbroker.log.epochs import LeaderEpochs
 from kbroker.log.errors import CorruptFileError, NewerFormatError
@@ -29,7 +29,7 @@ from kbroker.log.names import LEADER_EPOCHS, PARTITION_FILES, SegmentFile, Segme
 from kbroker.log.producers import Producers
 from kbroker.log.replay import replay_batch, replay_producers
 from kbroker.log.scan import WALK_BYTES, headers, intact_batches
-from kbroker.log.sealed import Sealed, aborted_checksum, indices_checksum, segments_checksum
+from kbroker.log.sealed import aborted_checksum, indices_checksum, segments_checksum
 from kbroker.log.segment import Segment, draw_jitter
 from kbroker.log.snapshots import Snapshots
 from kbroker.log.split import overflowing, split
@@ -81,12 +81,10 @@ def open_log(
     folder = Folder(disk, path, open_files)
     found = _tidy(folder, notices)
     segments = _load_segments(folder, found, config, wall_ms, notices)
-    has_all = sealed is not None and segments_checksum(segments) == sealed.segments
-    mended = sealed is not None and _mend_indices(segments, sealed.indices, notices if has_all else [])
+    mended = sealed is not None and _mend_indices(segments, sealed, notices)
     cleaned_to, log_end_offset, end = _split_overflowing(segments, cleaned_to, recovery_point, wall_ms, notices)
     snapshots = Snapshots(folder, [offset for offset, parts in found.parts.items() if "snapshot" in parts])
-    producers = Producers()
-    epochs = _load_epochs(folder, segments, found.has_epochs, sealed, notices)
+    producers, epochs = Producers(), _load_epochs(folder, segments, found.has_epochs, sealed, notices)
     mended |= epochs.version > 0
     if clean and segments and not _ends_well(segments[-1], end, notices):
         clean, recovery_point = False, segments[-1].base_offset
@@ -95,16 +93,10 @@ def open_log(
         recovery.run(recovery_point, log_start_offset, wall_ms, progress)
         log_end_offset = segments[-1].end()[0]
     mended |= _mend_aborted(segments, notices, None if sealed is None else sealed.aborted)
-    if segments and log_end_offset < recovery_point:
-        lost = f"it was durable to {recovery_point}: what came between is lost"
-        notices.append(f"{path}: ends at offset {log_end_offset}, {lost}")
+    if segments:
+        notices.extend(_lost(path, log_end_offset, log_start_offset, recovery_point))
     if log_end_offset < log_start_offset:
-        if segments:
-            notices.append(f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: begun anew")
-        _remove_segments(folder, segments)  # nothing there, or so little that what the checkpoint says was lost
-        epochs.clear()
-        producers.clear(log_start_offset)
-        snapshots.keep_within(log_start_offset, -1)
+        _begin_anew(segments, log_start_offset, epochs, producers, snapshots)
         segments.append(_first_segment(folder, log_start_offset, config, random, wall_ms))
         log_end_offset, clean = log_start_offset, False
     segments[-1].jitter_ms = draw_jitter(config, random)
@@ -113,10 +105,9 @@ def open_log(
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
     if clean:
-        had_any = _had_any_snapshot(snapshots, sealed, notices)
-        _load_producers(
-            segments, producers, snapshots, had_any, log_start_offset, log_end_offset, config, wall_ms, notices
-        )
+        if _had_any_snapshot(snapshots, sealed, notices):
+            notices += _load_producers(segments, producers, snapshots, log_start_offset, log_end_offset, wall_ms)
+        producers.end_offset = log_end_offset  # without any snapshot there were no producers: no reason to scan
     return Log(
         folder,
         config,
@@ -289,15 +280,28 @@ def _ends_well(active: Segment, end: int, notices: list[str]) -> bool:
     return True
 
 
-def _mend_indices(segments: list[Segment], expected: int, notices: list[str]) -> bool:
-    """Make the indices anew if their sizes are not those of the last clean stop; whether they were."""
-    if indices_checksum(segments) == expected:
+def _lost(path: str, log_end_offset: int, log_start_offset: int, recovery_point: int) -> Iterator[str]:
+    """Lines about a log that ends before it should."""
+    if log_end_offset < recovery_point:
+        lost = f"it was durable to {recovery_point}: what came between is lost"
+        yield f"{path}: ends at offset {log_end_offset}, {lost}"
+    if log_end_offset < log_start_offset:
+        yield f"{path}: ends at offset {log_end_offset}, before its start {log_start_offset}: begun anew"
+
+
+def _mend_indices(segments: list[Segment], sealed: Sealed, notices: list[str]) -> bool:
+    """Make the indices anew if their sizes are not those of the last clean stop; whether they were.
+
+    Where segments are missing, that is said, and not this.
+    """
+    if not segments or indices_checksum(segments) == sealed.indices:
         return False
     for segment in segments:
         segment.rebuild_indices()
         for path in segment.paths_to_sync():
             sync_if_there(segment.folder.disk, path)
-    notices.append(f"{segments[0].folder.path}: an index is not as the last clean stop left it: all made anew")
+    if segments_checksum(segments) == sealed.segments:
+        notices.append(f"{segments[0].folder.path}: an index is not as the last clean stop left it: all made anew")
     return True
 
 
@@ -330,21 +334,20 @@ def _load_producers(
     segments: list[Segment],
     producers: Producers,
     snapshots: Snapshots,
-    had_any: bool,
     log_start_offset: int,
     log_end_offset: int,
-    config: LogConfig,
     wall_ms: int,
-    notices: list[str],
-) -> None:
-    """After a clean stop: from the newest snapshot, and the batches behind it if it is not the end of the log."""
-    if had_any:
-        snapshots.remove_strays({segment.base_offset for segment in segments})
-        snapshots.keep_within(log_start_offset, log_end_offset)
-        notices += snapshots.load_latest(producers, log_start_offset, wall_ms, config.producer_id_expiration_ms)
-        if producers.end_offset < log_end_offset:
-            replay_producers(segments, producers, log_end_offset)
-    producers.end_offset = log_end_offset  # without any snapshot there were no producers: no reason to scan
+) -> list[str]:
+    """After a clean stop: from the newest snapshot, and the batches behind it if it is not the end of the log.
+
+    Returns: what there is to say.
+    """
+    snapshots.remove_strays({segment.base_offset for segment in segments})
+    snapshots.keep_within(log_start_offset, log_end_offset)
+    expiration_ms = segments[0].config.producer_id_expiration_ms
+    lines = snapshots.load_latest(producers, log_start_offset, wall_ms, expiration_ms)
+    replay_producers(segments, producers, log_end_offset)
+    return lines
 
 
 def _had_any_snapshot(snapshots: Snapshots, sealed: Sealed | None, notices: list[str]) -> bool:
@@ -356,10 +359,19 @@ def _had_any_snapshot(snapshots: Snapshots, sealed: Sealed | None, notices: list
     return True
 
 
+def _begin_anew(
+    segments: list[Segment], log_start_offset: int, epochs: LeaderEpochs, producers: Producers, snapshots: Snapshots
+) -> None:
+    """Nothing is there, or so little that what the checkpoint says was lost."""
+    if segments:
+        _remove_segments(segments[0].folder, segments)
+    epochs.clear()
+    producers.clear(log_start_offset)
+    snapshots.keep_within(log_start_offset, -1)
+
+
 def _remove_segments(folder: Folder, segments: list[Segment]) -> None:
     """Remove segments' files, the last one first, durably: a crash in between leaves no hole."""
-    if not segments:
-        return
     while segments:
         segment = segments.pop()
         segment.close()
@@ -505,7 +517,7 @@ def _mend_aborted(segments: list[Segment], notices: list[str], expected: int | N
             notices.append(f"{error}: made anew from the batches")
             broken.append(segment)
     _remake_aborted(segments, broken)
-    if expected is None or aborted_checksum(segments) == expected:
+    if expected is None or not segments or aborted_checksum(segments) == expected:
         return bool(broken)
     _remake_aborted(segments, segments)
     path = segments[0].folder.path

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.log.checkpoints import Sealed
 from kbroker.log.errors import CorruptFileError
-from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
 
 if TYPE_CHECKING:
@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from kbroker.log.segment import Segment
 
 UNKNOWN = -1
-
-
-class Sealed(NamedTuple):
-    """Of one partition's folder. Checksums are CRC-32C.
-
-    segments: of which segments there are, and how long each is. indices: of the sizes of all indices. epochs: of the
-    leader epochs' file, -1 if there is none. aborted: of the indices of aborted transactions. snapshot: the offset of
-    the newest one, -1 if there is none.
-    """
-
-    segments: int
-    indices: int
-    epochs: int
-    aborted: int
-    snapshot: int
 
 
 def seal(log: Log) -> Sealed:

@@ -151,3 +151,12 @@ def test_the_marker_keeps_what_is_sealed(disk: SimDisk) -> None:
     marker = parse_clean_shutdown(text(disk, MARKER))
     assert parse_clean_shutdown(format_clean_shutdown(7, marker.checksums, marker.partitions)) == marker
     assert sorted(marker.partitions) == [name for name in names(disk, "/a") if name.endswith("-0")]
+
+
+def test_a_folder_that_was_emptied_is_begun_anew(disk: SimDisk) -> None:
+    for name in names(disk, "/a/transactions-0"):
+        disk.remove(f"/a/transactions-0/{name}")
+    manager, _ = start(disk)
+    log = manager.get("transactions", 0)
+    assert log is not None
+    assert log.log_end_offset == 0

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kbroker.log.checkpoints import format_offsets, parse_offsets, read_text, replace_file
+from kbroker.log.checkpoints import Sealed, format_offsets, parse_offsets, read_text, replace_file
 from kbroker.log.config import LogConfig
 from kbroker.log.folder import OpenFiles
 from kbroker.log.jobs import DeleteJob, Truncated
 from kbroker.log.log import Log
 from kbroker.log.recovery import open_log
-from kbroker.log.sealed import Sealed, seal
+from kbroker.log.sealed import seal
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import PowerLoss, SimDisk
 from tests.log.worlds import NOW, batch
