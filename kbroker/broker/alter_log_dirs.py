@@ -150,6 +150,7 @@ class AlterLogDirs:
         move = self._moves.get(fact.partition)
         if move is not None and move.job is None:
             move.wake_ms = now_ms
+            self._sleep()
 
     def _role_changed(self, fact: RoleChanged, now_ms: int) -> None:
         partition = fact.partition
