@@ -164,7 +164,7 @@ class Core:
         kind = event.__class__
         if kind not in OF_DRIVERS:
             if now_ms >= self._wheel.next_ms:
-                self._fire(now_ms)
+                self._fire(now_ms, self._scheduler.ring)
             self._now_ms = now_ms
             self.broker.handle(event, now_ms)
             self._follow(now_ms)
@@ -183,7 +183,7 @@ class Core:
         frame: its memory is the caller's again when this returns; the broker's for good if over LONG_PRODUCE_BYTES.
         """
         if now_ms >= self._wheel.next_ms:
-            self._fire(now_ms)
+            self._fire(now_ms, self._scheduler.ring)
             if channel.closing:
                 return
         self._now_ms = now_ms
@@ -234,18 +234,19 @@ class Core:
             self._follow(now_ms)
 
     def _expire(self, now_ms: int) -> None:
-        self._fire(now_ms)
-        if self._scheduler.has_work:
-            self._scheduler.work(self.broker.clock.now_ms)
+        scheduler = self._scheduler
+        self._fire(now_ms, scheduler.ring_wanted)
+        if scheduler.is_slicing:
+            scheduler.run_slice(self.broker.clock.now_ms)
             self._follow(now_ms)
 
-    def _fire(self, now_ms: int) -> None:
+    def _fire(self, now_ms: int, ring: Callable[[int], None]) -> None:
         """Do what is due. Nothing that was held back is begun before all of it is done."""
         self._now_ms = now_ms
         for _ in self._looked_at_moved(now_ms):  # who waited for what has come about is not told that it has not
             pass
         self._answered_late = 0
-        self._scheduler.ring(now_ms)
+        ring(now_ms)
         if self._overdue:
             self._scheduler.begin(self, self._over())
         self._follow(now_ms)
@@ -255,7 +256,7 @@ class Core:
         self._now_ms = now_ms
         yield from self._looked_at_moved(now_ms)
         if now_ms >= self._wheel.next_ms:
-            self._fire(now_ms)
+            self._fire(now_ms, self._scheduler.ring)
         self._follow(now_ms)
 
     def _looked_at_moved(self, now_ms: int) -> Iterator[Channel]:

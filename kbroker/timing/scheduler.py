@@ -119,8 +119,8 @@ class KeyedAlarms(Generic[Key]):
 class Scheduler:
     """Timers and tasks of one broker.
 
-    wheel: of all timers. wanted: the alarms that are to ring at once. has_work: whether there are such, or tasks: then
-    `work` is wanted at once, behind the requests that are there. context: what that is done in; None for nothing.
+    wheel: of all timers. wanted: the alarms that are to ring at once. has_work: whether there are such, or tasks; they
+    have their turn behind the requests that are there. context: what a slice is run in; None for nothing.
     """
 
     __slots__ = ("_owners", "_ranks", "context", "has_work", "wanted", "wheel")
@@ -158,6 +158,13 @@ class Scheduler:
         for timer in self.wheel.due(now_ms):
             cast("Alarm", timer).ring(now_ms)
 
+    def ring_wanted(self, now_ms: int) -> None:
+        """As `ring`, and of what is wanted at once as well."""
+        for alarm in tuple(self.wanted):
+            alarm.set(now_ms)
+        self.has_work = bool(self._owners)
+        self.ring(now_ms)
+
     # -- tasks
 
     @property
@@ -180,21 +187,13 @@ class Scheduler:
         self._owners.setdefault(owner, deque()).append(steps)
         self.has_work = True
 
-    def work(self, now_ms: Callable[[], int]) -> None:
-        """Ring what is wanted at once, then do a slice: of the next owner's task, of others' if time is left."""
+    def run_slice(self, now_ms: Callable[[], int]) -> None:
+        """One slice: of the next owner's next task, and of others' if there is time left."""
         if self.context is None:
-            self._work(now_ms)
+            self._slice(now_ms)
         else:
             with self.context:
-                self._work(now_ms)
-
-    def _work(self, now_ms: Callable[[], int]) -> None:
-        for alarm in list(self.wanted):
-            if alarm in self.wanted:
-                del self.wanted[alarm]
-                alarm.ring(now_ms())
-        if self._owners:
-            self._slice(now_ms)
+                self._slice(now_ms)
         self.has_work = bool(self.wanted or self._owners)
 
     def _slice(self, now_ms: Callable[[], int]) -> None:

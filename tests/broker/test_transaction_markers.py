@@ -274,7 +274,7 @@ def marked(stage: Stage) -> int:
 def go_through(stage: Stage) -> None:
     """All slices."""
     while stage.scheduler.is_slicing:
-        stage.scheduler.work(stage.world.clock.now_ms)
+        stage.scheduler.run_slice(stage.world.clock.now_ms)
 
 
 def test_transaction_of_many_partitions_is_marked_in_slices(wide: Stage) -> None:
@@ -282,7 +282,7 @@ def test_transaction_of_many_partitions_is_marked_in_slices(wide: Stage) -> None
     steps = [marked(wide)]
     while wide.scheduler.is_slicing:
         assert wide.done == []
-        wide.scheduler.work(wide.world.clock.now_ms)
+        wide.scheduler.run_slice(wide.world.clock.now_ms)
         steps.append(marked(wide))
     assert max(after - before for before, after in pairwise([0, *steps])) <= SLICE_STEPS
     assert (marked(wide), wide.done) == (len(MANY), ["pay"])

@@ -73,7 +73,7 @@ def test_a_slice_is_so_many_steps() -> None:
     done: list[str] = []
     scheduler = Scheduler()
     scheduler.begin("a", work(done, "a", 1000))
-    scheduler.work(still)
+    scheduler.run_slice(still)
     assert len(done) == FIRST_STEPS + SLICE_STEPS
 
 
@@ -81,7 +81,7 @@ def test_a_slice_ends_with_its_time() -> None:
     done: list[str] = []
     scheduler = Scheduler()
     scheduler.begin("a", work(done, "a", 1000))
-    scheduler.work(ticking())
+    scheduler.run_slice(ticking())
     assert len(done) <= FIRST_STEPS + SLICE_MS
 
 
@@ -92,7 +92,7 @@ def test_owners_get_their_slices_in_turn() -> None:
         scheduler.begin(name, work(done, name, 1000))
     done.clear()
     for _ in range(4):
-        scheduler.work(still)
+        scheduler.run_slice(still)
     assert [done[at] for at in range(0, 4 * SLICE_STEPS, SLICE_STEPS)] == ["a", "b", "a", "b"]
 
 
@@ -102,7 +102,7 @@ def test_an_owners_tasks_are_done_one_after_the_other() -> None:
     scheduler.begin("a", work(done, "first", 1000))
     scheduler.begin("a", work(done, "second", 10))
     while scheduler.is_slicing:
-        scheduler.work(still)
+        scheduler.run_slice(still)
     assert done == ["first"] * 1000 + ["second"] * 10
 
 
@@ -111,7 +111,7 @@ def test_what_a_slice_has_left_goes_to_the_next_task() -> None:
     scheduler = Scheduler()
     scheduler.begin("a", work([], "a", FIRST_STEPS + 1))
     scheduler.begin("b", work(done, "b", 1))
-    scheduler.work(still)
+    scheduler.run_slice(still)
     assert (done, scheduler.is_slicing) == (["b"], False)
 
 
@@ -133,7 +133,7 @@ def test_a_slice_is_run_in_the_context_and_first_steps_are_not() -> None:
     scheduler = Scheduler()
     scheduler.context = Bracket(done)
     scheduler.begin("a", work(done, "a", FIRST_STEPS + 2))
-    scheduler.work(still)
+    scheduler.run_slice(still)
     assert done[FIRST_STEPS:] == ["(", "a", "a", ")"]
 
 
@@ -232,3 +232,20 @@ def test_a_key_has_one_alarm_which_can_be_forgotten() -> None:
     forgotten = alarms.cancel("b"), alarms.cancel("b")
     scheduler.ring(30)
     assert (forgotten, rang) == ((True, False), ["a"])
+
+
+def test_what_is_wanted_at_once_rings_in_its_turn_once_for_each_time_that_it_is_wanted() -> None:
+    rang: list[str] = []
+    scheduler = Scheduler()
+
+    def go_on(now_ms: int) -> None:
+        rang.append("again")
+        alarm.soon()
+
+    alarm = scheduler.alarm(go_on)
+    scheduler.alarm(lambda now_ms: rang.append("behind it")).set(10)
+    alarm.soon()
+    scheduler.ring(10)
+    before = list(rang)
+    scheduler.ring_wanted(10)
+    assert (before, rang, scheduler.has_work, alarm.pending) == (["behind it"], ["behind it", "again"], True, True)
