@@ -118,6 +118,12 @@ class Held:
         self.start = self.high_watermark = self.log_end = self.durable = 0
 
 
+def _is_led_or_followed(core: Core, where: Where, log: Log) -> bool:
+    """Whether a broker uses a log that looked like another topic's: it was made just before its process was killed."""
+    partition = core.broker.replicas.partitions.get(where)
+    return partition is not None and partition.log is log
+
+
 class Checks:
     """The judge of one world."""
 
@@ -274,7 +280,7 @@ class Checks:
             for where, log in core.broker.logs.logs():
                 held = mine.get(where) or self._hold(machine, where)
                 if held.log is not log:
-                    if held.stranger is log:
+                    if held.stranger is log and not _is_led_or_followed(core, where, log):
                         continue  # until the controller's first request; nobody can connect before
                     self._begins(held, log)
                 if (
