@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from types import SimpleNamespace
 
 from benchmarks.harness.wire import batch, frame, produce_frame
 from kbroker.core import AT_REST, EXPIRED, Channel
+from kbroker.metadata.store import BrokerInfo, Endpoint
 from kbroker.peers import Line, Lines, Link
 from kbroker.replica.partition import LeaderState
 from protocol.headers import encode_response_header, parse_request_header
@@ -157,7 +157,8 @@ class FollowingWorld(World):
 
     def begin(self) -> None:
         self.create("t")
-        self.plane.cache.node = lambda *_: SimpleNamespace(host="h", port=1, security_protocol=0)  # type: ignore[method-assign,assignment,return-value]
+        leader = BrokerInfo(OTHERS[0], (Endpoint(self.plane.listener, 0, "h", 1),))
+        self.plane.cache.brokers[leader.id] = leader
         become(self, OTHERS[0])
         self.core.step(EXPIRED, self.clock.now_ms())  # and what has been told is heard
         self.lines.wire.line.connected()

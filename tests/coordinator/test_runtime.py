@@ -93,7 +93,7 @@ class House:
     def serve(self) -> Counter:
         self.runtime.elected(0, 1, 0)
         while self.runtime.shards[0].loading:
-            self.scheduler.work(lambda: 0)
+            self.scheduler.ring_wanted(0)
         return self.runtime.shards[0]
 
     def write(self, word: str, note: object | None = None) -> ErrorCode:
@@ -159,7 +159,7 @@ def test_nobody_is_served_while_a_shard_loads() -> None:
     nobody = house.runtime.find("g")
     house.runtime.elected(0, 1, 0)
     loading = house.runtime.find("g")
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     assert (nobody, loading, house.runtime.find("g")) == (
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -219,7 +219,7 @@ def test_slice_that_was_read_for_a_former_leadership_is_not_replayed() -> None:
     jobs: list[Any] = []
     house.runtime.give = lambda job, owner: jobs.append(job)
     house.runtime.elected(0, 2, 0)
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     waits = house.scheduler.next_ms
     house.runtime.elected(0, 3, 0)
     house.runtime.finished(jobs[0], None, 0)
@@ -232,7 +232,7 @@ def test_timers_ring_while_a_slice_of_another_partition_is_read() -> None:
     house.store.append(1, [(b"a", b"")], -1, -1)
     house.runtime.give = lambda job, owner: None
     house.runtime.elected(1, 1, 0)
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     waits = house.scheduler.next_ms
     house.scheduler.ring(10)
     assert (waits, [word for word, _ in shard.words]) == (10, ["tick"])
@@ -244,11 +244,11 @@ def test_partition_that_cannot_be_read_is_not_served_until_it_can() -> None:
     house.write("a")
     house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
     house.runtime.elected(0, 2, 0)
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     waits = house.runtime.find("g"), house.scheduler.next_ms
     house.runtime.give = at_once
     house.scheduler.ring(DESCRIPTOR_RETRY_MS)
-    house.scheduler.work(lambda: DESCRIPTOR_RETRY_MS)
+    house.scheduler.ring_wanted(DESCRIPTOR_RETRY_MS)
     assert waits == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, DESCRIPTOR_RETRY_MS)
     assert [word for word, _ in house.runtime.shards[0].words] == ["a"]
     assert house.runtime.find("g") is house.runtime.shards[0]
@@ -260,7 +260,7 @@ def test_partition_that_cannot_be_read_is_not_tried_again_once_it_is_led_elsewhe
     house.write("a")
     house.runtime.give = lambda job, owner: owner.finished(job, OSError("gone"), 0)
     house.runtime.elected(0, 2, 0)
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     house.runtime.resigned(0, 0)
     assert house.scheduler.next_ms is None
 
@@ -272,7 +272,7 @@ def test_marker_is_applied_where_a_shard_serves_and_met_in_the_log_where_it_load
     house.runtime.marked(0, 7, 0, 1, 0, commit=True)
     shard = house.runtime.shards[0]
     loading = list(shard.words), shard.high_watermark
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     house.runtime.marked(0, 7, 0, 1, 0, commit=False)
     assert (loading, shard.words, shard.high_watermark) == (([], 0), [("marker False", 7)], 1)
 
@@ -396,9 +396,9 @@ def test_partitions_are_loaded_one_after_the_other_and_nothing_is_due_while_one_
     shards = house.runtime.shards
     seen = []
     while shards[1].loading:
-        house.scheduler.work(lambda: 0)
+        house.scheduler.ring_wanted(0)
         if given:
-            house.scheduler.work(lambda: 0)  # as for a timer: what is read is not asked for again
+            house.scheduler.ring_wanted(0)  # as for a timer: what is read is not asked for again
         seen.append((shards[0].loading, house.scheduler.has_work, len(given)))
         for job, owner in given:
             job.run()
@@ -416,14 +416,14 @@ def test_what_is_committed_while_a_partition_is_loaded_is_known_to_be(late: bool
     house.store.append(0, [(b"a", b"")], -1, -1)
     house.runtime.give = lambda job, owner: given.append(job)
     house.runtime.elected(0, 1, 0)
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     if not late:
         house.store.commit(0)
     given[0].run()
     house.runtime.finished(given[0], None, 0)
     if late:
         house.store.commit(0)
-        house.scheduler.work(lambda: 0)  # nothing more to read
+        house.scheduler.ring_wanted(0)  # nothing more to read
     shard = house.runtime.shards[0]
     assert (shard.words, shard.seen_committed, shard.loading) == ([("a", -1)], 1, not late)
 
@@ -433,7 +433,7 @@ def test_bytes_that_are_no_batch_end_the_loading_and_the_shard_serves(when: str)
     house = House()
     house.store.append(0, [(b"a", b"")], -1, -1)
     house.runtime.elected(0, 1, 0)
-    house.scheduler.work(lambda: 0)  # the first slice is sound
+    house.scheduler.ring_wanted(0)  # the first slice is sound
 
     def read(partition: int, offset: int) -> Read:
         if when == "found":
@@ -441,7 +441,7 @@ def test_bytes_that_are_no_batch_end_the_loading_and_the_shard_serves(when: str)
         return Read(offset, memoryview(bytes(100)))
 
     house.store.read = read  # type: ignore[method-assign]
-    house.scheduler.work(lambda: 0)
+    house.scheduler.ring_wanted(0)
     shard = house.runtime.shards[0]
     assert (shard.loading, shard.words, house.scheduler.next_ms) == (False, [("a", -1)], 10)
 

@@ -151,7 +151,7 @@ class World:
 
     def load(self) -> None:
         while any(shard.loading for shard in self.runtime.shards.values()):
-            self.scheduler.work(lambda: self.now_ms)
+            self.scheduler.ring_wanted(self.now_ms)
 
     def resign(self) -> None:
         self.runtime.resigned(0, self.now_ms)

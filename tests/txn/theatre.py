@@ -87,7 +87,7 @@ class World:
         self.epoch += 1
         self.runtime.elected(0, self.epoch, self.now_ms)
         while any(shard.loading for shard in self.runtime.shards.values()):
-            self.scheduler.work(lambda: self.now_ms)
+            self.scheduler.ring_wanted(self.now_ms)
 
     @property
     def shard(self) -> TransactionShard:
