@@ -587,12 +587,13 @@ class LogDirectory:
                 self.write_checkpoint(LOG_START_OFFSETS)
             job.log.cuts_under_way -= 1
         elif isinstance(job, Write) and self.online:
-            is_old = job.log is None and self.writing.pop(job.name)
-            if is_old:
+            if job.log is None and self.writing[job.name]:
+                del self.writing[job.name]
                 self._write_again(job.name, now_ms)
                 return
-            job.put_in_place()
+            job.put_in_place()  # without a descriptor the job runs again, and is still the one that is being written
             if job.log is None:
+                del self.writing[job.name]
                 self.saved_checkpoint(job.name, job.text)
 
     def _flushed(self, job: Flush, now_ms: int) -> None:

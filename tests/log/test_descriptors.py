@@ -8,12 +8,13 @@ from contextlib import suppress
 
 import pytest
 
+from kbroker.log.checkpoints import parse_offsets, read_text
 from kbroker.log.config import LogConfig
 from kbroker.log.errors import UnforeseenError
 from kbroker.log.log import Log
 from kbroker.log.log_jobs import ManagerConfig
 from kbroker.log.manager import LogManager
-from kbroker.log.names import HIGH_WATERMARKS, RECOVERY_POINTS
+from kbroker.log.names import HIGH_WATERMARKS, RECOVERY_POINTS, TopicPartition
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
 from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
@@ -94,6 +95,24 @@ def test_work_that_ended_by_what_nobody_foresaw_is_done_again_and_the_directory_
     log = manager.get("t", 0)
     assert log is not None
     assert (log.recovery_point, name in names(disk, "/a"), manager.has_online_directory) == (3, True, True)
+
+
+def recovery_points(disk: SimDisk) -> dict[TopicPartition, int]:
+    return parse_offsets(read_text(disk, "/a", RECOVERY_POINTS) or "0\n0\n")
+
+
+def test_a_checkpoint_that_could_not_be_put_in_place_is_written_again() -> None:
+    disk = SimDisk()
+    manager = with_segments(disk, 3)
+    manager.flush("t", 0)
+    run_jobs(manager)
+    manager.due(0, NOW)
+    disk.fail("rename", f"{RECOVERY_POINTS}.pending", errno.EMFILE)
+    run_jobs(manager, now_ms=7)
+    before = recovery_points(disk)
+    manager.due(7 + RETRY_MS, NOW)
+    run_jobs(manager)
+    assert (before, recovery_points(disk), manager.has_online_directory) == ({("t", 0): 0}, {("t", 0): 3}, True)
 
 
 def test_a_topics_id_that_could_not_be_written_for_want_of_a_descriptor_is_written_later() -> None:
