@@ -87,7 +87,7 @@ class MovingChecks(ReplicatedChecks):
         boot, last, high_watermark = self._last.get((machine, where), (0, log.folder.path, 0))
         if boot == machine.boots and last != log.folder.path:
             self.moved += 1
-            if log.high_watermark < high_watermark:
+            if log.high_watermark < high_watermark and where not in self.excused.lost_from:
                 state = f"{where} on {machine}: {log!r}, committed to {log.high_watermark}"
                 raise self.world.broken(f"{state}, took the place of what was committed to {high_watermark}")
         super()._look_at_log(machine, where, log, leads=leads)

@@ -22,6 +22,6 @@ def test_a_world_of_flushed_records_that_move_outlives_power_cuts_and_failing_di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 105))
+@pytest.mark.parametrize("seed", [*range(100, 105), 1_673_770_411])
 def test_more_worlds(seed: int) -> None:
     assert Moving(seed).run() > 0
