@@ -609,3 +609,14 @@ def test_producers_of_a_partition_are_described(world: World, producer: Producer
 def test_coordinator_of_a_transaction_is_found(world: World, key: str) -> None:
     answer = world.client().ask(FindCoordinatorRequest(key=key, key_type=1), 3)
     assert (answer.error_code, answer.node_id) == (0, 1)
+
+
+def test_offsets_are_added_although_no_group_has_asked_for_its_coordinator_before() -> None:
+    world = World(offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3")
+    world.client().ask(FindCoordinatorRequest(key=NAME, key_type=1), 3)
+    world.advance(100)
+    producer = Producer(world)
+    assert producer.init() is ErrorCode.NONE
+    first = producer.add_offsets()
+    world.advance(100)
+    assert (first, producer.add_offsets()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE)
