@@ -17,7 +17,7 @@ from kbroker.api.call import LATER
 from kbroker.api.portions import in_pieces, in_portions, jointly
 from kbroker.api.routes import Route
 from kbroker.api.store_offsets import commit_to_store, fetch_from_store
-from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.internal_topics import create_if_missing
 from kbroker.broker.permission import ResourceType
 from kbroker.config.limits import (
     ELEMENTS_PER_REQUEST,
@@ -122,8 +122,7 @@ def _coordinator(key: str, key_type: int, call: Call) -> Coordinator:
     else:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
     plane = call.broker.plane
-    if topic not in plane.cache.topics:
-        plane.admin.auto_create([topic_on_demand(topic, plane.configs.broker)])
+    if create_if_missing(topic, plane):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     state = plane.cache.partition(topic, partition_of(key))
     node = plane.cache.node(state.leader, call.session.listener) if state is not None else None

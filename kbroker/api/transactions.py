@@ -19,7 +19,7 @@ from kbroker.api.portions import in_portions
 from kbroker.api.routes import Route
 from kbroker.api.verification import ask, asks_elsewhere, verify
 from kbroker.broker.facts import Joint, Reply
-from kbroker.broker.internal_topics import topic_on_demand
+from kbroker.broker.internal_topics import create_if_missing
 from kbroker.broker.permission import Operation
 from kbroker.config.limits import ELEMENTS_PER_REQUEST, OFFSETS_COMMITTED_AT_ONCE, OFFSETS_PER_COMMIT
 from kbroker.coordinator import Caller
@@ -167,9 +167,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Result:
     partition = CONSUMER_OFFSETS, call.broker.group_runtime.partition_of(request.group_id)
     if partition[1] < 0:
         # A client asks for the group's coordinator behind this request only: it would ask here again for ever.
-        plane = call.broker.plane
-        if CONSUMER_OFFSETS not in plane.cache.topics:
-            plane.admin.auto_create([topic_on_demand(CONSUMER_OFFSETS, plane.configs.broker)])
+        create_if_missing(CONSUMER_OFFSETS, call.broker.plane)
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     producer = Producer(request.producer_id, request.producer_epoch)
     name = request.transactional_id

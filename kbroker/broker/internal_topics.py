@@ -12,7 +12,16 @@ from kbroker.controller.admin import FROM_BROKER, NewTopic
 from kbroker.metadata.cache import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from kbroker.broker.control_plane import ControlPlane
     from kbroker.config import BrokerConfig
+
+
+def create_if_missing(name: str, plane: ControlPlane) -> bool:
+    """Have a coordinator's topic created that this broker does not know yet; whether it was missing."""
+    if name in plane.cache.topics:
+        return False
+    plane.admin.auto_create([topic_on_demand(name, plane.configs.broker)])
+    return True
 
 
 def topic_on_demand(name: str, config: BrokerConfig) -> NewTopic:
