@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_TIMEOUT_MS = 5_000  # to find any broker; a person at a terminal does not wait for the client's 30 s
+RECONNECT_BACKOFF_MAX_MS = 200  # the client draws an address each time, and waits that long for one that is down
 COORDINATOR_WAIT_S, ASK_AGAIN_S = 15.0, 0.1
 # what the client takes: PROTOCOL:// before it, an IPv6 address in brackets, or bare, where no port can follow
 _ADDRESS = re.compile(
@@ -87,7 +88,12 @@ class Cluster(NamedTuple):
         A setting of another of its classes is left out: one file of settings serves all commands.
         Raises: ClickException that names a setting which none of them has.
         """
-        options = {"bootstrap_servers": self.bootstrap.split(","), "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **own}
+        options = {
+            "bootstrap_servers": self.bootstrap.split(","),
+            "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+            "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
+            **own,
+        }
         for key, value in self.settings.items():
             name = _name(key)
             if name in known:
