@@ -48,7 +48,18 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.flat import default_tuple
 from protocol.messages.produce import LeaderIdAndEpoch, ProduceRequest, ProduceResponse
 from protocol.records import RecordError
-from protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL, unpack_header
+from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    unpack_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -239,9 +250,9 @@ def _begins(records: memoryview | None, partition: Partition | None) -> tuple[Pr
     if log is None or records is None or len(records) < HEADER_SIZE or records[MAGIC_AT] != MAGIC:
         return None
     header = unpack_header(records, 0)
-    producer = Producer(header[9], header[10])
-    is_first = header[5] & TRANSACTIONAL and not log.producers.is_in_transaction(*producer)
-    return (producer, header[11]) if is_first else None
+    producer = Producer(header[PRODUCER_ID], header[PRODUCER_EPOCH])
+    is_first = header[ATTRIBUTES] & TRANSACTIONAL and not log.producers.is_in_transaction(*producer)
+    return (producer, header[BASE_SEQUENCE]) if is_first else None
 
 
 def _name_of(topic_id: bytes, partition_data: list[Flat], call: Call) -> str | None:
@@ -301,14 +312,14 @@ def _check_transaction(call: Call, partition: Partition, records: memoryview, tr
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch, and no id of it")
     header = unpack_header(records, 0)
-    producer, log = Producer(header[9], header[10]), partition.led()
+    producer, log = Producer(header[PRODUCER_ID], header[PRODUCER_EPOCH]), partition.led()
     if log.producers.is_in_transaction(*producer):
         return
     knows_abortable = call.version >= KNOWS_ABORTABLE_SINCE
     where = partition.topic, partition.index
     adds = call.version >= ADDS_PARTITIONS_SINCE
     if adds or call.broker.config.transaction_partition_verification_enable:
-        log.producers.expect(*producer, header[11], call.broker.clock.wall_ms(), second_protocol=adds)
+        log.producers.expect(*producer, header[BASE_SEQUENCE], call.broker.clock.wall_ms(), second_protocol=adds)
     code = verify(call, transactional_id, producer, where, log, knows_abortable=knows_abortable)
     if code is not ErrorCode.NONE:
         code = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN else code

@@ -21,15 +21,23 @@ from kbroker.ports import Buffer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError, TornBatchError, crc32c
 from protocol.records.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     HEADER_SIZE,
+    LAST_DELTA,
+    LENGTH,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
+    PRODUCER_ID,
     HeaderTuple,
     assign,
     scan,
@@ -38,6 +46,10 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import LIMIT_BYTES, Codec, codec_named, codec_of
 from protocol.records.content import (
+    DISORDERED,
+    EARLIEST,
+    KEYLESS,
+    LATEST,
     FactsTuple,
     check_opened,
     check_records,
@@ -166,10 +178,10 @@ def _plan_prepared(
     if records[MAGIC_AT] != MAGIC:
         return _plan_old(records, next_offset, config, now_ms)
     header: HeaderTuple = unpack_header(records, 0)
-    repeated = producers.check(header, _CLIENT) if header[9] >= 0 else None
+    repeated = producers.check(header, _CLIENT) if header[PRODUCER_ID] >= 0 else None
     if repeated is not None:
         return plan_of_duplicate(repeated, config)
-    max_timestamp = now_ms if config.log_append_time else header[8]
+    max_timestamp = now_ms if config.log_append_time else header[MAX_TIMESTAMP]
     return _stamped(records, header, max_timestamp, next_offset, leader_epoch, config, now_ms)
 
 
@@ -187,12 +199,12 @@ def _plan_with_care(
     if origin is _CLIENT and must_prepare(records, config):
         raise UnpreparedError(is_old=records[MAGIC_AT] != MAGIC)
     records, header = _checked(records, config, origin)
-    attributes, max_timestamp, producer_id = header[5], header[8], header[9]
+    attributes, max_timestamp, producer_id = header[ATTRIBUTES], header[MAX_TIMESTAMP], header[PRODUCER_ID]
     rebuild = None
     if config.looks_at_records:
         facts = look_at_records(records, header, config, now_ms, opener, OPENED_AT_ONCE_BYTES)
-        max_timestamp = facts[0]
-        if facts[4] >= 0 or config.compression_type != "producer":
+        max_timestamp = facts[LATEST]
+        if facts[DISORDERED] >= 0 or config.compression_type != "producer":
             rebuild = _codec_to_rebuild_with(header, facts, config, origin)
     if config.log_append_time or attributes & LOG_APPEND_TIME:
         max_timestamp = append_time_of(header, config, now_ms)
@@ -245,10 +257,10 @@ def _stamped(
     size = len(records)
     if size > config.segment_bytes:
         raise _longer_than_segment(size, config)
-    assign(records, 0, next_offset, header[1], leader_epoch)
-    if max_timestamp != header[8] or header[5] & LOG_APPEND_TIME or config.log_append_time:
+    assign(records, 0, next_offset, header[LENGTH], leader_epoch)
+    if max_timestamp != header[MAX_TIMESTAMP] or header[ATTRIBUTES] & LOG_APPEND_TIME or config.log_append_time:
         set_max_timestamp(records, 0, max_timestamp, log_append_time=config.log_append_time)
-    last_offset = next_offset + header[6]
+    last_offset = next_offset + header[LAST_DELTA]
     return AppendPlan(
         [(header, next_offset, max_timestamp)],
         [records],
@@ -315,22 +327,24 @@ def look_at_records(
     most_bytes: that all batches of an opener may decompress to. Returns: the fields of `Facts`. Raises: KafkaError;
     UnpreparedError where they are more.
     """
-    if header[5] & CODEC_MASK and header[12] > RECORDS_PER_COMPRESSED_BATCH:
+    if header[ATTRIBUTES] & CODEC_MASK and header[COUNT] > RECORDS_PER_COMPRESSED_BATCH:
         raise _refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{header[12]} records in a compressed batch, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
+            f"{header[COUNT]} records in a compressed batch, at most {RECORDS_PER_COMPRESSED_BATCH} are taken",
         )
-    if opener is not None and header[5] & CODEC_MASK:
+    if opener is not None and header[ATTRIBUTES] & CODEC_MASK:
         facts = _open(records, header, opener, most_bytes)
     else:
         facts = check_records(records, 0, header)
     limits = None
     if config.limits_timestamps:
         limits = (now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms)
-        lowest, highest = (header[8], header[8]) if header[5] & LOG_APPEND_TIME else (facts[2], facts[0])
+        lowest, highest = facts[EARLIEST], facts[LATEST]
+        if header[ATTRIBUTES] & LOG_APPEND_TIME:
+            lowest = highest = header[MAX_TIMESTAMP]
         if lowest == NO_TIMESTAMP or limits[0] <= lowest <= highest <= limits[1]:
             limits = None  # kept by all
-    if limits is not None or (config.compact and facts[3] >= 0):
+    if limits is not None or (config.compact and facts[KEYLESS] >= 0):
         raise _unwanted(records, header, limits, needs_key=config.compact)
     return facts
 
@@ -355,12 +369,12 @@ def _unwanted(
     records: memoryview, header: HeaderTuple, limits: tuple[int, int] | None, *, needs_key: bool
 ) -> RefusedRecordsError:
     """Which records have no key where one is needed, or a timestamp outside the limits; only called once one has."""
-    own_limits = None if header[5] & LOG_APPEND_TIME else limits
+    own_limits = None if header[ATTRIBUTES] & LOG_APPEND_TIME else limits
     found = refused_records(records, 0, header, needs_key=needs_key, limits=own_limits, most=NAMED_RECORDS)
     if own_limits is not limits:  # all have the batch's own timestamp
         keyless = {index for index, _ in found}
-        every = range(min(header[12], NAMED_RECORDS))
-        found = [(index, None if index in keyless else header[8]) for index in every]
+        every = range(min(header[COUNT], NAMED_RECORDS))
+        found = [(index, None if index in keyless else header[MAX_TIMESTAMP]) for index in every]
     code = ErrorCode.INVALID_RECORD if limits is None else ErrorCode.INVALID_TIMESTAMP
     return RefusedRecordsError(code, [(index, _why_unwanted(index, at, limits)) for index, at in found])
 
@@ -379,12 +393,12 @@ def append_time_of(header: HeaderTuple, config: LogConfig, now_ms: int) -> int:
 
     Raises: KafkaError INVALID_TIMESTAMP.
     """
-    if header[5] & LOG_APPEND_TIME and (config.log_append_time or header[8] == NO_TIMESTAMP):
+    if header[ATTRIBUTES] & LOG_APPEND_TIME and (config.log_append_time or header[MAX_TIMESTAMP] == NO_TIMESTAMP):
         why = "Producer should not set timestamp type to LogAppendTime."
         raise RefusedRecordsError(
-            ErrorCode.INVALID_TIMESTAMP, [(index, why) for index in range(min(header[12], NAMED_RECORDS))]
+            ErrorCode.INVALID_TIMESTAMP, [(index, why) for index in range(min(header[COUNT], NAMED_RECORDS))]
         )
-    return now_ms if config.log_append_time else header[8]
+    return now_ms if config.log_append_time else header[MAX_TIMESTAMP]
 
 
 def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogConfig, origin: Origin) -> Codec | None:
@@ -392,14 +406,14 @@ def _codec_to_rebuild_with(header: HeaderTuple, facts: FactsTuple, config: LogCo
 
     Offset deltas that are not 0, 1, 2... come from old clients: Apache's broker rewrites them as well.
     """
-    source = header[5] & CODEC_MASK
-    if header[5] & CONTROL:
+    source = header[ATTRIBUTES] & CODEC_MASK
+    if header[ATTRIBUTES] & CONTROL:
         return None
     if config.compression_type != "producer":
         target = codec_wanted(config)
         if target.codec_id != source:
             return target
-    return codec_of(source) if facts[4] >= 0 and origin is Origin.CLIENT else None
+    return codec_of(source) if facts[DISORDERED] >= 0 and origin is Origin.CLIENT else None
 
 
 def codec_wanted(config: LogConfig) -> Codec:
@@ -410,7 +424,7 @@ def codec_wanted(config: LogConfig) -> Codec:
 def rebuilt(records: memoryview, header: HeaderTuple, config: LogConfig, codec: Codec, facts: FactsTuple) -> memoryview:
     """The same records in a new batch of this codec. facts: of `look_at_records`. Raises: MESSAGE_TOO_LARGE."""
     level = config.compression_level if config.compression_type == codec.name else None
-    batch = rebuild_batch(records, 0, header, codec_id=codec.codec_id, level=level, in_order=facts[4] < 0)
+    batch = rebuild_batch(records, 0, header, codec_id=codec.codec_id, level=level, in_order=facts[DISORDERED] < 0)
     if len(batch) > config.max_message_bytes:
         raise too_large(len(batch), config)
     return memoryview(batch)
@@ -463,17 +477,17 @@ def plan_as_follower(records: memoryview, *, next_offset: int, config: LogConfig
             if _cut_off(records, position):
                 break
             raise _unreadable(records[position:])
-        after = position + header[1] + LENGTH_OVERHEAD
+        base_offset, after = header[BASE_OFFSET], position + header[LENGTH] + LENGTH_OVERHEAD
         if after > end or (after > config.segment_bytes and batches):
             break
         if not is_intact(records, position, header):
-            raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {header[0]} does not hold")
-        if header[0] <= last_offset:
-            raise _out_of_order(header[0], last_offset, first=not batches)
-        last_offset = header[0] + header[6]
-        if header[8] > max_timestamp:
-            max_timestamp, max_timestamp_offset = header[8], last_offset
-        batches.append((header, header[0], header[8]))
+            raise _refused(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {base_offset} does not hold")
+        if base_offset <= last_offset:
+            raise _out_of_order(base_offset, last_offset, first=not batches)
+        last_offset = base_offset + header[LAST_DELTA]
+        if header[MAX_TIMESTAMP] > max_timestamp:
+            max_timestamp, max_timestamp_offset = header[MAX_TIMESTAMP], last_offset
+        batches.append((header, base_offset, header[MAX_TIMESTAMP]))
         position = after
     if not batches:
         return None
@@ -517,12 +531,12 @@ def may_abort(plan: AppendPlan, producers: Producers) -> bool:
     """Whether a plan has a marker that aborts what its producer may have open."""
     at = 0
     for header, _, _ in plan.batches:
-        if header[5] & CONTROL and header[12] > 0:
-            entry = producers.get(header[9])
+        if header[ATTRIBUTES] & CONTROL and header[COUNT] > 0:
+            entry = producers.get(header[PRODUCER_ID])
             has_begun = len(plan.batches) > 1 or (entry is not None and entry.txn_first_offset >= 0)
             if has_begun and not marker_of(memoryview(plan.buffers[0])[at:], header).is_commit:
                 return True
-        at += header[1] + LENGTH_OVERHEAD
+        at += header[LENGTH] + LENGTH_OVERHEAD
     return False
 
 
@@ -563,15 +577,15 @@ def _unreadable(records: memoryview) -> KafkaError:
 
 def _not_a_clients(header: HeaderTuple) -> KafkaError:
     """Which rule for producers' batches is broken; only called once one is."""
-    base_offset, delta, sequence, count = header[0], header[6], header[11], header[12]
+    base_offset, delta, count = header[BASE_OFFSET], header[LAST_DELTA], header[COUNT]
     if base_offset:
         reason = f"base offset {base_offset}, a producer sends 0"
     elif count <= 0:
         reason = f"a batch of {count} records"
     elif delta != count - 1:
         reason = f"{count} records and a last offset delta of {delta}"
-    elif header[5] & CONTROL:
+    elif header[ATTRIBUTES] & CONTROL:
         reason = "a producer may not write control records"
     else:
-        reason = f"sequence {sequence} of producer {header[9]}"
+        reason = f"sequence {header[BASE_SEQUENCE]} of producer {header[PRODUCER_ID]}"
     return _refused(ErrorCode.INVALID_RECORD, reason)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kbroker.log.scan import headers
 from protocol.namedtuple import NamedTuple
-from protocol.records.batch import HEADER_SIZE
+from protocol.records.batch import HEADER_SIZE, MAX_TIMESTAMP, last_offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,11 +111,11 @@ class RepairJob:
         except FileNotFoundError:
             return
         for position, header in headers(file, 0, self.size):
-            offset = header[0] + header[6]
+            offset = last_offset_of(header)
             if not 0 <= offset - base_offset <= MAX_RELATIVE_OFFSET or offset <= before:
                 continue  # a changed bit has moved it
-            if header[8] > timestamp:
-                timestamp, timestamp_offset = header[8], offset
+            if header[MAX_TIMESTAMP] > timestamp:
+                timestamp, timestamp_offset = header[MAX_TIMESTAMP], offset
             if position - last_entry > self._interval_bytes:
                 entries.append(Entry(offset, position, timestamp, timestamp_offset))
                 last_entry, before = position, offset

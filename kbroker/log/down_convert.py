@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbroker.config.limits import CONVERTED_BYTES_PER_FETCH, CONVERTED_BYTES_PER_PARTITION
 from kbroker.log.scan import header_at
 from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD
+from protocol.records.batch import HEADER_SIZE, last_offset_of, size_of
 from protocol.records.convert import down_convert
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Piece:
 def _first_size(data: memoryview) -> int:
     """Bytes of the batch that `data` begins with; 0 if it does not even hold its header."""
     header = header_at(data, 0)
-    return header[1] + LENGTH_OVERHEAD if header is not None else 0
+    return size_of(header) if header is not None else 0
 
 
 def _end_offset(data: memoryview) -> int:
@@ -84,8 +84,8 @@ def _end_offset(data: memoryview) -> int:
         header = header_at(data, position)
         if header is None:
             break
-        offset = header[0] + header[6] + 1
-        position += header[1] + LENGTH_OVERHEAD
+        offset = last_offset_of(header) + 1
+        position += size_of(header)
     return offset
 
 

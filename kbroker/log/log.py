@@ -42,7 +42,22 @@ from kbroker.log.snapshots import Snapshots
 from kbroker.ports import Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import crc32c
-from protocol.records.batch import ATTRIBUTES_AT, CONTROL, LENGTH_OVERHEAD, HeaderTuple, assign, unpack_header
+from protocol.records.batch import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    CONTROL,
+    COUNT,
+    CRC,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    LENGTH_OVERHEAD,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    HeaderTuple,
+    assign,
+    unpack_header,
+)
 from protocol.records.content import accept
 
 _CLIENT = Origin.CLIENT  # looked up once
@@ -184,13 +199,13 @@ class Log(LogReads):
         """
         first, segment, config, producers = self.log_end_offset, self.segments[-1], self.config, self.producers
         header = accept(records, config.plain_bytes, first, leader_epoch)
-        if header is None or crc32c(records[ATTRIBUTES_AT:]) != header[4]:
+        if header is None or crc32c(records[ATTRIBUTES_AT:]) != header[CRC]:
             return self.append_as_leader(records, leader_epoch, wall_ms, _CLIENT, opener)
-        if header[9] >= 0:
+        if header[PRODUCER_ID] >= 0:
             repeated = producers.check(header, _CLIENT)
             if repeated is not None:
                 return plan_of_duplicate(repeated, config)
-        size, last_offset, max_timestamp = len(records), first + header[6], header[8]
+        size, last_offset, max_timestamp = len(records), first + header[LAST_DELTA], header[MAX_TIMESTAMP]
         if (
             segment.size + size > segment.roll_bytes
             or last_offset > segment.roll_offset
@@ -204,7 +219,7 @@ class Log(LogReads):
         self._tail_position = segment.append((records,), size, last_offset, max_timestamp, last_offset)
         self._tail_offset = first
         self.log_end_offset = producers.end_offset = last_offset + 1
-        if header[9] >= 0:
+        if header[PRODUCER_ID] >= 0:
             producers.update(header, first, max_timestamp)
         return first
 
@@ -219,7 +234,7 @@ class Log(LogReads):
         """
         first, segment, config, producers = self.log_end_offset, self.segments[-1], self.config, self.producers
         header: HeaderTuple = unpack_header(batch, 0)
-        size, last_offset, max_timestamp = len(batch), first + header[6], header[8]
+        size, last_offset, max_timestamp = len(batch), first + header[LAST_DELTA], header[MAX_TIMESTAMP]
         if (
             size > config.own_bytes
             or segment.size + size > segment.roll_bytes
@@ -232,15 +247,15 @@ class Log(LogReads):
             return self.append_as_leader(memoryview(batch), leader_epoch, wall_ms, Origin.COORDINATOR)
         if marker is not None:
             producers.check_marker(header, marker)
-        elif header[9] >= 0:
+        elif header[PRODUCER_ID] >= 0:
             producers.check(header, Origin.COORDINATOR)
-        assign(batch, 0, first, header[1], leader_epoch)
+        assign(batch, 0, first, header[LENGTH], leader_epoch)
         self._tail_position = segment.append((batch,), size, last_offset, max_timestamp, last_offset)
         self._tail_offset = first
         self.log_end_offset = producers.end_offset = last_offset + 1
         if marker is not None:
             self._end_transaction(marker, header, first)
-        elif header[9] >= 0:
+        elif header[PRODUCER_ID] >= 0:
             producers.update(header, first, max_timestamp)
         return first
 
@@ -265,8 +280,8 @@ class Log(LogReads):
             if plan is None:
                 break
             for header, base_offset, _ in plan.batches:
-                if header[2] != self.epochs.latest and header[2] >= 0 and self.config.has_epochs:
-                    self.epochs.assign(header[2], base_offset)
+                if header[LEADER_EPOCH] != self.epochs.latest and header[LEADER_EPOCH] >= 0 and self.config.has_epochs:
+                    self.epochs.assign(header[LEADER_EPOCH], base_offset)
             self._append(plan, wall_ms)
             plan.needs_flush |= whole is not None and whole.needs_flush
             whole = plan
@@ -288,14 +303,14 @@ class Log(LogReads):
             segment = self.roll(wall_ms, 0 if is_near else plan.first_offset)
             plan.needs_flush = True
         aborted = None
-        if (batches[0][0][5] & CONTROL or len(batches) > 1) and may_abort(plan, self.producers):
+        if (batches[0][0][ATTRIBUTES] & CONTROL or len(batches) > 1) and may_abort(plan, self.producers):
             aborted = segment.expect_aborted()  # before it is written: after that there is no way back
         self._tail_position = segment.append(
             plan.buffers, size, last_offset, max_timestamp, plan.max_timestamp_offset, batches
         )
         self._tail_offset = plan.first_offset
         self.log_end_offset = end_offset = last_offset + 1
-        if len(batches) > 1 or batches[0][0][9] >= 0:
+        if len(batches) > 1 or batches[0][0][PRODUCER_ID] >= 0:
             self._note_producers(plan)
             if aborted is not None:
                 aborted.close()
@@ -308,12 +323,12 @@ class Log(LogReads):
         """Who wrote the batches of a plan, and which transactions ended with it."""
         at = 0
         for header, base_offset, max_timestamp in plan.batches:
-            if header[9] >= 0:
-                if not header[5] & CONTROL:
+            if header[PRODUCER_ID] >= 0:
+                if not header[ATTRIBUTES] & CONTROL:
                     self.producers.update(header, base_offset, max_timestamp)
-                elif header[12] > 0:  # else a leader's cleaner has emptied it, and nothing is left of the transaction
+                elif header[COUNT] > 0:  # else a leader's cleaner has emptied it: nothing is left of the transaction
                     self._end_transaction(marker_of(memoryview(plan.buffers[0])[at:], header), header, base_offset)
-            at += header[1] + LENGTH_OVERHEAD
+            at += header[LENGTH] + LENGTH_OVERHEAD
 
     def _end_transaction(self, marker: Marker, header: HeaderTuple, base_offset: int) -> None:
         completed = self.producers.end_transaction(header, base_offset, marker)

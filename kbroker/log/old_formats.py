@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import RecordError
-from protocol.records.batch import MAGIC, MAGIC_AT, NO_TIMESTAMP, TRANSACTIONAL, unpack_header
+from protocol.records.batch import ATTRIBUTES, MAGIC, MAGIC_AT, NO_TIMESTAMP, PRODUCER_ID, TRANSACTIONAL, unpack_header
 from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def as_old_set(batch: memoryview, config: LogConfig) -> memoryview:
     """A checked v2 batch from offset 0 as a set of the log's format. Raises: KafkaError, RecordError."""
     header = unpack_header(batch, 0)
-    if header[9] >= 0:
-        kind = "transactional" if header[5] & TRANSACTIONAL else "idempotent"
+    if header[PRODUCER_ID] >= 0:
+        kind = "transactional" if header[ATTRIBUTES] & TRANSACTIONAL else "idempotent"
         raise _not_in(config, f"{kind} records")
     _refuse_headers(batch, header, config)
     from protocol.records.convert import down_convert  # few topics have such a format

@@ -30,6 +30,7 @@ from protocol.errors import ErrorCode
 from protocol.records import RecordError
 from protocol.records._walker import COMPILED
 from protocol.records.batch import (
+    ATTRIBUTES,
     CODEC_MASK,
     LEGACY_ATTRIBUTES_AT,
     LOG_APPEND_TIME,
@@ -39,6 +40,7 @@ from protocol.records.batch import (
     set_max_timestamp,
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
+from protocol.records.content import DISORDERED, LATEST
 
 if TYPE_CHECKING:
     from kbroker.log.config import LogConfig
@@ -142,10 +144,10 @@ def _recompressed(records: memoryview, config: LogConfig, wall_ms: int, opened: 
         facts = look_at_records(batch, header, config, wall_ms, opened)
     except UnpreparedError:
         raise opened.too_much() from None
-    claims = header[5] & LOG_APPEND_TIME
-    max_timestamp = append_time_of(header, config, wall_ms) if claims else facts[0]
-    codec = codec_of(header[5] & CODEC_MASK) if config.compression_type == "producer" else codec_wanted(config)
-    if facts[4] < 0 and codec.codec_id == header[5] & CODEC_MASK:
+    claims = header[ATTRIBUTES] & LOG_APPEND_TIME
+    max_timestamp = append_time_of(header, config, wall_ms) if claims else facts[LATEST]
+    codec = codec_of(header[ATTRIBUTES] & CODEC_MASK) if config.compression_type == "producer" else codec_wanted(config)
+    if facts[DISORDERED] < 0 and codec.codec_id == header[ATTRIBUTES] & CODEC_MASK:
         out = memoryview(bytearray(batch))
     else:
         out = rebuilt(batch, header, config, codec, facts)

@@ -39,7 +39,17 @@ from kbroker.log.errors import CorruptFileError, NewerFormatError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
-from protocol.records.batch import CONTROL, LARGEST_SEQUENCE, TRANSACTIONAL, HeaderTuple
+from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CONTROL,
+    LARGEST_SEQUENCE,
+    LAST_DELTA,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    HeaderTuple,
+)
 
 BATCHES_KEPT = 5
 """Kafka's max.in.flight.requests.per.connection for idempotent producers: a retry is never older than this."""
@@ -207,7 +217,7 @@ class Producers:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
-        producer_id, epoch, base_sequence = header[9], header[10], header[11]
+        producer_id, epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         entry = self._entries.get(producer_id)
         if self._awaited and origin is _CLIENT:
             self._check_awaited(header, entry)
@@ -216,13 +226,13 @@ class Producers:
         batches = entry.batches
         if not (batches and base_sequence == batches[-1][0] + 1 and epoch == entry.epoch):  # not next, as nearly always
             if origin is _CLIENT:
-                duplicate = entry.duplicate_of(epoch, base_sequence, header[6])
+                duplicate = entry.duplicate_of(epoch, base_sequence, header[LAST_DELTA])
                 if duplicate is not None:
                     return duplicate
             _check_epoch(producer_id, entry, epoch)
             if origin is _CLIENT:
                 _check_sequence(producer_id, entry, epoch, base_sequence)
-        if entry.txn_first_offset != NONE and not header[5] & TRANSACTIONAL:
+        if entry.txn_first_offset != NONE and not header[ATTRIBUTES] & TRANSACTIONAL:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open, the batch is in none"
             )
@@ -233,10 +243,10 @@ class Producers:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        entry = self._entries.get(header[9])
+        entry = self._entries.get(header[PRODUCER_ID])
         if entry is None:
             return
-        _check_epoch(header[9], entry, header[10])
+        _check_epoch(header[PRODUCER_ID], entry, header[PRODUCER_EPOCH])
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -273,9 +283,10 @@ class Producers:
 
     def _check_awaited(self, header: HeaderTuple, entry: ProducerEntry | None) -> None:
         """Whether a batch may be the first of a transaction that waits to begin. Raises KafkaError."""
-        producer_id, epoch, base_sequence = header[9], header[10], header[11]
+        producer_id, epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         awaited = self._awaited.get(producer_id)
-        if awaited is None or (entry is not None and entry.duplicate_of(epoch, base_sequence, header[6]) is not None):
+        delta = header[LAST_DELTA]
+        if awaited is None or (entry is not None and entry.duplicate_of(epoch, base_sequence, delta) is not None):
             return
         if entry is not None:
             _check_epoch(producer_id, entry, epoch)  # a zombie is told that it is one, whatever its sequence
@@ -292,22 +303,23 @@ class Producers:
 
     def update(self, header: HeaderTuple, base_offset: int, max_timestamp: int) -> None:
         """Remember an appended data batch. base_offset, max_timestamp: as written, which the header need not say."""
-        producer_id, epoch, base_sequence, delta = header[9], header[10], header[11], header[6]
+        producer_id, epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        delta = header[LAST_DELTA]
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._begin(producer_id)
         last_sequence = (base_sequence + delta) & LARGEST_SEQUENCE if base_sequence >= 0 else NONE
         entry.add(epoch, _span(BatchSpan, (last_sequence, base_offset + delta, delta, max_timestamp)))
-        if header[5] & TRANSACTIONAL and entry.txn_first_offset == NONE:
+        if header[ATTRIBUTES] & TRANSACTIONAL and entry.txn_first_offset == NONE:
             self._awaited.pop(producer_id, None)
             entry.txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
 
     def end_transaction(self, header: HeaderTuple, base_offset: int, marker: Marker) -> CompletedTransaction | None:
         """Apply an appended marker; the transaction that it ended, None if that had written nothing here."""
-        assert header[5] & CONTROL, header
-        self._awaited.pop(header[9], None)
-        producer_id, epoch = header[9], header[10]
+        assert header[ATTRIBUTES] & CONTROL, header
+        self._awaited.pop(header[PRODUCER_ID], None)
+        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._begin(producer_id)

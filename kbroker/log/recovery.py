@@ -37,7 +37,7 @@ from kbroker.ports import Disk, Entry, Random
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records import crc32c
-from protocol.records.batch import LENGTH_OVERHEAD, HeaderTuple
+from protocol.records.batch import BASE_OFFSET, LEADER_EPOCH, HeaderTuple, last_offset_of, size_of
 
 _base_offset = attrgetter("base_offset")
 
@@ -207,7 +207,7 @@ def _end_of_swap(folder: Folder, entry: Entry, file: SegmentFile) -> int:
     try:
         end = file.base_offset
         for _, header in headers(handle, 0, entry.size):
-            end = header[0] + header[6] + 1
+            end = last_offset_of(header) + 1
         return end
     finally:
         handle.close()
@@ -324,8 +324,8 @@ def _load_epochs(
         epochs = LeaderEpochs()
     for segment in segments:
         for _, header in headers(segment.file, 0, segment.size):
-            if header[2] > epochs.latest:
-                epochs.assign(header[2], header[0])
+            if header[LEADER_EPOCH] > epochs.latest:
+                epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
     epochs.version += 1  # to be written at the next flush, even if there are none
     return epochs
 
@@ -465,11 +465,11 @@ class _Recovery:
                 break
             if segment.index_batch(position, header, last_entry):
                 last_entry = position
-            if header[2] >= 0 and header[2] != self._epochs.latest:
-                self._epochs.assign(header[2], header[0])
-            self._next_offset = header[0] + header[6] + 1
-            self._epoch = header[2]
-            valid = position + header[1] + LENGTH_OVERHEAD
+            if header[LEADER_EPOCH] >= 0 and header[LEADER_EPOCH] != self._epochs.latest:
+                self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+            self._next_offset = last_offset_of(header) + 1
+            self._epoch = header[LEADER_EPOCH]
+            valid = position + size_of(header)
         segment.size = valid
         if valid < size:
             path = segment.folder.file_path(segment.base_offset, "log")
@@ -485,10 +485,10 @@ class _Recovery:
         Leftovers are of an older leader epoch than what was written over them. Below the recovery point old brokers may
         have left epochs out of order: there they are let be.
         """
-        base_offset = header[0]
-        if base_offset < self._next_offset or base_offset + header[6] - segment.base_offset > MAX_RELATIVE_OFFSET:
+        base_offset = header[BASE_OFFSET]
+        if base_offset < self._next_offset or last_offset_of(header) - segment.base_offset > MAX_RELATIVE_OFFSET:
             return False
-        return base_offset < self._trusted or header[2] < 0 or header[2] >= self._epoch
+        return base_offset < self._trusted or header[LEADER_EPOCH] < 0 or header[LEADER_EPOCH] >= self._epoch
 
     def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> bool:
         """Bring the producers up to date; whether the batch made sense to them."""

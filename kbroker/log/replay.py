@@ -11,7 +11,17 @@ from operator import attrgetter
 from kbroker.log.append import marker_of
 from kbroker.log.producers import CompletedTransaction, Producers
 from kbroker.log.segment import Segment
-from protocol.records.batch import CONTROL, LENGTH_OVERHEAD, HeaderTuple
+from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL,
+    COUNT,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    HeaderTuple,
+    last_offset_of,
+    size_of,
+)
 
 _base_offset = attrgetter("base_offset")
 
@@ -26,9 +36,9 @@ def replay_producers(segments: list[Segment], producers: Producers, end_offset: 
             break
         start = segment.offsets.lookup(producers.end_offset)[1] if producers.end_offset > segment.base_offset else 0
         for position, header in segment.batches_from(start):
-            if header[0] < producers.end_offset:
+            if header[BASE_OFFSET] < producers.end_offset:
                 continue
-            if header[0] + header[6] >= end_offset:
+            if last_offset_of(header) >= end_offset:
                 break
             replay_batch(segment, producers, position, header)
     producers.end_offset = max(producers.end_offset, end_offset)
@@ -39,12 +49,12 @@ def replay_batch(
 ) -> CompletedTransaction | None:
     """Apply one batch that the log has already; the transaction that it ended. Raises KafkaError for a bad marker."""
     completed = None
-    if header[9] >= 0 and not header[5] & CONTROL:
-        producers.update(header, header[0], header[8])
-    elif header[9] >= 0 and header[12] > 0:  # compaction may have emptied it
-        batch = memoryview(segment.file.read(position, header[1] + LENGTH_OVERHEAD))
-        completed = producers.end_transaction(header, header[0], marker_of(batch, header))
+    if header[PRODUCER_ID] >= 0 and not header[ATTRIBUTES] & CONTROL:
+        producers.update(header, header[BASE_OFFSET], header[MAX_TIMESTAMP])
+    elif header[PRODUCER_ID] >= 0 and header[COUNT] > 0:  # compaction may have emptied it
+        batch = memoryview(segment.file.read(position, size_of(header)))
+        completed = producers.end_transaction(header, header[BASE_OFFSET], marker_of(batch, header))
         if completed is not None:
             producers.forget_completed(completed)
-    producers.end_offset = header[0] + header[6] + 1
+    producers.end_offset = last_offset_of(header) + 1
     return completed

@@ -15,10 +15,15 @@ from kbroker.ports import File
 from protocol.records import crc32c
 from protocol.records.batch import (
     ATTRIBUTES_AT,
+    BASE_OFFSET,
+    CRC,
     HEADER_SIZE,
+    LAST_DELTA,
+    LENGTH,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
+    MAGIC_BYTE,
     HeaderTuple,
     unpack_header,
 )
@@ -45,7 +50,8 @@ def header_at(data: bytes | memoryview, at: int) -> HeaderTuple | None:
     if left < HEADER_SIZE:
         return None
     header: HeaderTuple = unpack_header(data, at)
-    return header if header[1] >= HEADER_SIZE - LENGTH_OVERHEAD and header[0] >= 0 and header[6] >= 0 else None
+    is_possible = header[LENGTH] >= HEADER_SIZE - LENGTH_OVERHEAD and header[BASE_OFFSET] >= 0
+    return header if is_possible and header[LAST_DELTA] >= 0 else None
 
 
 def _legacy_header(data: bytes | memoryview, at: int) -> HeaderTuple | None:
@@ -58,9 +64,9 @@ def _legacy_header(data: bytes | memoryview, at: int) -> HeaderTuple | None:
 
 def is_intact(data: memoryview, at: int, header: HeaderTuple) -> bool:
     """Whether the checksum holds of the whole batch or old message at `at`."""
-    end = at + header[1] + LENGTH_OVERHEAD
-    if header[3] == MAGIC:
-        return bool(crc32c(data[at + ATTRIBUTES_AT : end]) == header[4])
+    end = at + header[LENGTH] + LENGTH_OVERHEAD
+    if header[MAGIC_BYTE] == MAGIC:
+        return bool(crc32c(data[at + ATTRIBUTES_AT : end]) == header[CRC])
     return bool(zlib.crc32(data[at + MAGIC_AT : end]) == _UINT32.unpack_from(data, at + LENGTH_OVERHEAD)[0])
 
 
@@ -75,10 +81,10 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTu
         if len(data) - at < HEADER_SIZE:
             data, start, at = file.read(position, min(CHUNK_BYTES, end - position)), position, 0
         header = header_at(data, at)
-        if header is None or position + header[1] + LENGTH_OVERHEAD > end:
+        if header is None or position + header[LENGTH] + LENGTH_OVERHEAD > end:
             return
         yield position, header
-        position += header[1] + LENGTH_OVERHEAD
+        position += header[LENGTH] + LENGTH_OVERHEAD
 
 
 def intact_batches(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTuple]]:
@@ -91,7 +97,7 @@ def intact_batches(file: File, position: int, end: int) -> Iterator[tuple[int, H
         header = header_at(data, at)
         if header is None:
             return
-        size = header[1] + LENGTH_OVERHEAD
+        size = header[LENGTH] + LENGTH_OVERHEAD
         if position + size > end:
             return
         if at + size > len(data):

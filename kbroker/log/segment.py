@@ -22,7 +22,18 @@ from kbroker.log.scan import CHUNK_BYTES, SMALLEST_BYTES, header_at, headers
 from kbroker.ports import Buffer, File, Random
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
-from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
+from protocol.records.batch import (
+    BASE_OFFSET,
+    HEADER_SIZE,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    HeaderTuple,
+    last_offset_of,
+    size_of,
+)
 
 SEGMENT_FILES: tuple[SegmentPart, ...] = ("log", "index", "timeindex", "txnindex")
 """Its parts; the last one only where a transaction was aborted."""
@@ -253,7 +264,7 @@ class Segment:
     def _index_each(self, batches: Sequence[tuple[HeaderTuple, int, int]], position: int) -> None:
         """A follower appends many batches at once: without entries between them, lookups would scan them all."""
         for header, base_offset, max_timestamp in batches:
-            last_offset, size = base_offset + header[6], header[1] + LENGTH_OVERHEAD
+            last_offset, size = base_offset + header[LAST_DELTA], size_of(header)
             if max_timestamp > self._max_timestamp:
                 self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
             if self._bytes_since_entry > self.config.index_interval_bytes:
@@ -309,7 +320,7 @@ class Segment:
         """The first batch's largest timestamp, -1 if it has none or there is none."""
         if self._rolling_timestamp == _UNKNOWN:
             first = next(headers(self.file, 0, self.size), None)
-            self._rolling_timestamp = NO_TIMESTAMP if first is None else first[1][8]
+            self._rolling_timestamp = NO_TIMESTAMP if first is None else first[1][MAX_TIMESTAMP]
         return self._rolling_timestamp
 
     @property
@@ -387,7 +398,7 @@ class Segment:
         header = header_at(data, at)
         if header is None:
             raise self._corrupt(position)
-        return header[0], header[1], header[6]
+        return header[BASE_OFFSET], header[LENGTH], header[LAST_DELTA]
 
     def _corrupt(self, position: int) -> KafkaError:
         path = self.folder.file_path(self.base_offset, "log")
@@ -407,7 +418,7 @@ class Segment:
             return offset, position
         for start in (self.offsets.lookup(self.offsets.last_offset)[1], 0):
             for at, header in headers(self.file, start, self.size):
-                offset, position = header[0] + header[6] + 1, at + header[1] + LENGTH_OVERHEAD
+                offset, position = last_offset_of(header) + 1, at + size_of(header)
             if position or not start:
                 break  # otherwise the last entry points at no batch
         return offset, position
@@ -420,7 +431,7 @@ class Segment:
         if entry_timestamp >= 0:
             found = self.find(entry_offset)
             header = None if found is None else next(headers(self.file, found[0], self.size), (0, None))[1]
-            if header is None or header[8] < entry_timestamp:  # the entry lies: a changed bit
+            if header is None or header[MAX_TIMESTAMP] < entry_timestamp:  # the entry lies: a changed bit
                 self.rebuild_indices()
                 entry_timestamp, entry_offset = self.times.lookup(timestamp)
         return self.offsets.lookup(max(entry_offset, start_offset))[1]
@@ -460,8 +471,8 @@ class Segment:
         """And its offset: from the last time index entry and the batches behind it, up to this position."""
         largest, largest_offset = self.times.last_timestamp, self.times.last_offset
         for _, header in headers(self.file, self.offsets.lookup(largest_offset)[1], size):
-            if header[8] > largest and self._fits(header):
-                largest, largest_offset = header[8], header[0] + header[6]
+            if header[MAX_TIMESTAMP] > largest and self._fits(header):
+                largest, largest_offset = header[MAX_TIMESTAMP], last_offset_of(header)
         return largest, largest_offset
 
     def expect_aborted(self) -> AbortedIndex:
@@ -527,19 +538,19 @@ class Segment:
 
     def index_batch(self, position: int, header: HeaderTuple, last_entry: int) -> bool:
         """Note a batch while indices are made anew; whether it got an entry. last_entry: position of the last one."""
-        if not self._fits(header) or (self.offsets.count and header[0] + header[6] <= self.offsets.last_offset):
+        if not self._fits(header) or (self.offsets.count and last_offset_of(header) <= self.offsets.last_offset):
             return False
-        if header[8] > self._max_timestamp:
-            self._max_timestamp, self._max_timestamp_offset = header[8], header[0] + header[6]
+        if header[MAX_TIMESTAMP] > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = header[MAX_TIMESTAMP], last_offset_of(header)
         if position - last_entry <= self.config.index_interval_bytes or self.offsets.is_full or self.times.is_full:
             return False
-        self.offsets.append(header[0] + header[6], position)
+        self.offsets.append(last_offset_of(header), position)
         self.times.append_if_later(self._max_timestamp, self._max_timestamp_offset)
         return True
 
     def _fits(self, header: HeaderTuple) -> bool:
         """Whether a batch's last offset can be in this segment at all; a changed bit may have moved it."""
-        return 0 <= header[0] + header[6] - self.base_offset <= MAX_RELATIVE_OFFSET
+        return 0 <= last_offset_of(header) - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def finish(self) -> None:
         """Make the files what they are to stay: the largest timestamp noted, nothing preallocated."""

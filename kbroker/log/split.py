@@ -20,7 +20,7 @@ from kbroker.log.jobs import remove_if_there
 from kbroker.log.scan import WALK_BYTES, headers
 from kbroker.log.segment import SEGMENT_FILES, Segment
 from protocol.records import RecordError
-from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, HeaderTuple
+from protocol.records.batch import BASE_OFFSET, MAGIC, MAGIC_BYTE, MAX_TIMESTAMP, HeaderTuple, last_offset_of, size_of
 
 if TYPE_CHECKING:
     from kbroker.log.aborted import AbortedTransaction
@@ -43,7 +43,7 @@ def overflowing(segments: list[Segment], end_offset: int, recovery_point: int) -
     ]
     last = segments[-1] if segments else None
     if last is not None and end_offset - 1 - last.base_offset > MAX_RELATIVE_OFFSET:
-        *before, end = [header[0] + header[6] for _, header in headers(last.file, 0, last.size)]
+        *before, end = [last_offset_of(header) for _, header in headers(last.file, 0, last.size)]
         several = bool(before) and before[-1] - last.base_offset > MAX_RELATIVE_OFFSET
         if (several or end < recovery_point) and _rises(last, end + 1):
             found.append(last)
@@ -61,9 +61,9 @@ def _rises(segment: Segment, bound: int) -> bool:
     """Whether its batches' offsets rise all along, up to a bound."""
     before = segment.base_offset - 1
     for _, header in headers(segment.file, 0, segment.size):
-        if header[0] <= before:
+        if header[BASE_OFFSET] <= before:
             return False
-        before = header[0] + header[6]
+        before = last_offset_of(header)
     return before < bound
 
 
@@ -113,12 +113,12 @@ def _written(segment: Segment, aborted: list[AbortedTransaction], wall_ms: int) 
     modified_ms = wall_ms if entry is None else entry.modified_ms
     part, parts, end, last_offset = _begun(segment, segment.base_offset), [], 0, segment.base_offset
     for position, header in headers(file, 0, segment.size):
-        size, last_offset = header[1] + LENGTH_OVERHEAD, header[0] + header[6]
+        size, last_offset = size_of(header), last_offset_of(header)
         content = file.read(position, size)
         if last_offset - part.base_offset > MAX_RELATIVE_OFFSET:
             parts.append(part)
             part = _begun(segment, _first_offset(content, header))
-        part.add(content, last_offset, header[8], 0)
+        part.add(content, last_offset, header[MAX_TIMESTAMP], 0)
         end = position + size
     parts.append(part)
     while end < segment.size:
@@ -137,11 +137,11 @@ def _begun(segment: Segment, base_offset: int) -> CleanedSegment:
 
 def _first_offset(content: bytes, header: HeaderTuple) -> int:
     """The first offset in a batch; that of a wrapper stands inside it, for its own is the last one's."""
-    if header[3] == MAGIC:
-        return header[0]
+    if header[MAGIC_BYTE] == MAGIC:
+        return header[BASE_OFFSET]
     from protocol.records.legacy import parse_message, scan  # most logs have none
 
     try:
         return min(record.offset for record in parse_message(content, next(scan(content))))
     except RecordError:
-        return header[0]  # nobody reads what is in it
+        return header[BASE_OFFSET]  # nobody reads what is in it

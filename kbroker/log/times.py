@@ -15,7 +15,7 @@ from kbroker.log.cold import TouchJob, warm_times
 from kbroker.log.scan import headers
 from protocol.errors import KafkaError
 from protocol.namedtuple import NamedTuple
-from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP, HeaderTuple
+from protocol.records.batch import MAGIC, MAGIC_BYTE, MAX_TIMESTAMP, NO_TIMESTAMP, HeaderTuple, last_offset_of, size_of
 from protocol.records.content import first_record_since, latest_record
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class TimeScan:
 
     def _first(self) -> Found | None:
         for position, header in self._headers():
-            if header[8] >= self._timestamp:
+            if header[MAX_TIMESTAMP] >= self._timestamp:
                 found = self._first_in_batch(position, header)
                 if found is not None:
                     return found
@@ -126,17 +126,19 @@ class TimeScan:
     def _headers(self) -> Iterator[tuple[int, HeaderTuple]]:
         """Of batches that are not gone as a whole."""
         found = headers(self._file, self._position, self._end)
-        return (each for each in found if each[1][0] + each[1][6] >= self._start_offset)
+        for position, header in found:
+            if last_offset_of(header) >= self._start_offset:
+                yield position, header
 
     def _first_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
         data = self._batch(position, header)
-        if header[3] == MAGIC:
+        if header[MAGIC_BYTE] == MAGIC:
             found = first_record_since(data, 0, header, self._timestamp, self._start_offset)
             return None if found is None else Found(*found)
         return next((each for each in self._messages(data) if each.timestamp >= self._timestamp), None)
 
     def _batch(self, position: int, header: HeaderTuple) -> memoryview:
-        return memoryview(self._file.read(position, header[1] + LENGTH_OVERHEAD))
+        return memoryview(self._file.read(position, size_of(header)))
 
     def _messages(self, data: memoryview) -> Iterator[Found]:
         """What is left of a message of v0 or v1, or of those in a wrapper."""
@@ -159,15 +161,15 @@ class LargestScan(TimeScan):
             if not count:
                 found = self._largest_in_batch(position, header)
                 largest = max(largest, NO_TIMESTAMP if found is None else found.timestamp)
-            elif header[8] > largest:
-                largest, at = header[8], (position, header)
+            elif header[MAX_TIMESTAMP] > largest:
+                largest, at = header[MAX_TIMESTAMP], (position, header)
         if at is not None:
             found = self._largest_in_batch(*at)
         return found if found is not None and found.timestamp >= self._timestamp else None
 
     def _largest_in_batch(self, position: int, header: HeaderTuple) -> Found | None:
         data = self._batch(position, header)
-        if header[3] == MAGIC:
+        if header[MAGIC_BYTE] == MAGIC:
             found = latest_record(data, 0, header, self._start_offset)
             return None if found is None else Found(*found)
         return max(self._messages(data), key=lambda message: message.timestamp, default=None)

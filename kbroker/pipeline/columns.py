@@ -18,19 +18,24 @@ from kbroker.pipeline.errors import PipelineError
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, crc32c
 from protocol.records.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
+    BASE_OFFSET,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     HEADER_SIZE,
     LENGTH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
+    PRODUCER_ID,
     SMALLEST_LEGACY_LENGTH,
     TRANSACTIONAL,
     HeaderTuple,
     check,
+    last_offset_of,
     set_base_offset,
     unpack_header,
 )
@@ -131,9 +136,9 @@ def _add_all(rows: _Rows, chunk: memoryview, span: Span, gone: _Aborted) -> Gene
             yield from rows.add_old(chunk, position)
         else:
             check(chunk, position, len(chunk))
-            if header[0] >= span.end:
+            if header[BASE_OFFSET] >= span.end:
                 return True
-            if gone.passes(chunk, position, header) and header[0] + header[6] >= span.start and header[12]:
+            if gone.passes(chunk, position, header) and last_offset_of(header) >= span.start and header[COUNT]:
                 yield from rows.add(chunk, position, header)
         position = rows.add_plain(chunk, after)
     return False
@@ -180,7 +185,7 @@ def last_offset(chunk: memoryview) -> int | None:
     last, position = None, 0
     while found := _batch_at(chunk, position):
         header, after = found
-        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else header[0] + header[6]
+        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else last_offset_of(header)
         position = after
     return last
 
@@ -238,13 +243,13 @@ def note_transactions(chunk: memoryview, begun: dict[int, int]) -> int:
     end, position = 0, 0
     while (found := _batch_at(chunk, position)) and found[1] > position:
         header, after = found
-        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else header[0] + header[6]
+        last = int.from_bytes(chunk[position : position + 8], "big") if header is None else last_offset_of(header)
         end, position = max(end, last + 1), after
-        if header is not None and header[5] & TRANSACTIONAL:
-            if header[5] & CONTROL:
-                begun.pop(header[9], None)
+        if header is not None and header[ATTRIBUTES] & TRANSACTIONAL:
+            if header[ATTRIBUTES] & CONTROL:
+                begun.pop(header[PRODUCER_ID], None)
             else:
-                begun.setdefault(header[9], header[0])
+                begun.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
     return end
 
 
@@ -266,7 +271,7 @@ class _Aborted:
 
     def passes(self, chunk: memoryview, position: int, header: HeaderTuple) -> bool:
         """Whether the batch is for consumers."""
-        attributes, producer_id = header[5], header[9]
+        attributes, producer_id = header[ATTRIBUTES], header[PRODUCER_ID]
         if attributes & CONTROL:
             if attributes & TRANSACTIONAL and producer_id in self._open:
                 try:
@@ -278,7 +283,7 @@ class _Aborted:
             return False
         if not attributes & TRANSACTIONAL:
             return True
-        last = header[0] + header[6]
+        last = last_offset_of(header)
         begun = {first for first in self._expected.get(producer_id, ()) if first <= last}
         if begun:
             self._expected[producer_id] -= begun
@@ -382,7 +387,7 @@ class _Rows:
     ) -> Iterator[pa.RecordBatch]:
         """Add a batch; what was full before comes out. time_type: None to take it from the batch."""
         body, start, end = open_records(chunk, position, header)
-        size, count = end - start, min(header[12], end - start)
+        size, count = end - start, min(header[COUNT], end - start)
         if self._is_full(count, size):
             yield from self.take()
             self._begin(count, size)
@@ -391,9 +396,9 @@ class _Rows:
             self._body, self._body_at = body, None if body is chunk else position
         row = self._count
         self._runs.append(run_of(start, end, header))
-        self._count += header[12]
+        self._count += header[COUNT]
         self._size += size
-        appended = APPEND_TIME if header[5] & LOG_APPEND_TIME else CREATE_TIME
+        appended = APPEND_TIME if header[ATTRIBUTES] & LOG_APPEND_TIME else CREATE_TIME
         self._memory.types[row : self._count] = appended if time_type is None else time_type
         if self._with_headers and self.gather():
             records = parse_records(chunk, position, header)

@@ -22,7 +22,7 @@ from kbroker.log.names import parse_folder_name
 from kbroker.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError
-from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, check, unpack_header
+from protocol.records.batch import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, MAX_TIMESTAMP, check, last_offset_of, unpack_header
 from protocol.records.content import build_batch
 from protocol.records.legacy import check_crc, parse_message
 from protocol.records.legacy import scan as scan_messages
@@ -164,9 +164,9 @@ class _Indices:
     def note(self, batch: bytes | bytearray | memoryview, position: int) -> None:
         """A batch that begins at `position`."""
         header = unpack_header(batch, 0)
-        last = header[0] + header[6]
-        if header[8] > self._latest:
-            self._latest, self._latest_offset = header[8], last
+        last = last_offset_of(header)
+        if header[MAX_TIMESTAMP] > self._latest:
+            self._latest, self._latest_offset = header[MAX_TIMESTAMP], last
         if self._since > INDEX_BYTES:
             self.offsets += _OFFSET_ENTRY.pack(last - self._base, position)
             self._add_time()

@@ -28,7 +28,7 @@ from kbroker.channel import Unbegun
 from kbroker.core import FETCH
 from kbroker.sim.catalogue import Catalogue
 from kbroker.sim.commits import GroupHistory
-from protocol.records.batch import BatchHeader, check, scan
+from protocol.records.batch import BASE_OFFSET, CRC, BatchHeader, check, last_offset_of, scan
 from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
@@ -464,7 +464,7 @@ class Checks:
         """Batches as they are on the disk; those seen before by their checksums. Returns: the offset behind them."""
         for position, header in scan(whole_batches(data)):
             check(data, position, len(data))
-            base_offset, last_offset, checksum = header[0], header[0] + header[6], header[4]
+            base_offset, last_offset, checksum = header[BASE_OFFSET], last_offset_of(header), header[CRC]
             follows = base_offset == expected or expected == start <= last_offset
             if not follows and not self.may_skip(promise, expected, base_offset):
                 raise self.world.broken(f"{promise}: {expected} should follow, there is {BatchHeader(*header)}")

@@ -8,8 +8,7 @@ Readable = bytes | bytearray | memoryview
 Writable = bytearray | memoryview
 
 
-# base_offset, length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
-# max_timestamp, producer_id, producer_epoch, base_sequence, records_count: what `batch.unpack_header` returns.
+# What `batch.unpack_header` returns; `batch` has a name for the place of each field, as in `header[PRODUCER_ID]`.
 HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 # The records of one batch in a buffer, decompressed: where they start there, where they end, how many there are,
@@ -31,8 +30,9 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
-# What the walker tells of a batch's records, as a plain tuple; `Facts(*facts)` where names matter more than speed.
+# What the walker tells of a batch's records, as a plain tuple, and the places in it: those of the fields of `Facts`.
 FactsTuple = tuple[int, int, int, int, int]
+LATEST, LATEST_AT, EARLIEST, KEYLESS, DISORDERED = range(5)
 
 
 class Facts(NamedTuple):

@@ -70,6 +70,23 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 LARGEST_SEQUENCE = 0x7FFFFFFF
 
+# Where each field stands in a HeaderTuple, in the order of the drawing above and of BatchHeader.
+(
+    BASE_OFFSET,
+    LENGTH,
+    LEADER_EPOCH,
+    MAGIC_BYTE,
+    CRC,
+    ATTRIBUTES,
+    LAST_DELTA,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    COUNT,
+) = range(13)
+
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_SIZE, HEADER.size
 unpack_header = HEADER.unpack_from  # (buffer, position) -> HeaderTuple, checked by nobody yet
@@ -102,12 +119,12 @@ class BatchHeader(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Bytes of the whole batch, header included."""
-        return self.length + LENGTH_OVERHEAD
+        return size_of(self)
 
     @property
     def last_offset(self) -> int:
         """Offset of the last record that was ever in the batch."""
-        return self.base_offset + self.last_offset_delta
+        return last_offset_of(self)
 
     @property
     def last_sequence(self) -> int:
@@ -145,6 +162,16 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
+def size_of(header: HeaderTuple) -> int:
+    """Bytes of the whole batch, header included."""
+    return header[LENGTH] + LENGTH_OVERHEAD
+
+
+def last_offset_of(header: HeaderTuple) -> int:
+    """Offset of the last record that was ever in the batch."""
+    return header[BASE_OFFSET] + header[LAST_DELTA]
+
+
 def scan(buffer: Readable, start: int = 0, end: int | None = None) -> Iterator[tuple[int, HeaderTuple]]:
     """Walk over the v2 batches of a buffer, one `(position, header)` each; the checksum is not looked at.
 
@@ -161,8 +188,8 @@ def scan(buffer: Readable, start: int = 0, end: int | None = None) -> Iterator[t
         if position > last_header:
             raise _unreadable(buffer, position, end)
         header: HeaderTuple = unpack_header(buffer, position)
-        after = position + header[1] + LENGTH_OVERHEAD
-        if header[3] != MAGIC or after > end or after < position + HEADER_SIZE:
+        after = position + header[LENGTH] + LENGTH_OVERHEAD
+        if header[MAGIC_BYTE] != MAGIC or after > end or after < position + HEADER_SIZE:
             raise _unreadable(buffer, position, end)
         yield position, header
         position = after
@@ -176,11 +203,11 @@ def check(buffer: memoryview, position: int, end: int) -> HeaderTuple:
     if position + HEADER_SIZE > end:
         raise _unreadable(buffer, position, end)
     header: HeaderTuple = unpack_header(buffer, position)
-    after = position + header[1] + LENGTH_OVERHEAD
-    if header[3] != MAGIC or after > end or after < position + HEADER_SIZE:
+    after = position + header[LENGTH] + LENGTH_OVERHEAD
+    if header[MAGIC_BYTE] != MAGIC or after > end or after < position + HEADER_SIZE:
         raise _unreadable(buffer, position, end)
-    if crc32c(buffer[position + ATTRIBUTES_AT : after]) != header[4]:
-        raise _bad_checksum(buffer, position, after, header[4])
+    if crc32c(buffer[position + ATTRIBUTES_AT : after]) != header[CRC]:
+        raise _bad_checksum(buffer, position, after, header[CRC])
     return header
 
 

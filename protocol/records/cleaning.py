@@ -24,18 +24,26 @@ from protocol.records._errors import RecordError
 from protocol.records._record import HeaderTuple, Readable
 from protocol.records._walker import walk
 from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
+    LAST_DELTA,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     TRANSACTIONAL,
     check,
+    last_offset_of,
+    size_of,
     write_crc,
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
@@ -160,11 +168,12 @@ def note_batch(
     Raises: RecordError for a batch that is not whole, its checksum included.
     """
     check(buffer, position, len(buffer))
-    if not header[12]:
+    if not header[COUNT]:
         return True
     body, start, end = batch_body(buffer, position, header, limit)
-    walk(body, start, end, header[12], header[7])
-    return offsets.put(body, start, end, header[12], magic=MAGIC, base_offset=header[0], from_offset=from_offset)
+    walk(body, start, end, header[COUNT], header[BASE_TIMESTAMP])
+    first = header[BASE_OFFSET]
+    return offsets.put(body, start, end, header[COUNT], magic=MAGIC, base_offset=first, from_offset=from_offset)
 
 
 def note_messages(
@@ -226,17 +235,17 @@ def kept_of_batch(
     that a batch gets now, if it needs one. limit: bytes that compressed records may become. Raises: RecordError.
     """
     check(buffer, position, len(buffer))
-    attributes, count = header[5], header[12]
-    whole = buffer[position : position + header[1] + LENGTH_OVERHEAD]
+    attributes, count = header[ATTRIBUTES], header[COUNT]
+    whole = buffer[position : position + size_of(header)]
     if discard or not count:
         return _emptied(whole, header) if keep_empty else None
     if attributes & CONTROL and not marks_nothing:
-        return Kept(whole, header[0] + header[6], header[8], count)
+        return Kept(whole, last_offset_of(header), header[MAX_TIMESTAMP], count)
     body, start, end = batch_body(buffer, position, header, limit)
-    latest, _, earliest, _, _ = walk(body, start, end, count, header[7])
-    kept, tombstones, highest = count, 0, latest - header[7]
+    latest, _, earliest, _, _ = walk(body, start, end, count, header[BASE_TIMESTAMP])
+    kept, tombstones, highest = count, 0, latest - header[BASE_TIMESTAMP]
     if not attributes & CONTROL:
-        drop_tombstones = bool(attributes & DELETE_HORIZON) and now_ms >= header[7]
+        drop_tombstones = bool(attributes & DELETE_HORIZON) and now_ms >= header[BASE_TIMESTAMP]
         room = scratch.of(end - start)
         size, kept, tombstones, highest, _ = offsets.keep(
             body,
@@ -244,7 +253,7 @@ def kept_of_batch(
             end,
             count,
             magic=MAGIC,
-            base_offset=header[0],
+            base_offset=header[BASE_OFFSET],
             drop_tombstones=drop_tombstones,
             out=room,
         )
@@ -252,12 +261,14 @@ def kept_of_batch(
             return _emptied(whole, header) if keep_empty else None
         if kept < count:
             body, start, end = room, 0, size
-    may_be_marked = earliest in _SAFE_TIMES and latest in _SAFE_TIMES and header[7] in _SAFE_TIMES
+    may_be_marked = earliest in _SAFE_TIMES and latest in _SAFE_TIMES and header[BASE_TIMESTAMP] in _SAFE_TIMES
     is_marked = (tombstones > 0 or marks_nothing) and not attributes & DELETE_HORIZON and may_be_marked
     if kept == count and not is_marked:
-        return Kept(whole, header[0] + header[6], header[8], count)
-    base_timestamp = header[7]
-    max_timestamp = header[8] if attributes & LOG_APPEND_TIME else max(NO_TIMESTAMP, base_timestamp + highest)
+        return Kept(whole, last_offset_of(header), header[MAX_TIMESTAMP], count)
+    base_timestamp = header[BASE_TIMESTAMP]
+    max_timestamp = header[MAX_TIMESTAMP]
+    if not attributes & LOG_APPEND_TIME:
+        max_timestamp = max(NO_TIMESTAMP, base_timestamp + highest)
     if is_marked:
         body = shifted(body, start, end, kept, base_timestamp - horizon_ms)
         start, end, base_timestamp, attributes = 0, len(body), horizon_ms, attributes | DELETE_HORIZON
@@ -276,27 +287,27 @@ def _rebuilt(
     HEADER.pack_into(
         out,
         0,
-        header[0],
+        header[BASE_OFFSET],
         length,
         *header[2:4],
         0,
         attributes,
-        header[6],
+        header[LAST_DELTA],
         base_timestamp,
         max_timestamp,
         *producer,
         count,
     )
     write_crc(out, 0, len(out))
-    return Kept(out, header[0] + header[6], max_timestamp, count)
+    return Kept(out, last_offset_of(header), max_timestamp, count)
 
 
 def _emptied(whole: memoryview, header: HeaderTuple) -> Kept:
     """The header alone: who wrote the batch, its sequence, and which offsets it covers."""
-    if not header[12] and len(whole) == HEADER_SIZE:
-        return Kept(whole, header[0] + header[6], header[8], 0)
-    attributes = header[5] & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
-    return _rebuilt(header, attributes, NO_TIMESTAMP, header[8], 0, memoryview(b""))
+    if not header[COUNT] and len(whole) == HEADER_SIZE:
+        return Kept(whole, last_offset_of(header), header[MAX_TIMESTAMP], 0)
+    attributes = header[ATTRIBUTES] & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    return _rebuilt(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, memoryview(b""))
 
 
 def kept_of_messages(

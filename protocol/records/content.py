@@ -14,17 +14,25 @@ from protocol.errors import ErrorCode
 from protocol.namedtuple import NamedTuple
 from protocol.primitives import varint
 from protocol.records._errors import RecordError
-from protocol.records._record import Facts, FactsTuple, Readable, Record, Run
+from protocol.records._record import DISORDERED, EARLIEST, KEYLESS, LATEST, Facts, FactsTuple, Readable, Record, Run
 from protocol.records._walker import accept, first_since, gather, pack, parse, refused, walk
 from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
+    MAX_TIMESTAMP,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -41,6 +49,10 @@ from protocol.records.batch import (
 from protocol.records.compression import LIMIT_BYTES, codec_of
 
 __all__ = [
+    "DISORDERED",
+    "EARLIEST",
+    "KEYLESS",
+    "LATEST",
     "Facts",
     "FactsTuple",
     "Room",
@@ -64,7 +76,7 @@ __all__ = [
 
 LARGEST_DELTA = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
-EARLIEST = -(2**63)
+SMALLEST_TIMESTAMP = -(2**63)
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1
 
 
@@ -76,15 +88,16 @@ def check_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     decompressed bytes. Stricter than Kafka in one thing: in compressed batches, too, each record's size must agree
     with its fields.
     """
-    if not header[5] & CODEC_MASK:
-        return walk(buffer, position + RECORDS_AT, position + LENGTH_OVERHEAD + header[1], header[12], header[7])
+    if not header[ATTRIBUTES] & CODEC_MASK:
+        end = position + LENGTH_OVERHEAD + header[LENGTH]
+        return walk(buffer, position + RECORDS_AT, end, header[COUNT], header[BASE_TIMESTAMP])
     return check_opened(buffer, position, header, limit)[0]
 
 
 def check_opened(buffer: memoryview, position: int, header: HeaderTuple, limit: int) -> tuple[FactsTuple, int]:
     """The same of a compressed batch, with the size of its records in bytes once they are decompressed."""
     body, start, end = batch_body(buffer, position, header, limit)
-    return walk(body, start, end, header[12], header[7]), end - start
+    return walk(body, start, end, header[COUNT], header[BASE_TIMESTAMP]), end - start
 
 
 def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit: int = LIMIT_BYTES) -> list[Record]:
@@ -93,10 +106,14 @@ def parse_records(buffer: memoryview, position: int, header: HeaderTuple, limit:
     Keys, values and headers are copies. header, limit, errors: as for `check_records`.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
-        raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
-    append_time = header[8] if header[5] & LOG_APPEND_TIME else None
-    return parse(body, start, end, header[12], header[0], header[7], append_time)
+    _check_offsets(position, header)
+    return parse(body, *run_of(start, end, header))
+
+
+def _check_offsets(position: int, header: HeaderTuple) -> None:
+    first = header[BASE_OFFSET]
+    if first > LARGEST_OFFSET - LARGEST_DELTA:
+        raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {first} on do not fit in 64 bits")
 
 
 class Room(NamedTuple):
@@ -122,15 +139,15 @@ def open_records(
 
     header, limit, errors: as for `check_records`.
     """
-    if header[0] > LARGEST_OFFSET - LARGEST_DELTA:
-        raise RecordError(ErrorCode.INVALID_RECORD, position, f"offsets from {header[0]} on do not fit in 64 bits")
+    _check_offsets(position, header)
     body, start, end = batch_body(buffer, position, header, limit)
     return body if isinstance(body, memoryview) else memoryview(body), start, end
 
 
 def run_of(start: int, end: int, header: HeaderTuple) -> Run:
     """What `gather_records` wants to know of a batch. start, end: where its records are, decompressed."""
-    return start, end, header[12], header[0], header[7], header[8] if header[5] & LOG_APPEND_TIME else None
+    append_time = header[MAX_TIMESTAMP] if header[ATTRIBUTES] & LOG_APPEND_TIME else None
+    return start, end, header[COUNT], header[BASE_OFFSET], header[BASE_TIMESTAMP], append_time
 
 
 def gather_records(body: memoryview, runs: Sequence[Run], row: int, room: Room) -> int:
@@ -152,12 +169,12 @@ def first_record_since(
     of headers would take gigabytes. header, limit, errors: as for `check_records`.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    is_append_time = bool(header[5] & LOG_APPEND_TIME)
-    least = EARLIEST if is_append_time else timestamp
-    found = first_since(body, start, end, header[12], header[7], least, offset - header[0])
-    if found is None or (is_append_time and header[8] < timestamp):
+    is_append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
+    least = SMALLEST_TIMESTAMP if is_append_time else timestamp
+    found = first_since(body, start, end, header[COUNT], header[BASE_TIMESTAMP], least, offset - header[BASE_OFFSET])
+    if found is None or (is_append_time and header[MAX_TIMESTAMP] < timestamp):
         return None
-    return header[0] + found[0], header[8] if is_append_time else found[1]
+    return header[BASE_OFFSET] + found[0], header[MAX_TIMESTAMP] if is_append_time else found[1]
 
 
 def latest_record(
@@ -168,11 +185,11 @@ def latest_record(
     header, limit, errors: as for `check_records`.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    count, base, least_delta = header[12], header[7], offset - header[0]
-    found = first_since(body, start, end, count, base, EARLIEST, least_delta)
-    if found is None or header[5] & LOG_APPEND_TIME:
-        return None if found is None else (header[0] + found[0], header[8])
-    earliest, latest = found[1], header[8]
+    count, base, least_delta = header[COUNT], header[BASE_TIMESTAMP], offset - header[BASE_OFFSET]
+    found = first_since(body, start, end, count, base, SMALLEST_TIMESTAMP, least_delta)
+    if found is None or header[ATTRIBUTES] & LOG_APPEND_TIME:
+        return None if found is None else (header[BASE_OFFSET] + found[0], header[MAX_TIMESTAMP])
+    earliest, latest = found[1], header[MAX_TIMESTAMP]
     while earliest < latest:  # some ten looks: of each, the compiled loop tells the first record that is not older
         middle = (earliest + latest + 1) // 2
         later = first_since(body, start, end, count, base, middle, least_delta)
@@ -180,7 +197,7 @@ def latest_record(
             latest = middle - 1
         else:
             found, earliest = later, later[1]
-    return header[0] + found[0], found[1]
+    return header[BASE_OFFSET] + found[0], found[1]
 
 
 def refused_records(
@@ -199,7 +216,7 @@ def refused_records(
     most: how many of them are wanted. header, limit, errors: as for `check_records`.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    return refused(body, start, end, header[12], header[7], needs_key, limits, most)
+    return refused(body, start, end, header[COUNT], header[BASE_TIMESTAMP], needs_key, limits, most)
 
 
 def _varint(data: Readable, at: int, mask: int) -> tuple[int, int]:
@@ -339,11 +356,19 @@ def rebuild_batch(
     limit. The batch does not say LogAppendTime, nor a delete horizon, whatever the old one said.
     """
     body, start, end = batch_body(buffer, position, header, limit)
-    body = memoryview(body)[start:end] if in_order else _numbered(body, start, header[12])
+    body = memoryview(body)[start:end] if in_order else _numbered(body, start, header[COUNT])
     out = bytearray(buffer[position : position + HEADER_SIZE])
     out += codec_of(codec_id).compress(body, level)
-    attributes = codec_id | header[5] & (TRANSACTIONAL | CONTROL)
-    HEADER.pack_into(out, 0, header[0], len(out) - LENGTH_OVERHEAD, *header[2:5], attributes, *header[6:])
+    attributes = codec_id | header[ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
+    HEADER.pack_into(
+        out,
+        0,
+        header[BASE_OFFSET],
+        len(out) - LENGTH_OVERHEAD,
+        *header[LEADER_EPOCH:ATTRIBUTES],
+        attributes,
+        *header[LAST_DELTA:],
+    )
     write_crc(out, 0, len(out))
     return out
 
@@ -370,12 +395,12 @@ def batch_body(buffer: memoryview, position: int, header: HeaderTuple, limit: in
 
     limit: bytes that compressed records may become. Raises: RecordError, as of the codec.
     """
-    end = position + LENGTH_OVERHEAD + header[1]
+    end = position + LENGTH_OVERHEAD + header[LENGTH]
     start = position + RECORDS_AT
-    codec_id = header[5] & CODEC_MASK
+    codec_id = header[ATTRIBUTES] & CODEC_MASK
     if not codec_id:
         return buffer, start, end
-    if not header[12] and start == end:  # what compaction left of a batch: nothing, not nothing compressed
+    if not header[COUNT] and start == end:  # what compaction left of a batch: nothing, not nothing compressed
         return b"", 0, 0
     try:
         body = codec_of(codec_id).decompress(buffer[start:end], limit)

@@ -21,20 +21,26 @@ from protocol.records._errors import RecordError, TornBatchError
 from protocol.records._record import Readable
 from protocol.records._walker import walk
 from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
+    MAX_TIMESTAMP,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     check,
+    size_of,
     write_crc,
 )
 from protocol.records.compression import LIMIT_BYTES, codec_of
@@ -292,21 +298,21 @@ def _from_batch(
 ) -> int:
     """Convert the v2 batch at `position`; where it ends."""
     header = check(buffer, position, len(buffer))
-    codec_id = header[5] & CODEC_MASK
-    if header[5] & CONTROL or not header[12]:  # a marker, or what compaction left of a batch
-        return position + header[1] + LENGTH_OVERHEAD
+    codec_id = header[ATTRIBUTES] & CODEC_MASK
+    if header[ATTRIBUTES] & CONTROL or not header[COUNT]:  # a marker, or what compaction left of a batch
+        return position + size_of(header)
     if codec_id > legacy.LAST_CODEC_ID:
         raise RecordError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, position, f"codec {codec_id} cannot be used in v{magic} messages"
         )
     body, start, end = batch_body(buffer, position, header, limit)
-    walk(body, start, end, header[12], header[7])
-    least_delta = 0 if codec_id else max(from_offset - header[0], 0)
-    start, count, held, first, last, highest = measure(body, start, end, header[12], least_delta)
-    if count and header[0] + last >= from_offset:  # else compaction took what the client asks for: a wrapper of
+    walk(body, start, end, header[COUNT], header[BASE_TIMESTAMP])
+    least_delta = 0 if codec_id else max(from_offset - header[BASE_OFFSET], 0)
+    start, count, held, first, last, highest = measure(body, start, end, header[COUNT], least_delta)
+    if count and header[BASE_OFFSET] + last >= from_offset:  # else compaction took what the client asks for: one of
         # nothing but older messages would bring it no further
-        append_time = header[8] if header[5] & LOG_APPEND_TIME else None
-        relative_to = header[0] + first if codec_id and magic else 0
+        append_time = header[MAX_TIMESTAMP] if header[ATTRIBUTES] & LOG_APPEND_TIME else None
+        relative_to = header[BASE_OFFSET] + first if codec_id and magic else 0
         out = bytearray(count * OVERHEAD[magic] + held)
         to_messages(
             body,
@@ -314,17 +320,17 @@ def _from_batch(
             end,
             count,
             magic=magic,
-            base_offset=header[0] - relative_to,
-            base_timestamp=header[7],
+            base_offset=header[BASE_OFFSET] - relative_to,
+            base_timestamp=header[BASE_TIMESTAMP],
             append_time=NO_TIMESTAMP if append_time is None else append_time,
             out=out,
         )
-        found.append(
-            legacy.wrapped(out, magic, header[0] + last, codec_id, max(NO_TIMESTAMP, header[7] + highest), append_time)
-            if codec_id
-            else out
-        )
-    return position + header[1] + LENGTH_OVERHEAD
+        if codec_id:
+            latest = max(NO_TIMESTAMP, header[BASE_TIMESTAMP] + highest)
+            found.append(legacy.wrapped(out, magic, header[BASE_OFFSET] + last, codec_id, latest, append_time))
+        else:
+            found.append(out)
+    return position + size_of(header)
 
 
 def _from_messages(

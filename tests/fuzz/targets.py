@@ -23,6 +23,7 @@ from protocol.headers import (
 from protocol.message import DecodeError, Message
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from protocol.records import RecordError, batch, content, legacy
+from protocol.records.batch import COUNT
 from tests.judges.batches import CODECS, KINDS, build, described, some_sets
 from tests.judges.java import Judge
 from tests.judges.pairs import all_pairs
@@ -175,7 +176,7 @@ def check_batches(data: bytes, limit: int) -> None:
     for position, header in batch.scan(view):
         facts = content.Facts(*content.check_records(view, position, header, limit))
         records = content.parse_records(view, position, header, limit)
-        assert len(records) == header[12]
+        assert len(records) == header[COUNT]
         keyless = [index for index, record in enumerate(records) if record.key is None]
         assert facts.first_without_key == (keyless[0] if keyless else -1)
 

@@ -30,7 +30,7 @@ from kbroker.log.tools.walk import batches
 from kbroker.sim.disk import SimDisk
 from protocol.errors import KafkaError
 from protocol.records import legacy
-from protocol.records.batch import LENGTH_OVERHEAD
+from protocol.records.batch import BASE_OFFSET, LENGTH, LENGTH_OVERHEAD, last_offset_of
 from tests.log.directories import fill, open_directory
 
 PATH = "/a"
@@ -239,7 +239,7 @@ def state_of(log: Log) -> State:
     found = read_all(log, aborted)
     ends = [log.epochs.end_offset_for(epoch, log.log_end_offset) for epoch, _ in log.epochs.entries()]
     headers = [header for batch in found if (header := header_at(batch, 0)) is not None]
-    of_batches = [(header[0], log.epochs.epoch_at(header[0])) for header in headers]
+    of_batches = [(header[BASE_OFFSET], log.epochs.epoch_at(header[BASE_OFFSET])) for header in headers]
     return State(found, aborted, [*ends, *of_batches], log.producers.snapshot())
 
 
@@ -254,11 +254,11 @@ def read_all(log: Log, aborted: list[object]) -> list[bytes]:
         before = offset
         at = 0
         while (header := header_at(data, at)) is not None:
-            end = at + LENGTH_OVERHEAD + header[1]
+            end = at + LENGTH_OVERHEAD + header[LENGTH]
             if end > len(data):
                 break
             found.append(data[at:end])
-            offset = max(offset, header[0] + header[6] + 1)
+            offset = max(offset, last_offset_of(header) + 1)
             at = end
         if offset == before:
             break

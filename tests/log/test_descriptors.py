@@ -17,6 +17,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.names import HIGH_WATERMARKS, RECOVERY_POINTS, TopicPartition
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode
+from protocol.records.batch import BASE_OFFSET
 from tests.log.managers import TOPIC_ID, append, create, names, run_jobs, start
 from tests.log.worlds import FOLDER, NOW, batch, fetch, new_disk, open_at, refused
 from tests.log.worlds import offsets_in as offsets_of
@@ -164,7 +165,7 @@ def test_a_start_without_descriptors_is_refused_and_gives_no_directory_up() -> N
 
 def offsets_in(log: Log) -> list[int]:
     """Where each batch of the active segment begins."""
-    return [header[0] for _, header in log.segments[-1].batches_from(0)]
+    return [header[BASE_OFFSET] for _, header in log.segments[-1].batches_from(0)]
 
 
 @pytest.mark.parametrize("file", [".log", ".index", ".timeindex"])

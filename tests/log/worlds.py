@@ -18,6 +18,7 @@ from kbroker.ports import Disk
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import SimDisk
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BASE_OFFSET, LENGTH, last_offset_of
 
 _HEADER = Struct(">qiibIhiqqqhii")
 FOLDER = "/logs/t-0"
@@ -180,8 +181,8 @@ def offsets_in(data: bytes) -> list[int]:
     found, at = [], 0
     while at + 61 <= len(data):
         header = _HEADER.unpack_from(data, at)
-        found.append(header[0])
-        at += header[1] + 12
+        found.append(header[BASE_OFFSET])
+        at += header[LENGTH] + 12
     return found
 
 
@@ -198,9 +199,9 @@ def all_offsets(log: Log) -> list[int]:
         at = 0
         while at + 61 <= len(data):
             header = _HEADER.unpack_from(data, at)
-            at += header[1] + 12
+            at += header[LENGTH] + 12
         assert header is not None
-        offset = header[0] + header[6] + 1
+        offset = last_offset_of(header) + 1
     return found
 
 

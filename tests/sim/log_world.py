@@ -19,6 +19,7 @@ from kbroker.log.recovery import open_log
 from kbroker.log.sealed import seal
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.disk import PowerLoss, SimDisk
+from protocol.records.batch import MAX_TIMESTAMP
 from tests.log.worlds import NOW, batch
 
 FOLDER = "/logs/t-0"
@@ -312,7 +313,7 @@ class Host:
             assert where.read() == written.content, written
         for segment in log.segments:
             held = [header for _, header in segment.batches_from(0)]
-            assert segment.max_timestamp == max((header[8] for header in held), default=-1), segment
+            assert segment.max_timestamp == max((header[MAX_TIMESTAMP] for header in held), default=-1), segment
         last = {w.producer_id: w for w in kept if w.producer_id >= 0}
         for producer_id, written in last.items():
             entry = log.producers.get(producer_id)

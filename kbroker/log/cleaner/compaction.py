@@ -23,7 +23,21 @@ from kbroker.ports import Disk, File
 from protocol.errors import ErrorCode, KafkaError
 from protocol.namedtuple import NamedTuple
 from protocol.records import RecordError
-from protocol.records.batch import CONTROL, DELETE_HORIZON, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, HeaderTuple
+from protocol.records.batch import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    CONTROL,
+    COUNT,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_BYTE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    HeaderTuple,
+    last_offset_of,
+    size_of,
+)
 from protocol.records.cleaning import (
     SLOT_BYTES,
     OffsetMap,
@@ -202,10 +216,10 @@ class Compaction:
         try:
             while position < end:
                 view, at, header = window.at(position)
-                if header[3] != MAGIC:
+                if header[MAGIC_BYTE] != MAGIC:
                     fits, behind, last_offset = note_messages(offsets, view, at, first_dirty)
                 else:
-                    behind, last_offset = at + header[1] + LENGTH_OVERHEAD, header[0] + header[6]
+                    behind, last_offset = at + size_of(header), last_offset_of(header)
                     fits = not self._has_keys(view, at, header) or note_batch(offsets, view, at, header, first_dirty)
                 if not fits:
                     return False
@@ -217,13 +231,13 @@ class Compaction:
         return True
 
     def _has_keys(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
-        if header[5] & CONTROL:
+        if header[ATTRIBUTES] & CONTROL:
             self._marks_nothing(view, at, header)
             return False
-        return not self._transactions.is_aborted(header) and header[0] + header[6] >= self._plan.first_dirty
+        return not self._transactions.is_aborted(header) and last_offset_of(header) >= self._plan.first_dirty
 
     def _marks_nothing(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
-        marker = marker_of(view[at : at + header[1] + LENGTH_OVERHEAD], header) if header[12] else None
+        marker = marker_of(view[at : at + size_of(header)], header) if header[COUNT] else None
         return self._transactions.marks_nothing(header, marker)
 
     # ---- then group by group
@@ -272,8 +286,8 @@ class Compaction:
         try:
             while position < end:
                 view, at, header = window.at(position)
-                if header[3] == MAGIC:
-                    behind = at + header[1] + LENGTH_OVERHEAD
+                if header[MAGIC_BYTE] == MAGIC:
+                    behind = at + size_of(header)
                     discard, marks_nothing = self._fate(view, at, header)
                     kept = kept_of_batch(
                         offsets,
@@ -300,22 +314,22 @@ class Compaction:
 
     def _fate(self, view: memoryview, at: int, header: HeaderTuple) -> tuple[bool, bool]:
         """Whether all records of a batch go, and whether it is a marker that marks nothing."""
-        if not header[5] & CONTROL:
+        if not header[ATTRIBUTES] & CONTROL:
             return self._transactions.is_aborted(header), False
         marks_nothing = self._marks_nothing(view, at, header)
-        is_over = bool(header[5] & DELETE_HORIZON) and header[7] <= self._plan.now_ms
+        is_over = bool(header[ATTRIBUTES] & DELETE_HORIZON) and header[BASE_TIMESTAMP] <= self._plan.now_ms
         return marks_nothing and is_over, marks_nothing
 
     def _stays_empty(self, header: HeaderTuple, producers: Mapping[int, LastOfProducer]) -> bool:
         """Whether a batch's header stays without records: it is its producer's last, or the last of this pass."""
-        if header[0] + header[6] + 1 == self._plan.end_offset:
+        if last_offset_of(header) + 1 == self._plan.end_offset:
             return True
-        last = producers.get(header[9]) if header[9] >= 0 else None
+        last = producers.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
         if last is None:
             return False
         if last.last_offset >= 0:
-            return header[0] + header[6] == last.last_offset
-        return bool(header[5] & CONTROL) and header[10] == last.epoch
+            return last_offset_of(header) == last.last_offset
+        return bool(header[ATTRIBUTES] & CONTROL) and header[PRODUCER_EPOCH] == last.epoch
 
     # ---- files
 
@@ -399,8 +413,8 @@ class _Window:
         if len(self._view) - at < HEADER_SIZE:
             at = self._read(position, self._chunk_bytes)
         header = header_at(self._view, at)
-        if header is not None and position + header[1] + LENGTH_OVERHEAD <= self._size:
-            size = header[1] + LENGTH_OVERHEAD
+        if header is not None and position + size_of(header) <= self._size:
+            size = size_of(header)
             if len(self._view) - at < size:
                 at = self._read(position, max(self._chunk_bytes, size))
             if len(self._view) - at >= size:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kbroker.log.aborted import AbortedTransaction
 from kbroker.log.producers import Marker
-from protocol.records.batch import TRANSACTIONAL, HeaderTuple
+from protocol.records.batch import ATTRIBUTES, PRODUCER_ID, TRANSACTIONAL, HeaderTuple, last_offset_of
 
 
 class Transactions:
@@ -28,10 +28,10 @@ class Transactions:
 
     def is_aborted(self, header: HeaderTuple) -> bool:
         """Whether the records of a data batch were aborted."""
-        self._begin_up_to(header[0] + header[6])
-        if not header[5] & TRANSACTIONAL:
+        self._begin_up_to(last_offset_of(header))
+        if not header[ATTRIBUTES] & TRANSACTIONAL:
             return False
-        producer_id = header[9]
+        producer_id = header[PRODUCER_ID]
         if producer_id in self._aborted:
             self._seen.add(producer_id)
             return True
@@ -40,8 +40,8 @@ class Transactions:
 
     def marks_nothing(self, header: HeaderTuple, marker: Marker | None) -> bool:
         """Whether no record is left that a marker tells of. marker: None for a control batch that was emptied."""
-        self._begin_up_to(header[0] + header[6])
-        producer_id = header[9]
+        self._begin_up_to(last_offset_of(header))
+        producer_id = header[PRODUCER_ID]
         if marker is None:
             return True
         if marker.is_commit:

@@ -33,7 +33,7 @@ from kbroker.log.tools.walk import Batch, batches, why_not
 from kbroker.ports import Disk, File
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, legacy
-from protocol.records.batch import LARGEST_SEQUENCE, LENGTH_OVERHEAD, MAGIC, NO_SEQUENCE, HeaderTuple
+from protocol.records.batch import LARGEST_SEQUENCE, MAGIC, NO_SEQUENCE, HeaderTuple, last_offset_of, size_of
 from protocol.records.compression import codec_of
 from protocol.records.control_records import ControlType, parse_key, parse_marker
 
@@ -301,7 +301,7 @@ class _Positions:
 
 
 def _last_offset(header: HeaderTuple) -> int:
-    return header[0] + header[6]
+    return last_offset_of(header)
 
 
 def _dump_index(disk: Disk, path: str, base_offset: int, state: str, options: DumpOptions) -> Iterator[Shown]:
@@ -367,7 +367,7 @@ def _check_time_entry(
         title = "The following indexed offsets are not found in the log."
         yield Fault(title, f"Indexed offset: {offset}, found log offset: {found}")
         return
-    batch = next(batches(file, position, position + header[1] + LENGTH_OVERHEAD), None)
+    batch = next(batches(file, position, position + size_of(header)), None)
     if batch is None:  # its broker has cut it off meanwhile
         return
     try:

@@ -12,7 +12,7 @@ from kbroker.log.scan import SMALLEST_BYTES, header_at, is_intact
 from kbroker.ports import File
 from protocol.namedtuple import NamedTuple
 from protocol.records import Record, RecordError, legacy
-from protocol.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, LOG_APPEND_TIME, MAGIC, BatchHeader, unpack_header
+from protocol.records.batch import HEADER_SIZE, LOG_APPEND_TIME, MAGIC, BatchHeader, size_of, unpack_header
 from protocol.records.content import parse_records
 
 CHUNK_BYTES = 1 << 20
@@ -60,9 +60,9 @@ def batches(file: File, start: int, end: int) -> Iterator[Batch]:
         if len(data) - at < HEADER_SIZE:
             data, data_at, at = memoryview(file.read(position, min(CHUNK_BYTES, end - position))), position, 0
         header = header_at(data, at)
-        if header is None or position + header[1] + LENGTH_OVERHEAD > end:
+        if header is None or position + size_of(header) > end:
             return
-        size = header[1] + LENGTH_OVERHEAD
+        size = size_of(header)
         if at + size > len(data):
             data, data_at, at = memoryview(file.read(position, max(CHUNK_BYTES, size))), position, 0
             if len(data) < size:
@@ -80,7 +80,7 @@ def why_not(file: File, position: int, end: int) -> str:
     try:
         header = header_at(beginning, 0)
         if header is not None:
-            return f"a batch of {header[1] + LENGTH_OVERHEAD} bytes is cut off after {left}"
+            return f"a batch of {size_of(header)} bytes is cut off after {left}"
         next(legacy.scan(beginning))
     except RecordError as error:
         return error.reason

@@ -119,3 +119,17 @@ def test_torn_batch_survives_a_process_pool() -> None:
     import pickle
 
     assert pickle.loads(pickle.dumps(TornBatchError(3, "cut", 5))).missing == 5
+
+
+def test_each_field_of_a_header_stands_where_its_name_says() -> None:
+    names = "BASE_OFFSET LENGTH LEADER_EPOCH MAGIC_BYTE CRC ATTRIBUTES LAST_DELTA BASE_TIMESTAMP MAX_TIMESTAMP"
+    names += " PRODUCER_ID PRODUCER_EPOCH BASE_SEQUENCE COUNT"
+    header = batch.BatchHeader(*range(13))
+    assert [getattr(batch, name) for name in names.split()] == list(header)
+    assert batch.size_of(header) == header.size_bytes
+    assert batch.last_offset_of(header) == header.last_offset
+    assert (batch.PRODUCER_ID, batch.MAX_TIMESTAMP, batch.COUNT) == (
+        header.producer_id,
+        header.max_timestamp,
+        header.records_count,
+    )

@@ -11,7 +11,7 @@ import pytest
 import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, cleaning, legacy, walker_kind
-from protocol.records.batch import BatchHeader, unpack_header
+from protocol.records.batch import BatchHeader, last_offset_of, unpack_header
 from protocol.records.cleaning import Kept, OffsetMap, Scratch, kept_of_batch, kept_of_messages, note_batch
 from protocol.records.content import build_batch, parse_set
 
@@ -52,7 +52,7 @@ def offset_map(*batches: bytes, keys: int = 100, memory: int = 1 << 20) -> Offse
         view = memoryview(bytearray(data))
         header = unpack_header(view, 0)
         if note_batch(offsets, view, 0, header, 0):
-            offsets.latest_offset = header[0] + header[6]
+            offsets.latest_offset = last_offset_of(header)
     return offsets
 
 

@@ -14,7 +14,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, batch
+from protocol.records.batch import BASE_OFFSET, COUNT
 from protocol.records.content import (
+    DISORDERED,
+    KEYLESS,
     Facts,
     build_batch,
     check_records,
@@ -192,8 +195,8 @@ def test_every_flipped_bit_under_a_mended_checksum_is_read_or_refused(codec_id: 
         except RecordError as error:
             assert error.code is not ErrorCode.UNKNOWN_SERVER_ERROR  # noqa: PT017
         else:
-            assert len(records) == header[12]
-            assert (facts[3] == -1) == all(record.key is not None for record in records)
+            assert len(records) == header[COUNT]
+            assert (facts[KEYLESS] == -1) == all(record.key is not None for record in records)
 
 
 def test_offsets_beyond_64_bits_are_refused() -> None:
@@ -289,9 +292,9 @@ def test_a_rebuilt_batch_has_the_same_records_numbered_from_0(
     view = memoryview(build_batch(records, **fields))
     header = batch.check(view, 0, len(view))
     parsed = parse_records(view, 0, header)
-    in_order = check_records(view, 0, header)[4] < 0
+    in_order = check_records(view, 0, header)[DISORDERED] < 0
     ((rebuilt, found),) = parse_set(rebuild_batch(view, 0, header, codec_id=codec_id, in_order=in_order))
-    first = parsed[0].offset if in_order else header[0]
+    first = parsed[0].offset if in_order else header[BASE_OFFSET]
     assert found == [record._replace(offset=first + index) for index, record in enumerate(parsed)]
     assert (rebuilt.codec_id, rebuilt[8:], rebuilt.is_transactional) == (codec_id, header[8:], fields["transactional"])
 

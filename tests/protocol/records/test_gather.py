@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records import Record, RecordError
-from protocol.records.batch import RECORDS_AT, unpack_header
+from protocol.records.batch import COUNT, RECORDS_AT, unpack_header
 from protocol.records.content import Room, build_batch, gather_records, open_records, parse_records, run_of
 from tests.protocol.records.test_walker import KINDS
 
@@ -53,7 +53,7 @@ def test_columns_say_what_records_say(
         numbers = (room.offsets, room.timestamps)
         ends = (room.key_ends, room.keys, room.value_ends, room.values)
         found = KINDS[kind].gather(body, [run_of(start, end, header)], row, numbers, *ends, room.marks)
-        row += header[12]
+        row += header[COUNT]
         parsed += parse_records(batch, 0, header)
         assert found == sum(bool(each.headers) for each in records)
     assert gathered(room) == [(*each[:4], bool(each.headers)) for each in parsed]

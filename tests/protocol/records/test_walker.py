@@ -17,8 +17,17 @@ from hypothesis import strategies as st
 import protocol.records
 from protocol.errors import ErrorCode
 from protocol.records import Record, RecordError, _no_cython, walker_kind
-from protocol.records.batch import assign, check, unpack_header, write_crc
-from protocol.records.content import build_batch, check_records
+from protocol.records.batch import (
+    BASE_OFFSET,
+    COUNT,
+    LAST_DELTA,
+    MAX_TIMESTAMP,
+    assign,
+    check,
+    unpack_header,
+    write_crc,
+)
+from protocol.records.content import DISORDERED, LATEST, build_batch, check_records
 
 
 def interpreted() -> ModuleType:
@@ -359,5 +368,6 @@ def test_what_is_accepted_passes_every_patient_check(
         return
     assert check(memoryview(batch), 0, len(batch)) == header
     facts = check_records(memoryview(batch), 0, header)
-    assert (facts[0], facts[4], header[0], header[6]) == (header[8], -1, 0, header[12] - 1)
+    assert (facts[LATEST], facts[DISORDERED]) == (header[MAX_TIMESTAMP], -1)
+    assert (header[BASE_OFFSET], header[LAST_DELTA]) == (0, header[COUNT] - 1)
     assert outcomes[0][1] == stamped(batch)
