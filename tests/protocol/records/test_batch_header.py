@@ -128,8 +128,8 @@ def test_each_field_of_a_header_stands_where_its_name_says() -> None:
     assert [getattr(batch, name) for name in names.split()] == list(header)
     assert batch.size_of(header) == header.size_bytes
     assert batch.last_offset_of(header) == header.last_offset
-    assert (batch.PRODUCER_ID, batch.MAX_TIMESTAMP, batch.COUNT) == (
+    assert (
         header.producer_id,
         header.max_timestamp,
         header.records_count,
-    )
+    ) == (batch.PRODUCER_ID, batch.MAX_TIMESTAMP, batch.COUNT)
