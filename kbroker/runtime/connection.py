@@ -10,11 +10,11 @@ One connection gets REQUESTS_PER_LOOP_TURN requests handled before the others ge
 long; what else came with them is kept as it came until its turn comes. What came while the channel had enough in flight
 is held back. Nothing more is received until all of it is handled.
 
-Writing. Buffers go out by one `sendmsg`, file regions by `sendfile`, and the bytes before a region are held back with
-MSG_MORE so that an answer's head and its records share packets. A region that is not in the page cache is first read
-ahead on the disk pool: a cold read stalls its own connection and no other. Between portions of regions others that have
-sent something get their turn, and then portions are smaller. A few small regions are read and leave between their heads
-in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
+Writing. Buffers go out by one `sendmsg`, file regions by `sendfile` where the transport can, and the bytes before a
+region are held back with MSG_MORE so that an answer's head and its records share packets. A region that is not in the
+page cache is first read ahead on the disk pool: a cold read stalls its own connection and no other. Between portions of
+regions others that have sent something get their turn, and then portions are smaller. A few small regions are read and
+leave between their heads in one call: up to some 100 KB a copy costs less than the three calls that a region takes.
 
 Ending. A client that sends no more is still given what is under way to it, for it may only have shut that side down; if
 it is gone, sending says so. What it waits for (a long poll, a rebalance) is given up.
@@ -26,7 +26,6 @@ server's lane: it has a receive buffer of its own, because it is read in the mid
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kbroker.config.limits import DECODED_TIMES, PARKED_BYTES, REQUESTS_PER_LOOP_TURN
 from kbroker.ports import Region
+from kbroker.runtime.transport import WantReadError, WantWriteError
 from protocol.frames import NO_LIMIT, FrameDecoder, FrameError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker.ports import Buffer, Clock
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop
+    from kbroker.runtime.transport import Transport
 
 log = logging.getLogger("kbroker.server")
 
@@ -60,7 +61,7 @@ MSG_MORE = socket.MSG_MORE
 
 NOTHING = memoryview(b"")
 
-IDLE, WAITS_SOCKET, WAITS_DISK, WAITS_TURN = range(4)  # what the queue of a connection waits for
+IDLE, WAITS_SOCKET, WAITS_INPUT, WAITS_DISK, WAITS_TURN = range(5)  # what the queue of a connection waits for
 
 
 class Owner(Protocol):
@@ -132,7 +133,7 @@ class Owner(Protocol):
 
 
 class Connection:
-    """A socket and the core's channel behind it.
+    """A transport and the core's channel behind it.
 
     in_lane: whether it is a controller's. last_heard_ms: when bytes last came in or went out.
     ended: the client sends no more, and what it was answered is still on its way.
@@ -140,13 +141,14 @@ class Connection:
 
     __slots__ = (
         "_backlog",
+        "_buffers_input",
         "_decoder",
         "_queue",
         "_reading",
         "_region_ready",
         "_rest",
         "_server",
-        "_socket",
+        "_transport",
         "_turn_due",
         "_turns_left",
         "_view",
@@ -160,10 +162,11 @@ class Connection:
         "peer_host",
     )
 
-    def __init__(self, server: Owner, sock: socket.socket, channel: Channel, peer_host: str, now_ms: int) -> None:
+    def __init__(self, server: Owner, transport: Transport, channel: Channel, peer_host: str, now_ms: int) -> None:
         self._server = server
-        self._socket = sock
-        self.fd = sock.fileno()
+        self._transport = transport
+        self._buffers_input = transport.buffers_input
+        self.fd = transport.fileno()
         self.channel = channel
         self.peer_host = peer_host
         self.last_heard_ms = now_ms
@@ -200,8 +203,11 @@ class Connection:
         decoder, server = self._decoder, self._server
         room = None if decoder.body is None else decoder.room()
         try:
-            size = self._socket.recv_into(self._view if room is None else room)
-        except (BlockingIOError, InterruptedError):
+            size = self._transport.recv_into(self._view if room is None else room)
+        except (BlockingIOError, InterruptedError) as error:
+            if isinstance(error, WantWriteError):
+                self._stop_reading()
+                self._wait_writable()
             return ()
         except OSError as error:
             self.close(error.strerror or str(error))
@@ -217,7 +223,15 @@ class Connection:
             frames = decoder.filled(size)
         if room is not None or decoder.body is not None:
             server.gathered(self, decoder.held_bytes)
+        if self._buffers_input and self._transport.has_bytes_buffered():
+            self._receive_soon()
         return frames
+
+    def _receive_soon(self) -> None:
+        """What the transport holds; a turn that is due already does it."""
+        if not self._turn_due:
+            self._turn_due = True
+            self._server.loop.call_soon(self._turn)
 
     def _frames_of(self, data: memoryview, now_ms: int) -> Sequence[memoryview]:
         """As many frames as are the connection's turn (all, if it is a controller's); what is behind them is kept."""
@@ -299,15 +313,16 @@ class Connection:
         if not self._backlog and not self._rest:
             if not self._reading and not self.channel.closing:
                 self._reading = True
-                self._server.loop.add_reader(self.fd, self.receive)
+                self._watch_input()
+            if self._buffers_input and self._reading and self._transport.has_bytes_buffered():
+                self._receive_soon()
         elif self.channel.full:  # until answers have left: back-pressure
             self._stop_reading()
-        elif not self._turn_due:
-            self._turn_due = True
-            self._server.loop.call_soon(self._turn)
+        else:
+            self._receive_soon()
 
     def _turn(self) -> None:
-        """Handle some of what was held back."""
+        """Handle some of what was held back, or in the transport."""
         self._turn_due = False
         if self.closed:
             return
@@ -316,11 +331,15 @@ class Connection:
         if self._backlog:
             count = min(REQUESTS_PER_LOOP_TURN >> self._server.loop.halvings, len(self._backlog))
             frames: Sequence[memoryview] = [self._backlog.popleft() for _ in range(count)]
-        else:
+        elif self._rest:
             rest, self._rest = self._rest, NOTHING
             frames = self._frames_of(rest, now_ms)
             if self._decoder.midway:
                 self._server.gathered(self, self._decoder.held_bytes)
+        else:
+            frames = self._received() if self._reading else ()
+            if not frames:
+                return
         self._handle(frames, now_ms)
         self._pace()
         self._server.settle()
@@ -328,7 +347,17 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._server.loop.remove_reader(self.fd)
+            self._watch_input()
+
+    def _watch_input(self) -> None:
+        """What is called when the socket is readable."""
+        loop = self._server.loop
+        if self._waits == WAITS_INPUT:
+            loop.add_reader(self.fd, self._on_input)
+        elif self._reading:
+            loop.add_reader(self.fd, self.receive)
+        else:
+            loop.remove_reader(self.fd)
 
     def prefer(self, view: memoryview) -> None:
         """It is a controller's. view: the buffer to receive into from now on. Called between frames."""
@@ -362,9 +391,12 @@ class Connection:
             return
         data = out[0]  # nearly every answer that is not a fetch
         try:
-            sent = self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
+            sent = self._transport.send(data)
+        except (BlockingIOError, InterruptedError) as error:
+            channel.out = []
+            self._queue.append(data)
+            self._wait_to_send(error)
+            return
         except OSError as error:
             self.close(error.strerror or str(error))
             return
@@ -410,8 +442,8 @@ class Connection:
                 elif not self._send_buffers():
                     self._wait_writable()
                     return
-        except (BlockingIOError, InterruptedError):
-            self._wait_writable()
+        except (BlockingIOError, InterruptedError) as error:
+            self._wait_to_send(error)
             return
         except OSError as error:
             self.close(error.strerror or str(error))
@@ -430,7 +462,7 @@ class Connection:
             if len(buffers) == MOST_BUFFERS:
                 break
             buffers.append(item)
-        sent = self._socket.sendmsg(buffers, (), more)
+        sent = self._transport.sendmsg(buffers, (), more)
         self._server.bytes_out += sent
         for data in buffers:
             size = len(data)
@@ -442,7 +474,7 @@ class Connection:
         return True
 
     def _send_region(self, region: Region) -> bool:
-        """One sendfile of a portion of it; false if the disk, or the reader, has to be waited for now."""
+        """Send a portion of it, by one sendfile; false if the disk, or the reader, has to be waited for now."""
         if self._region_ready <= 0:
             wanted = min(region.size, REGION_BYTES)
             if not self._server.is_resident(region, wanted):
@@ -453,19 +485,25 @@ class Connection:
         if size > PORTION_BYTES:
             size = min(size, self._server.portion_bytes(self))
         file = cast("SystemFile", region.file)
-        sent = os.sendfile(self.fd, file.fileno(), region.position, size)
+        data = None
+        if self._transport.sends_files:
+            sent = self._transport.send_file(file.fileno(), region.position, size)
+            self._server.bytes_out += sent
+        else:
+            data = file.read(region.position, min(size, PORTION_BYTES))
+            sent = size = len(data)
         if sent == 0:
             raise OSError(f"{region!r} ended early: its file was cut while it was being sent")
         self._region_ready -= sent
-        self._server.bytes_out += sent
         if sent == region.size:
             self._queue.popleft()
             self._region_ready = 0
-            return True
-        # A region belongs to the answer that was made with it: nobody else reads its bounds.
-        self._queue[0] = Region(file, region.position + sent, region.size - sent)
-        if sent < size:  # the kernel has no room for more, and would say so if it was asked again
-            self._wait_writable()
+        else:  # a region belongs to the answer that was made with it: no other reads its bounds
+            self._queue[0] = Region(file, region.position + sent, region.size - sent)
+            if sent < size:  # the kernel has no room for more, and would say so if it was asked again
+                self._wait_writable()
+        if data:
+            self._queue.appendleft(data)
         return sent == size
 
     def _read_ahead(self, region: Region, size: int) -> None:
@@ -477,6 +515,21 @@ class Connection:
             self._go_on()
 
         self._server.read_ahead(region, size, ready)
+
+    def _wait_to_send(self, error: OSError) -> None:
+        """error: of the transport, which has taken nothing."""
+        if isinstance(error, WantReadError):
+            self._wait_elsewhere(WAITS_INPUT)
+            self._watch_input()
+        else:
+            self._wait_writable()
+
+    def _on_input(self) -> None:
+        """What the transport has waited for to send; behind it there may be requests."""
+        self._waits = IDLE
+        self._watch_input()
+        self._write_queue()
+        self._pace()
 
     def _wait_writable(self) -> None:
         if not self._waits:
@@ -535,5 +588,5 @@ class Connection:
         loop.remove_writer(self.fd)
         self._queue.clear()
         self._forget()
-        self._socket.close()
+        self._transport.close()
         self._server.gone(self, reason)

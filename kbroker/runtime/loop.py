@@ -213,14 +213,16 @@ class Loop:
     # -- descriptors
 
     def add_reader(self, fd: int, callback: Callback) -> None:
-        """Call back whenever `fd` has something to read, has failed or was hung up on."""
+        """Call back, and none that was to be called before, whenever `fd` has something to read, failed or hung up."""
+        is_known = self._events(fd) != 0
         self._readers[fd] = callback
-        self._watch(fd, fd in self._writers)
+        self._watch(fd, is_known)
 
     def add_writer(self, fd: int, callback: Callback) -> None:
-        """Call back whenever `fd` takes something, has failed or was hung up on."""
+        """Likewise whenever `fd` takes something, failed or hung up."""
+        is_known = self._events(fd) != 0
         self._writers[fd] = callback
-        self._watch(fd, fd in self._readers)
+        self._watch(fd, is_known)
 
     def remove_reader(self, fd: int) -> None:
         """No more; nothing happens if there was none. Before the descriptor is closed."""

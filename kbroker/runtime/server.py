@@ -22,6 +22,7 @@ from kbroker.config.limits import HELD_BYTES, SEND_BUFFER_BYTES, SHIPPED_SEND_BU
 from kbroker.core import EXPIRED, Closed
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, Connection
 from kbroker.runtime.memory import empty_buffer
+from kbroker.runtime.transport import PlaintextTransport
 from kbroker.timing import NEVER
 from protocol.namedtuple import NamedTuple
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.runtime.disk_pool import DiskPool
     from kbroker.runtime.files import SystemFile
     from kbroker.runtime.loop import Loop
+    from kbroker.runtime.transport import Transport
 
 log = logging.getLogger("kbroker.server")
 
@@ -110,6 +112,7 @@ class Server:
         self._limits = limits
         self._pool = pool
         self._listening: dict[str, socket.socket] = {}
+        self._transports: dict[str, Callable[[socket.socket], Transport]] = {}  # by listener
         self._control_listener = ""
         self._connections: dict[Channel, Connection] = {}
         self._by_ip: Counter[str] = Counter()
@@ -132,13 +135,22 @@ class Server:
         self._shared_until_ms = 0  # portions are small
         loop.after_ready(self._settle_received)
 
-    def accept_from(self, name: str, listening: socket.socket, *, control: bool = False) -> None:
+    def accept_from(
+        self,
+        name: str,
+        listening: socket.socket,
+        *,
+        control: bool = False,
+        transport: Callable[[socket.socket], Transport] = PlaintextTransport.over,
+    ) -> None:
         """Serve the connections of a listening socket, under this listener's name.
 
         control: it is the control plane's own (control.plane.listener.name): what comes in there goes first.
+        transport: makes one, which does not block, of a socket that was accepted.
         """
         listening.setblocking(False)
         self._listening[name] = listening
+        self._transports[name] = transport
         if control:
             self._control_listener = name
         self.loop.add_reader(listening.fileno(), partial(self._accept, name, listening))
@@ -285,14 +297,13 @@ class Server:
             log.warning("refused a connection of %s on listener %s: %s", host, name, refusal)
             sock.close()
             return
-        sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # nothing else tells of the end of one that waits
         if (size := self._limits.send_buffer_bytes) > 0:
             size = SEND_BUFFER_BYTES if size == SHIPPED_SEND_BUFFER_BYTES else size
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
         channel = self.core.open(name, host, port)
-        connection = Connection(self, sock, channel, host, self.clock.now_ms())
+        connection = Connection(self, self._transports[name](sock), channel, host, self.clock.now_ms())
         self._connections[channel] = connection
         self._by_ip[host] += 1
         self.accepted += 1

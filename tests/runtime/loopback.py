@@ -31,6 +31,7 @@ from kbroker.ports import Region
 from kbroker.runtime.connection import Connection
 from kbroker.runtime.loop import Loop
 from kbroker.runtime.server import Limits, Server, bound_socket
+from kbroker.runtime.transport import PlaintextTransport, Transport
 from kbroker.timing import NEVER
 
 PATIENCE_S = 10.0
@@ -192,12 +193,18 @@ class Loopback:
         self.clients: list[socket.socket] = []
         self.listen("PLAINTEXT")
 
-    def listen(self, name: str, *, control: bool = False) -> None:
+    def listen(
+        self,
+        name: str,
+        *,
+        control: bool = False,
+        transport: Callable[[socket.socket], Transport] = PlaintextTransport.over,
+    ) -> None:
         """One more listener."""
         listening = bound_socket("127.0.0.1", 0, receive_buffer_bytes=-1)
         listening.listen()
         self.ports[name] = listening.getsockname()[1]
-        self.server.accept_from(name, listening, control=control)
+        self.server.accept_from(name, listening, control=control, transport=transport)
 
     def turn(self, count: int = 1) -> None:
         """One turn of the loop: what is ready now, without waiting."""

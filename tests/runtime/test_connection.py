@@ -6,8 +6,10 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +24,9 @@ from kbroker.ports import Region
 from kbroker.runtime.connection import PORTION_BYTES, REGION_BYTES, REGIONS_PER_TURN, SMALL_REGIONS_BYTES
 from kbroker.runtime.files import SystemDisk
 from kbroker.runtime.server import SHARED_MS
+from kbroker.runtime.transport import WantReadError, WantWriteError
 from tests.runtime.loopback import LIMITS, Loopback, framed, running
+from tests.runtime.veiled_transport import VeiledTransport
 
 
 @pytest.fixture
@@ -548,3 +552,79 @@ def test_answers_that_are_not_read_count() -> None:
             here.send(here.connect(receive_buffer_bytes=4096), b"e" + bytes(900_000))
             here.turn(20)
         assert sum(each.held_bytes for each in here.server._connections.values()) <= 3_000_000 * 17 // 16
+
+
+# -- through another transport than the socket
+
+
+def veiled(here: Loopback, receive_buffer_bytes: int = 0) -> VeiledTransport:
+    """A client of a listener whose connections go through such a one."""
+    here.listen("VEILED", transport=VeiledTransport)
+    return VeiledTransport(here.connect("VEILED", receive_buffer_bytes), is_client=True)
+
+
+def exchange(here: Loopback, client: VeiledTransport, data: bytes, expected: bytes) -> None:
+    """Both sides send what they have, as they can."""
+    rest, got, view = memoryview(data), bytearray(), memoryview(bytearray(1 << 16))
+
+    def is_over() -> bool:
+        nonlocal rest
+        with suppress(BlockingIOError):
+            while rest:
+                rest = rest[client.send(rest) :]
+        with suppress(BlockingIOError):
+            while size := client.recv_into(view):
+                got.extend(view[:size])
+        return not rest and len(got) >= len(expected)
+
+    here.until(is_over)
+    assert got == expected
+
+
+def test_frames_go_through_a_transport_that_speaks_with_its_peer(here: Loopback) -> None:
+    client = veiled(here)
+    frames = b"".join(framed(b"e" + os.urandom(size)) for size in (1, 20_000, 700_000, *range(500)))
+    exchange(here, client, frames, frames)
+    assert cast(VeiledTransport, here.connection()._transport).wanted[WantWriteError]
+
+
+def test_an_answer_to_a_client_that_says_nothing_waits_for_it(here: Loopback) -> None:
+    """More is answered than may be sent before the client has been heard again."""
+    client = veiled(here)
+    exchange(here, client, framed(b"p1"), b"")
+    here.until(lambda: here.core.seen == [b"p1"])
+    here.core.channels[-1].pending[0] = cast(Any, b"p" * 8_500)
+    here.core.answer(here.core.channels[-1])
+    here.server.settle()
+    here.turn(20)
+    assert cast(VeiledTransport, here.connection()._transport).wanted[WantReadError] == 1
+    exchange(here, client, framed(b"e2"), framed(b"p" * 8_500) + framed(b"e2"))
+
+
+def test_a_region_is_read_where_files_cannot_be_sent(here: Loopback, tmp_path: Path) -> None:
+    client = veiled(here, receive_buffer_bytes=4096)
+    content = region(here, tmp_path, 3 * REGION_BYTES)
+    answer = framed(content)
+    exchange(here, client, framed(b"r") * 3 + framed(b"e"), answer * 3 + framed(b"e"))
+
+
+def test_a_file_that_was_cut_ends_a_connection_that_reads_it(here: Loopback, tmp_path: Path) -> None:
+    client = veiled(here)
+    region(here, tmp_path, REGION_BYTES)
+    os.truncate(tmp_path / "log", 1 << 18)
+    exchange(here, client, framed(b"r"), b"")
+    view = memoryview(bytearray(1 << 16))
+
+    def is_over() -> bool:
+        with suppress(BlockingIOError):
+            return client.recv_into(view) == 0
+        return False
+
+    here.until(is_over)
+
+
+def test_a_client_behind_a_transport_that_sends_no_more_is_let_go(here: Loopback) -> None:
+    client = veiled(here)
+    exchange(here, client, framed(b"e"), framed(b"e"))
+    client.socket.shutdown(socket.SHUT_WR)
+    here.until(lambda: len(here.core.gone) == 1)

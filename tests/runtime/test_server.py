@@ -132,7 +132,7 @@ def test_out_of_descriptors_the_listener_rests_and_comes_back(
 
 def test_a_peer_that_vanished_is_asked_after_by_the_kernel(here: Loopback) -> None:
     here.connect()
-    assert here.connection()._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert here.connection()._transport.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
 # -- for how long
