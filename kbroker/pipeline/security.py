@@ -62,9 +62,8 @@ class Security(NamedTuple):
         return context.wrap_socket(plain, server_hostname=host)
 
     def log_in(self, ask: Callable[[Message], Any], address: str) -> None:
-        """Authenticate, if that is wanted. ask: sends a request, returns its answer. Raises PipelineError."""
-        if self.login is None:
-            return
+        """Authenticate with `login`. ask: sends a request, returns its answer. Raises PipelineError."""
+        assert self.login is not None
         user, password = self.login
         agreed = ask(SaslHandshakeRequest(mechanism=MECHANISM))
         if agreed.error_code:

@@ -1,15 +1,13 @@
 """A small client of Kafka's protocol: what topics there are, where they begin and end, fetching, appending, groups.
 
 Used by the driver to look before it reads, and by tasks on the workers to fetch log bytes and to append batches with
-timestamps and sequence numbers that Spark's connector cannot set. Made of `protocol` and a socket; each call asks the
-partition's leader and asks again while an error is one that passes. `security.py` has TLS and SASL.
+timestamps and sequence numbers that Spark's connector cannot set. Each call asks the partition's leader, and asks
+again while an error is one that passes. `security.py` has TLS and SASL.
 """
 
 from __future__ import annotations
 
 import re
-import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -25,9 +23,8 @@ from kbroker.pipeline.columns import Damage, Producer, Span, decoded, last_offse
 from kbroker.pipeline.errors import PipelineError
 from kbroker.pipeline.security import Security
 from kbroker.pipeline.settings import check_names
-from protocol.apis import BY_KEY
+from kbroker.runtime.blocking import BlockingConnection, connect
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import ZERO_UUID, Message
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -38,7 +35,6 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequest,
 )
 from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
-from protocol.messages.handshake import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -61,7 +57,7 @@ IN_FLIGHT = 4
 FETCH_BYTES = 8 << 20
 TOLD = 4
 """Addresses that an error tells of: it is to remain a line."""
-_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 12, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 18: 0, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
+_HIGHEST = {0: 8, 1: 11, 2: 7, 3: 12, 8: 7, 9: 5, 10: 2, 16: 4, 17: 1, 19: 4, 20: 1, 22: 1, 32: 1, 36: 0}
 """The newest version that is used of each request: brokers since Apache's 2.4 have them, and they suffice.
 Topics' ids are in Metadata from 2.8 on."""
 FETCH_BY_ID = 13
@@ -118,77 +114,35 @@ class MadeAnewError(AnswerError):
         super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, f"{what}: the topic was deleted and made again")
 
 
-class Connection:
-    """One connection to one broker; requests may be sent before earlier ones are answered."""
+class Connection(BlockingConnection):
+    """One connection to one broker, which asks in the newest versions that both know."""
 
     def __init__(self, settings: Settings, host: str, port: int, answer_s: float = ANSWER_S) -> None:
         """answer_s: how long an answer is waited for. Raises OSError; PipelineError if it does not let us in."""
-        self._settings, self.address = settings, f"{host}:{port}"
-        plain = socket.create_connection((host, port), timeout=min(CONNECT_S, answer_s))
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = settings.security.wrapped(plain, host)
-        self.wait(answer_s)
-        self._count = 0
-        self._waiting: deque[tuple[type[Message], int]] = deque()
-        self._served: dict[int, int] = {}
+        security = settings.security
+        sock = security.wrapped(connect(host, port, min(CONNECT_S, answer_s)), host)
+        authenticates = security.login is not None
+        super().__init__(sock, settings.client_id, answer_s=answer_s, negotiates=True, authenticates=authenticates)
         try:
-            self._greet()
+            self.negotiate()
+            if authenticates:
+                security.log_in(self.ask, f"{host}:{port}")
+                self.protocol.authenticated()
         except BaseException:
             self.close()
             raise
-
-    def _greet(self) -> None:
-        answer = self.ask(ApiVersionsRequest(client_software_name="kbroker", client_software_version="1"))
-        self._served = {each.api_key: each.max_version for each in answer.api_keys}
-        self._settings.security.log_in(self.ask, self.address)
-
-    def wait(self, answer_s: float) -> None:
-        """Wait so long for an answer from now on."""
-        self._socket.settimeout(answer_s)
-
-    def serves(self, request: type[Message], version: int) -> bool:
-        """Whether the broker knows that version of a request."""
-        assert request.api is not None
-        return self._served.get(request.api, -1) >= version
 
     def send(self, request: Message, version: int | None = None) -> None:
         """Without waiting. Raises OSError."""
         assert request.api is not None
         if version is None:
-            version = min(_HIGHEST[request.api], self._served.get(request.api, _HIGHEST[request.api]))
-        self._count += 1
-        header = encode_request_header(type(request), version, self._count, self._settings.client_id)
-        body = request.encode(version)
-        self._waiting.append((BY_KEY[request.api].response, version))
-        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-
-    def receive(self) -> Any:
-        """The answer to the oldest request that has none yet. Raises OSError."""
-        response, version = self._waiting.popleft()
-        frame = self._exactly(struct.unpack(">i", self._exactly(4))[0])
-        _, start = parse_response_header(response, version, memoryview(frame))
-        return response.decode(memoryview(frame)[start:], version)
+            version = min(_HIGHEST[request.api], self.protocol.served.get(request.api, (0, _HIGHEST[request.api]))[1])
+        super().send(request, version)
 
     def ask(self, request: Message, version: int | None = None) -> Any:
         """Send, and wait for the answer. Raises OSError."""
         self.send(request, version)
         return self.receive()
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, got = memoryview(data), 0
-        while got < size:
-            count = self._socket.recv_into(view[got:])
-            if not count:
-                # what a listener does that wants a login, once it is asked for more than its versions
-                guess = ": it may want another security.protocol" if self._count <= 2 else ""
-                raise ConnectionError(f"{self.address} hung up{guess}")
-            got += count
-        return data
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
 
 
 class Cluster:
@@ -380,7 +334,7 @@ class Cluster:
                 isolation_level=int(committed),
                 topics=[FetchTopic(topic=place[0], topic_id=self._ids[place[0]], partitions=[partition])],
             )
-            by_id = topic_id and line.serves(FetchRequest, FETCH_BY_ID)
+            by_id = topic_id and line.protocol.serves(FetchRequest, FETCH_BY_ID)
             answer = line.ask(request, FETCH_BY_ID if by_id else None)
             found = answer.responses[0].partitions[0]
             if answer.error_code or found.error_code:

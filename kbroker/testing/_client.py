@@ -5,62 +5,38 @@ They go over the wire like anybody's, under a name that faults and history pass 
 
 from __future__ import annotations
 
-import socket
-import struct
 from types import TracebackType
 from typing import Any, Self
 
 from kbroker.faults.core import OWN_CLIENT
+from kbroker.runtime.blocking import BlockingConnection, connect
 from kbroker.usage import UsageError
-from protocol.apis import BY_KEY
-from protocol.headers import encode_request_header, parse_response_header
 from protocol.message import Message
 
 ANSWER_S = 15.0
 
 
-class Connection:
+class Connection(BlockingConnection):
     """To one broker."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Raises: UsageError if nobody listens there."""
+        """Raises: UsageError if none listens there."""
         self._where = f"{host}:{port}"
         try:
-            self._socket = socket.create_connection((host, port), timeout=ANSWER_S)
+            super().__init__(connect(host, port, ANSWER_S), OWN_CLIENT, answer_s=ANSWER_S)
         except OSError as error:
             raise UsageError(
                 f"no broker answers at {self._where} ({error.strerror}): is it stopped? Call start()"
             ) from None
-        self._number = 0
 
     def ask(self, request: Message, version: int) -> Any:
         """The response. Raises: UsageError if there is none."""
-        assert request.api is not None
-        self._number += 1
-        frame = encode_request_header(type(request), version, self._number, OWN_CLIENT) + request.encode(version)
-        response = BY_KEY[request.api].response
         try:
-            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-            answer = self._exactly(struct.unpack(">i", self._exactly(4))[0])
+            return super().ask(request, version)
         except TimeoutError:
             raise UsageError(f"the broker at {self._where} does not answer: is it paused? Call resume()") from None
         except OSError:
             raise UsageError(f"the broker at {self._where} hung up: was it stopped meanwhile?") from None
-        _, start = parse_response_header(response, version, answer)
-        return response.decode(memoryview(answer)[start:], version)
-
-    def _exactly(self, size: int) -> bytes:
-        got = bytearray()
-        while len(got) < size:
-            data = self._socket.recv(size - len(got))
-            if not data:
-                raise ConnectionError
-            got += data
-        return bytes(got)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
 
 
 class Connections:
