@@ -1,4 +1,4 @@
-"""A connection as the core knows it: its requests, the order of their answers, and how these are written.
+"""A connection as the core and its driver share it: what may be written, the order of answers, and how it is held back.
 
 Owns what a connection holds, which is where back-pressure comes from, and the frame that an answer leaves in. When a
 request is begun, and when it is answered, is decided in `core.py`; the socket is `runtime/connection.py`'s.
@@ -43,9 +43,16 @@ class Request(Call):
     waiting: Waiting | Unbegun | None
 
     def __init__(
-        self, channel: Channel, route: Route, version: int, correlation_id: int, client_id: str | None, now_ms: int
+        self,
+        broker: Broker,
+        channel: Channel,
+        route: Route,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
     ) -> None:
-        self.broker = channel.broker
+        self.broker = broker
         self.session = channel.session
         self.version = version
         self.client_id = client_id
@@ -83,16 +90,16 @@ class Resume(NamedTuple):
 
 
 class Channel:
-    """A connection as the core knows it: answers leave in the order of their requests.
+    """A connection: answers leave in the order of their requests.
 
-    out: what may be written now, in order. closing: why to hang up once `out` is written, or empty. held_by: the
-    request that has to be carried out before the next one is begun, if there is one.
+    A driver passes frames on unless it is `full`, takes `out` and says so (`written`, `sent`), and hangs up once that
+    is written where there is a reason, `closing`. Whether anything is `pending`, and the bytes that are held, it may
+    look at; what is in `pending`, and held_by, are the core's: the request to be carried out before the next is begun.
     """
 
-    __slots__ = ("broker", "closing", "held_by", "held_bytes", "out", "pending", "session", "unsent_bytes")
+    __slots__ = ("closing", "held_by", "held_bytes", "out", "pending", "session", "unsent_bytes")
 
-    def __init__(self, broker: Broker, session: Session) -> None:
-        self.broker = broker
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.pending: deque[Request] = deque()  # requests whose answers, or whose predecessors', are not there yet
         self.out: list[Piece] = []

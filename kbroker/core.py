@@ -59,6 +59,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.api.call import Answer, InSlices, Result, Waiting
+    from kbroker.api.figures import Family, Health
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Piece
@@ -97,7 +98,7 @@ OF_DRIVERS = (Expired, AtRest, Closed)
 
 
 class Effects:
-    """What is to be done after a step. There is one of it: whoever drives the core takes from it what it finds.
+    """What is to be done after a step, and how the broker is. There is one of it: a driver takes from it what it finds.
 
     writes: channels with something to be written, or to be closed. moved: if there is anything in it, `AtRest` is
     wanted, soon.
@@ -125,10 +126,41 @@ class Effects:
         """What is to be run, in any order, on any thread; each comes back as a `JobDone`."""
         return self._broker.take_jobs()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the broker is registered in its cluster, and may serve."""
+        return self._broker.plane.ready
+
+    @property
+    def is_open(self) -> bool:
+        """Whether connections are to be taken: clients', or as yet only the controller's."""
+        return self._broker.plane.open_to_brokers
+
+    @property
+    def fatal(self) -> str:
+        """Why the broker cannot go on, or empty."""
+        return self._broker.plane.fatal
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing more can be handed over, after `Leave`."""
+        return self._broker.leaving.is_over
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work goes on that takes many slices, or opens many files."""
+        return self._scheduler.is_slicing or len(self._broker.openings) > 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory in use for clients beside what is held for their connections, about."""
+        return self._broker.held_bytes
+
 
 class Core:
     """One broker's every decision, on one thread: an event in, effects out.
 
+    A driver uses what has no underscore here, in `Effects` and in `Channel`, and knows no more of a broker that runs.
     effects: of all steps whose effects have not been taken yet. gathers: what moves is kept in `effects.moved` until
     `AtRest`; else it is looked at in the same step.
     """
@@ -136,7 +168,7 @@ class Core:
     gathers = False
 
     def __init__(self, broker: Broker, now_ms: int) -> None:
-        self.broker = broker
+        self._broker = broker
         self.effects = Effects(broker)
         self._writes, self._moved = self.effects.writes, self.effects.moved
         self._scheduler, self._wheel = broker.scheduler, broker.scheduler.wheel
@@ -153,7 +185,7 @@ class Core:
 
     def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
         """A client has connected to the listener of this name."""
-        return Channel(self.broker, Session(listener, peer_host, peer_port))
+        return Channel(Session(listener, peer_host, peer_port))
 
     def step(self, event: object, now_ms: int) -> Effects:
         """Something has happened. Frames come by `receive`, which is the same for many of them at once.
@@ -166,7 +198,7 @@ class Core:
             if now_ms >= self._wheel.next_ms:
                 self._fire(now_ms, self._scheduler.ring)
             self._now_ms = now_ms
-            self.broker.handle(event, now_ms)
+            self._broker.handle(event, now_ms)
             self._follow(now_ms)
         elif kind is Expired:
             self._expire(now_ms)
@@ -210,7 +242,7 @@ class Core:
                 channel, f"{route.name} of {len(frame)} bytes: at most {REQUEST_BYTES_EXCEPT_PRODUCE} are taken"
             )
             return
-        request = Request(channel, route, version, correlation_id, client_id, now_ms)
+        request = Request(self._broker, channel, route, version, correlation_id, client_id, now_ms)
         if channel.pending and api_key not in DATA_PATH:
             request.waiting = Unbegun(frame, start)
             _stand_in_line(request)
@@ -237,7 +269,7 @@ class Core:
         scheduler = self._scheduler
         self._fire(now_ms, scheduler.ring_wanted)
         if scheduler.is_slicing:
-            scheduler.run_slice(self.broker.clock.now_ms)
+            scheduler.run_slice(self._broker.clock.now_ms)
             self._follow(now_ms)
 
     def _fire(self, now_ms: int, ring: Callable[[int], None]) -> None:
@@ -271,12 +303,30 @@ class Core:
         if not self._parked_by[channel.session.peer_host]:
             del self._parked_by[channel.session.peer_host]
         self._writes.pop(channel, None)
-        self.broker.disconnected(channel.session)
+        self._broker.disconnected(channel.session)
         self._follow(now_ms)
 
     def delayed(self) -> Counter[str]:
-        """How many requests are parked, by API: the sizes of Kafka's purgatories; counted anew each time."""
+        """How many requests are parked, by API: the sizes of Kafka's purgatories; counted at each call."""
         return Counter(request.route.name for request in self._purgatory.operations())
+
+    # -- what is told of it: looked at when it is asked for, and changing nothing
+
+    def figures(self) -> Iterator[Family]:
+        """What is counted, in the order of a page of metrics."""
+        from kbroker.api.figures import figures_of  # most brokers are never asked
+
+        return figures_of(self._broker, self.delayed())
+
+    def health(self) -> Health:
+        """Whether the broker serves, and what a person or a probe wants to know of it first."""
+        from kbroker.api.figures import health_of
+
+        return health_of(self._broker)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic of this id, as far as this broker has been told."""
+        return self._broker.plane.cache.topic_name(topic_id)
 
     # -- one request
 
@@ -328,7 +378,7 @@ class Core:
         if request.channel.closing:
             return
         if isinstance(result, IS_ANSWER):
-            self.broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
+            self._broker.counters.note_wait(request.route.api, self._now_ms - request.now_ms)
         self._conclude(request, result)
 
     def _told_already(self, request: Request) -> Answer | Signal:
@@ -345,9 +395,9 @@ class Core:
             code, text = error.code, error.message
         elif isinstance(error, OSError):
             log.error("%r: %s", request, error)
-            self.broker.disk_failed(error)
+            self._broker.disk_failed(error)
             code, text = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR.message
-        elif self.broker.strict:  # a simulation stops where a broker on a machine goes on
+        elif self._broker.strict:  # a simulation stops where a broker on a machine goes on
             raise error
         else:
             log.error("%r failed", request, exc_info=error)
@@ -372,7 +422,7 @@ class Core:
     def _answer(self, request: Request, response: Answer) -> None:
         """Encode an answer and put it in its place."""
         if request.has_errors or request.route.api not in SAY_ERRORS:
-            self.broker.counters.note_errors(request.route.api, response, request.route.flat)
+            self._broker.counters.note_errors(request.route.api, response, request.route.flat)
         try:
             buffers = framed(request, request.route.writers[request.version](response))
         except EncodeError as error:
@@ -381,7 +431,7 @@ class Core:
             self._put(request, buffers)
 
     def _cannot_write(self, request: Request, error: EncodeError) -> None:
-        if self.broker.strict:
+        if self._broker.strict:
             raise error
         log.error("%r: the answer cannot be written: %s", request, error)
         self._hang_up(request.channel, f"internal error answering {request!r}")
@@ -409,7 +459,7 @@ class Core:
             channel.held_bytes -= bytes_in(answer)
             emit(channel, answer)
         if pending and pending[0].waiting.__class__ is Unbegun:
-            self.broker.tell(Resume(pending[0]))
+            self._broker.tell(Resume(pending[0]))
         self._writes[channel] = None
 
     def _resume(self, request: Request, now_ms: int) -> None:
@@ -438,7 +488,7 @@ class Core:
 
         Of one that is not known to be a broker yet the metadata store is asked; it comes again.
         """
-        permission = self.broker.permission
+        permission = self._broker.permission
         if api not in OF_CONTROLLERS or permission.undecided(session, Operation.CLUSTER_ACTION) is not None:
             return False
         return permission.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -518,7 +568,7 @@ class Core:
         """As `_answer`, in slices."""
         route = request.route
         if request.has_errors or route.api not in SAY_ERRORS:
-            yield from self.broker.counters.note_errors_in_slices(route.api, response, route.flat)
+            yield from self._broker.counters.note_errors_in_slices(route.api, response, route.flat)
             yield
         try:
             buffers = framed(request, (yield from route.write_slices(response, request.version)))
@@ -551,7 +601,7 @@ class Core:
     def _refuse_unknown(self, channel: Channel, api_key: int, version: int, correlation_id: int) -> None:
         """A version or API that we do not serve: ApiVersions is answered, the others cannot be."""
         if api_key == API_VERSIONS:
-            request = Request(channel, ROUTES[API_VERSIONS], 0, correlation_id, None, self._now_ms)
+            request = Request(self._broker, channel, ROUTES[API_VERSIONS], 0, correlation_id, None, self._now_ms)
             self._answer(request, unsupported_version())
             return
         self._hang_up(channel, f"API key {api_key} version {version} is not served")
@@ -571,7 +621,7 @@ class Core:
 
     def _notice(self, now_ms: int) -> None:
         """Look again at what watches what moved, or gather that."""
-        touched = self.broker.take_touched()
+        touched = self._broker.take_touched()
         if self._purgatory.watchers:
             if self.gathers:
                 self._moved.update(dict.fromkeys(touched))
@@ -586,7 +636,7 @@ class Core:
         elif isinstance(fact, Resume):
             self._resume(fact.request, now_ms)
         else:
-            self.broker.handle(fact, now_ms)
+            self._broker.handle(fact, now_ms)
 
     def _looked_at(self, keys: Sequence[Hashable], now_ms: int) -> Iterator[Channel]:
         """Answer what waits under these keys, if it can be answered; the channel of each answer, once it is made."""
@@ -653,7 +703,7 @@ class Core:
 
     def _failed(self, request: Request, error: Exception) -> Signal:
         """Of a request that waited, by a bug."""
-        if self.broker.strict:
+        if self._broker.strict:
             raise error
         log.error("%r failed while it waited", request, exc_info=error)
         return HANGUP
@@ -670,12 +720,6 @@ def _is_over(request: Request, mine: int, parked: int) -> bool:
     """Whether a request may not wait where so many do; one of a connection with few of them may for longer."""
     share = 2 if len(request.channel.pending) > FEW_PARKED else 1
     return mine >= PARKED_PER_ADDRESS // share or parked >= PARKED_OPERATIONS // share
-
-
-def throttle(response: Message, throttle_ms: int) -> None:
-    """Say how long the client is to wait before it asks again: the one place that does. Quotas are not served yet."""
-    if hasattr(response, "throttle_time_ms"):
-        response.throttle_time_ms = throttle_ms
 
 
 def _owned(request: Request, frame: memoryview) -> bytes | memoryview:

@@ -206,7 +206,9 @@ class Named(list[str]):
 
 
 def call_of(world: World, request: type[Message], version: int) -> Request:
-    return Request(world.client().channel, ROUTES[request.api or 0], version, 1, None, world.clock.now_ms())
+    return Request(
+        world.broker, world.client().channel, ROUTES[request.api or 0], version, 1, None, world.clock.now_ms()
+    )
 
 
 def test_names_are_not_gone_through_before_the_first_break(world: World) -> None:

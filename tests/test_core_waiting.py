@@ -167,7 +167,7 @@ def test_a_connection_that_closes_takes_its_waiting_requests_along(core: Core) -
 
 def tell(core: Core) -> None:
     """The answer that was to come later."""
-    core.broker.tell(Reply(core.broker.begun[-1], HeartbeatResponse(error_code=TOLD)))  # type: ignore[attr-defined]
+    core._broker.tell(Reply(core._broker.begun[-1], HeartbeatResponse(error_code=TOLD)))  # type: ignore[attr-defined]
     core.step("nothing", NOW_MS)
 
 
@@ -191,7 +191,7 @@ def test_a_request_that_was_held_is_begun_once_whatever_comes_behind_it(core: Co
     before = codes(channel)
     tell(core)
     assert (before, codes(channel)) == ([READY], [READY, TOLD, READY])
-    assert len(core.broker.begun) == 1  # type: ignore[attr-defined]
+    assert len(core._broker.begun) == 1  # type: ignore[attr-defined]
 
 
 def test_a_request_that_comes_first_holds_its_connection_up_until_it_is_carried_out(core: Core) -> None:
@@ -199,14 +199,14 @@ def test_a_request_that_comes_first_holds_its_connection_up_until_it_is_carried_
     ask(core, channel, "first")
     held_by = channel.held_by
     tell(core)
-    assert (held_by, codes(channel), channel.held_by) == (core.broker.begun[0], [TOLD], None)  # type: ignore[attr-defined]
+    assert (held_by, codes(channel), channel.held_by) == (core._broker.begun[0], [TOLD], None)  # type: ignore[attr-defined]
 
 
 def test_what_it_held_up_goes_on_though_it_waits_for_its_answer(core: Core) -> None:
     channel = core.open("PLAINTEXT", "10.0.0.1", 1)
     ask(core, channel, "first")
     core.effects.take_writes()
-    core.broker.tell(Reply(core.broker.begun[-1], Patient(fails=False)))  # type: ignore[attr-defined]
+    core._broker.tell(Reply(core._broker.begun[-1], Patient(fails=False)))  # type: ignore[attr-defined]
     core.step("nothing", NOW_MS)
     assert (codes(channel), channel.held_by, core.effects.take_writes()) == ([], None, (channel,))
 
@@ -222,7 +222,7 @@ def gathering(core: Core) -> Core:
 
 def move(core: Core, key: str) -> None:
     """As a request does that moves a partition."""
-    core.broker.replicas.touched.append(cast(Any, key))
+    core._broker.replicas.touched.append(cast(Any, key))
     core._follow(NOW_MS)
 
 

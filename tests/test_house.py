@@ -262,3 +262,39 @@ def test_the_pages_link_to_headings_that_are_there() -> None:
             if anchor not in [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]:
                 dead.append(f"{page.relative_to(ROOT)}: {link}#{anchor}")
     assert dead == []
+
+
+SURFACE = {"at_rest", "effects", "figures", "gathers", "health", "open", "receive", "step", "topic_name"}
+"""Of the core, for who drives it."""
+
+OF_CHANNELS = {
+    "busy", "closing", "full", "held_bytes", "out", "pending", "sent", "session", "unsent_bytes", "written",
+}  # fmt: skip
+"""Likewise, of a connection."""
+
+
+def drivers(*folders: str) -> Iterator[tuple[str, ast.Attribute, str]]:
+    """Every attribute of a core or a channel that these use, and which of the two it is of."""
+    for name, path in modules(*folders):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute):
+                of = ast.unparse(node.value).rpartition(".")[2].removeprefix("_")
+                if of in ("core", "channel", "within"):
+                    yield f"{name}:{node.lineno}: {ast.unparse(node)}", node, "core" if of == "core" else "channel"
+
+
+def test_who_drives_the_core_knows_its_surface_alone() -> None:
+    found = list(drivers("kbroker/runtime", "kbroker/sim", "kbroker/testing", "kbroker/cli", "kbroker/faults"))
+    allowed = {"core": SURFACE, "channel": OF_CHANNELS}
+    beyond = [where for where, node, of in found if node.attr not in allowed[of]]
+    assert (beyond, len(found) > 50) == ([], True)
+
+
+def test_no_core_is_made_of_another_core() -> None:
+    heirs = [
+        f"{name}: {node.name}"
+        for name, path in modules("kbroker")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef) and {"Core", "Effects"} & {ast.unparse(base) for base in node.bases}
+    ]
+    assert heirs == []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.broker.config_notices import ConfigNotices
 from kbroker.broker.control_requests import ControlRequestQueue, CutsEnded, OwnRequest
-from kbroker.broker.facts import SettingsChanged
+from kbroker.broker.facts import EndpointsChanged, SettingsChanged
 from kbroker.broker.producer_blocks import ProducerIds
 from kbroker.controller import Admin, Controller
 from kbroker.controller.events import ControlAnswer, Registered, UncleanElectionsDue
@@ -193,6 +193,7 @@ class ControlPlane:
             LogTruncated: lambda fact, now_ms: self.control_requests.log_settled(),
             RoleChanged: lambda fact, now_ms: self.control_requests.log_settled(),  # perhaps it has no log any more
             CutsEnded: lambda fact, now_ms: self.control_requests.go_on(),
+            EndpointsChanged: self._advertise,
             SettingsChanged: lambda fact, now_ms: self.controller.put(UncleanElectionsDue()),
         }
 
@@ -311,9 +312,8 @@ class ControlPlane:
         info = BrokerInfo(self.broker_id, self._endpoints, self.configs.broker.broker_rack)
         return encode_broker(info, self._clock.wall_ms())
 
-    def advertise(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Have clients and brokers told other addresses of this one, from now on."""
-        self._endpoints = endpoints
+    def _advertise(self, fact: EndpointsChanged, now_ms: int) -> None:
+        self._endpoints = fact.endpoints
         self._register_addresses()
 
     def _register_addresses(self) -> None:

@@ -22,6 +22,7 @@ from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.broker.jobs import Errand
+    from kbroker.metadata.store import Endpoint
     from protocol.message import Message
 
 FactQueue: TypeAlias = deque[object]
@@ -106,6 +107,12 @@ class BrokerConfigChanged(NamedTuple):
 
 class SettingsChanged(NamedTuple):
     """Somebody has changed settings of topics, or of all brokers: perhaps who may lead by them."""
+
+
+class EndpointsChanged(NamedTuple):
+    """Clients and brokers are to be told other addresses of this one from now on."""
+
+    endpoints: tuple[Endpoint, ...]
 
 
 class Leave(NamedTuple):

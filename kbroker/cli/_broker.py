@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kbroker import __version__
 from protocol.namedtuple import NamedTuple
@@ -180,9 +180,9 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
 
     Raises: UsageError, OSError.
     """
-    if faults is None:
-        from kbroker.core import Core
+    from kbroker.core import Core
 
+    if faults is None:
         return Core, None
     from kbroker.faults import ScriptedCore
     from kbroker.faults.file import read_faults
@@ -197,7 +197,7 @@ def _core_and_disk(faults: str | None) -> tuple[MakeCore, Disk | None]:
         switch = DiskSwitch()
         plan.disk.put_on(switch)
         disk = SwitchedDisk(switch)
-    return lambda broker, now_ms: ScriptedCore(broker, now_ms, plan.faults), disk
+    return lambda broker, now_ms: cast(Core, ScriptedCore(Core(broker, now_ms), broker.clock, plan.faults)), disk
 
 
 def _run(start: Start, static: dict[str, Given], began: float) -> int:

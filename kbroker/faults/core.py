@@ -1,169 +1,290 @@
-"""A core that obeys faults, and remembers what was asked: the plain one with a hand on requests and answers.
+"""A core that obeys faults, and remembers what was asked: it stands between a driver and the plain one.
 
-Used instead of `kbroker.core.Core` where faults are wanted, and nowhere else: a broker without them does not have this
-code on its way. Requests of clients named OWN_CLIENT are neither met nor remembered: they are the test's own questions.
+It is driven as `kbroker.core.Core` is, and drives one itself by the same surface: frames of clients go in, answers come
+out as bytes, in the order of the requests, and it knows nothing of what is within. Used where faults are wanted, and
+nowhere else. Requests of clients named OWN_CLIENT are neither met nor remembered: they are the test's own questions.
 
-A request is met in `_handle`, before its handler; its answer in `_answer`, as a message, and in `_put`, as bytes. What
-has to wait stands in line on its connection like any request that waits, and has an alarm.
+What has to wait keeps its place in the order of its connection's answers, and has an alarm.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.api.routes import SERVED
-from kbroker.channel import Channel, Request, emit
-from kbroker.core import IS_ANSWER, Closed, Core, Effects, throttle
-from kbroker.faults.contents import errors, groups, join, partitions, split, transactional_ids
+from kbroker.api.routes import ROUTES, SERVED, NotLoadedError
+from kbroker.channel import Channel, emit, framed
+from kbroker.core import EXPIRED, IS_ANSWER, Closed, Core, Effects
+from kbroker.faults.contents import errors, groups, join, name_of, partitions, split, transactional_ids
 from kbroker.faults.history import Seen
 from kbroker.faults.script import Asked, Fault, Faults
 from kbroker.ports import Region
-from protocol.errors import KafkaError
+from kbroker.timing import Scheduler
+from protocol.apis import BY_KEY
 from protocol.flat import flattened, message_of
-from protocol.message import Message
-from protocol.messages.fetch import FetchRequest, FetchTopic
+from protocol.headers import API_VERSIONS, parse_request_header, skip_tags
+from protocol.message import DecodeError, Message
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 if TYPE_CHECKING:
-    from kbroker.api.call import Answer
-    from kbroker.broker.broker import Broker
-    from protocol.flat import Flat
+    from kbroker.api.routes import Route
+    from kbroker.channel import Piece
+    from kbroker.ports import Clock
 
 OWN_CLIENT = "kbroker.testing"
-API_VERSIONS = 18
+UNKNOWN_VERSION = 2**15 - 1
+MOST_SESSIONS = 1000  # of fetches that are remembered: as many as a broker keeps
+CHANGING = ("fail", "throttle", "corrupt")  # faults that make another answer of one
 
 
-class Met:
-    """A request that a fault has met, until its answer is out. refusal: of the partitions that are to fail."""
+class Turn:
+    """A request's place among its connection's answers.
 
-    __slots__ = ("fault", "refusal", "seen")
+    fault: what has met it. refusal: of the partitions that are to fail. session: what its fetch session has now.
+    answer: encoded, once it may leave.
+    """
 
-    def __init__(self, fault: Fault, seen: Seen) -> None:
-        self.fault = fault
-        self.seen = seen
+    __slots__ = ("answer", "correlation_id", "fault", "refusal", "route", "seen", "session", "version")
+
+    def __init__(self, route: Route | None, version: int, correlation_id: int) -> None:
+        self.route = route  # None: its answer is passed on as it is
+        self.version = version
+        self.correlation_id = correlation_id
+        self.fault: Fault | None = None
+        self.seen: Seen | None = None
         self.refusal: Message | None = None
+        self.session: dict[tuple[str, bytes, int], None] = {}
+        self.answer: list[Piece] | None = None
 
 
-class ScriptedCore(Core):
+class Line(Channel):
+    """A connection as the driver has it.
+
+    within: the core's. passed: requests that the core has to answer. waits: frames behind a request that waits.
+    """
+
+    __slots__ = ("passed", "waits", "within")
+
+    def __init__(self, within: Channel) -> None:
+        super().__init__(within.session)
+        self.within = within
+        self.passed: deque[Turn] = deque()
+        self.waits: deque[memoryview] | None = None
+
+    @property
+    def full(self) -> bool:
+        """As a plain one, and if the core takes no more."""
+        return self.within.full or super().full
+
+
+class ScriptedEffects:
+    """The core's effects, with the writes and the alarms that faults have led to."""
+
+    def __init__(self, within: Effects, scheduler: Scheduler) -> None:
+        self._plain = within
+        self._wheel = scheduler.wheel
+        self.writes: dict[Channel, None] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    @property
+    def wake_ms(self) -> int:
+        """When `Expired` is wanted at the latest."""
+        return min(self._plain.wake_ms, self._wheel.next_ms)
+
+    def take_writes(self) -> Sequence[Channel]:
+        """The connections to write to, each once."""
+        writes = tuple(self.writes)
+        self.writes.clear()
+        return writes
+
+
+class ScriptedCore:
     """One broker's every decision, some of them wrong on demand."""
 
-    def __init__(self, broker: Broker, now_ms: int, faults: Faults) -> None:
-        super().__init__(broker, now_ms)
+    def __init__(self, core: Core, clock: Clock, faults: Faults) -> None:
         self.faults = faults
         self.call_soon: Callable[[Callable[[], None]], None] | None = None  # for faults released from another thread
-        self._met: dict[Request, Met] = {}
-        self._seen: dict[Request, Seen] = {}
-        self._held_frames: dict[Channel, deque[memoryview]] = {}  # behind a request that waits to be looked at
+        self._core = core
+        self._clock = clock
+        self._scheduler = Scheduler(clock.now_ms())
+        self.effects = ScriptedEffects(core.effects, self._scheduler)
+        self._lines: dict[Channel, Line] = {}
         self._held: dict[Fault, list[Callable[[], None]]] = {}
+        self._sessions: dict[int, dict[tuple[str, bytes, int], None]] = {}  # what fetch sessions have, oldest first
+
+    # -- the surface
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    @property
+    def gathers(self) -> bool:
+        """As the plain core's."""
+        return self._core.gathers
+
+    @gathers.setter
+    def gathers(self, gathers: bool) -> None:
+        self._core.gathers = gathers
+
+    def open(self, listener: str, peer_host: str, peer_port: int) -> Line:
+        """A client has connected."""
+        within = self._core.open(listener, peer_host, peer_port)
+        line = self._lines[within] = Line(within)
+        return line
+
+    def receive(self, line: Line, frame: memoryview, now_ms: int) -> None:
+        """A frame has come in; what waits keeps its bytes, for the buffer belongs to the next request."""
+        own = memoryview(bytearray(frame))
+        if line.waits is not None:
+            line.waits.append(own)
+        else:
+            self._take(line, own)
+            self._collect()
+
+    def step(self, event: object, now_ms: int) -> ScriptedEffects:
+        """As the plain core's; a connection that is gone takes along what waited on it."""
+        if isinstance(event, Closed):
+            line = cast(Line, event.channel)
+            line.waits, line.closing = None, line.closing or "gone"
+            line.pending.clear()
+            self._lines.pop(line.within, None)
+            self.effects.writes.pop(line, None)
+            event = Closed(line.within)
+        self._core.step(event, now_ms)
+        if event is EXPIRED:
+            self._scheduler.ring(now_ms)
+        self._collect()
+        return self.effects
+
+    def at_rest(self, now_ms: int) -> Iterator[Channel]:
+        """As the plain core's."""
+        for channel in self._core.at_rest(now_ms):
+            line = self._lines.get(channel)
+            if line is not None:
+                self._collect_of(line)
+                yield line
+        self._collect()
 
     # -- in
 
-    def receive(self, channel: Channel, frame: memoryview, now_ms: int) -> None:
-        """As the plain core's; what waits keeps its bytes, for the buffer belongs to the next request."""
-        own = memoryview(bytearray(frame))
-        waiting = self._held_frames.get(channel)
-        if waiting is not None:
-            waiting.append(own)
-        else:
-            super().receive(channel, own, now_ms)
-
-    def step(self, event: object, now_ms: int) -> Effects:
-        """As the plain core's; a connection that is gone takes along what waited on it."""
-        if isinstance(event, Closed):
-            self._held_frames.pop(event.channel, None)
-            for kept in (self._met, self._seen):
-                for request in [each for each in kept if each.channel is event.channel]:
-                    del kept[request]
-        return super().step(event, now_ms)
-
-    def _handle(self, request: Request, body: Answer) -> None:
-        if request.client_id == OWN_CLIENT:
-            super()._handle(request, body)
-        else:
-            self._look(request, message_of(request.route.request, body) if isinstance(body, tuple) else body)
-
-    def _go_on(self, request: Request, body: Message) -> None:
-        """What the plain core does with a request, given as its route wants it."""
-        super()._handle(request, body if request.route.flat is None else flattened(body))
-
-    def _look(self, request: Request, body: Message) -> None:
-        if request.version > self.faults.last_version(SERVED[request.route.api]):
-            self._refuse_unknown(request.channel, request.route.api, request.version, request.correlation_id)
+    def _take(self, line: Line, frame: memoryview) -> None:
+        """Have a request met, or pass it on."""
+        try:
+            api_key, version, correlation_id, client_id, start = parse_request_header(frame)
+            route = ROUTES[api_key] if api_key in SERVED else None
+            if route is not None and version > self.faults.last_version(SERVED[api_key]):
+                self._refuse_unknown(line, Turn(route, 0, correlation_id), version, frame)
+                return
+            if route is None or not route.first <= version <= route.last:
+                self._pass(line, Turn(route, 0, correlation_id), frame)
+                return
+            start = skip_tags(frame, start) if version >= route.flexible_from else start
+            body = route.request.decode(frame, version, start)
+        except (DecodeError, NotLoadedError):  # as the core is about to find
+            self._pass(line, Turn(None, 0, 0), frame)
             return
-        asked = self._asked_of(request, body)
-        seen = self._remember(request, body, asked)
-        fault = self.faults.find(asked)
-        if fault is None:
-            self._go_on(request, body)
+        turn = Turn(route, version, correlation_id)
+        if client_id == OWN_CLIENT:
+            self._pass(line, turn, frame, body)
             return
-        seen.fault = fault.does
-        met = self._met[request] = Met(fault, seen)
-        self._meet(request, body, met)
+        asked = self._asked_of(turn, body, client_id or "")
+        self._remember(turn, body, asked)
+        turn.fault = self.faults.find(asked)
+        if turn.fault is None:
+            self._pass(line, turn, frame, body)
+        else:
+            cast(Seen, turn.seen).fault = turn.fault.does
+            self._meet(line, turn, turn.fault, frame, body, start)
 
-    def _asked_of(self, request: Request, body: Message) -> Asked:
-        named = set(partitions(body, self.broker.plane.cache.topic_name))
+    def _pass(self, line: Line, turn: Turn, frame: memoryview, body: Message | None = None) -> None:
+        """Have the core handle a request."""
+        if getattr(body, "acks", 1) != 0:  # a Produce that is not answered has no place to wait for
+            line.pending.append(cast(Any, turn))
+            line.passed.append(turn)
+        self._core.receive(line.within, frame, self._clock.now_ms())
+        self._collect_of(line)
+        if (
+            turn.fault is not None
+            and turn.fault.after
+            and turn.fault.action == "disconnect"
+            and turn not in line.passed
+        ):
+            self._hang_up(line, f"{turn.fault!r}")
+
+    def _refuse_unknown(self, line: Line, turn: Turn, version: int, frame: memoryview) -> None:
+        """A version that the release does not have: what the core says to one that it does not have itself."""
+        assert turn.route is not None
+        if turn.route.api == API_VERSIONS:
+            frame[2:4] = UNKNOWN_VERSION.to_bytes(2, "big")
+            self._pass(line, turn, frame)
+        else:
+            self._hang_up(line, f"API key {turn.route.api} version {version} is not served")
+
+    def _asked_of(self, turn: Turn, body: Message, client_id: str) -> Asked:
+        assert turn.route is not None
+        named = set(partitions(body, self._core.topic_name))
         if isinstance(body, FetchRequest):
-            named |= {(topic, index) for topic, index, _ in self._in_session(body)}
-        return Asked(
-            request.route.name, request.version, request.client_id or "", named, groups(body), transactional_ids(body)
-        )
+            turn.session = self._session_of(body)
+            named |= {(name, index) for name, index, _ in self._in_session(turn)}
+        return Asked(turn.route.name, turn.version, client_id, named, groups(body), transactional_ids(body))
 
-    def _in_session(self, body: FetchRequest) -> list[tuple[str, int, Any]]:
-        """What a fetch wants that it does not name."""
-        session = self.broker.fetch_sessions._sessions.get(body.session_id)
-        wanted = session.partitions.values() if session is not None and body.session_epoch > 0 else ()
-        return [(each.topic, each.index, each) for each in wanted if each.topic is not None]
+    def _session_of(self, body: FetchRequest) -> dict[tuple[str, bytes, int], None]:
+        """What a fetch wants, named or not."""
+        known = dict(self._sessions.get(body.session_id, {})) if body.session_epoch > 0 else {}
+        for topic in body.forgotten_topics_data:
+            for index in topic.partitions:
+                known.pop((topic.topic, topic.topic_id, index), None)
+        for named in body.topics:
+            known |= {(named.topic, named.topic_id, each.partition): None for each in named.partitions}
+        return known
 
-    def _remember(self, request: Request, body: Message, asked: Asked) -> Seen:
-        seen = Seen(
-            request.route.name,
-            request.version,
-            request.client_id or "",
-            body,
-            sum(len(topic) for topic, _ in asked.partitions) + 256 + _records_in(body),
-            self.broker.clock.wall_ms(),
-            {topic for topic, _ in asked.partitions},
-            asked.groups | asked.transactional_ids,
-        )
-        self.faults.history.add(seen)
-        self._seen[request] = seen
-        return seen
+    def _in_session(self, turn: Turn) -> Iterator[tuple[str, int, FetchTopic]]:
+        for topic, topic_id, index in turn.session:
+            entry = FetchTopic(topic=topic, topic_id=topic_id, partitions=[])
+            name = name_of(entry, self._core.topic_name)
+            if name is not None:
+                entry.partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=0)]
+                yield name, index, entry
+
+    def _remember(self, turn: Turn, body: Message, asked: Asked) -> None:
+        topics = {topic for topic, _ in asked.partitions}
+        size = sum(len(topic) for topic, _ in asked.partitions) + 256 + _records_in(body)
+        named = asked.groups | asked.transactional_ids
+        turn.seen = Seen(asked.api, asked.version, asked.client_id, body, size, self._clock.wall_ms(), topics, named)
+        self.faults.history.add(turn.seen)
 
     # -- before it is handled
 
-    def _meet(self, request: Request, body: Message, met: Met) -> None:
-        fault = met.fault
+    def _meet(self, line: Line, turn: Turn, fault: Fault, frame: memoryview, body: Message, start: int) -> None:
         if fault.after:
-            self._refuse_after(request, body, met)
-            self._go_on(request, body)
+            if fault.action == "fail":
+                turn.refusal = self._refusal_of(line, turn, self._parts(turn, body, fault)[0])
+            self._pass(line, turn, frame, body)
         elif fault.action == "fail":
-            self._fail(request, body, met)
+            self._fail(line, turn, fault, body, bytes(frame[:start]))
         elif fault.action == "disconnect":
-            self._hang_up(request.channel, f"{fault!r}")
+            self._hang_up(line, f"{fault!r}")
         elif fault.action == "drop":
-            request.channel.pending.append(request)
+            line.pending.append(cast(Any, turn))
         else:
-            go_on = partial(self._look_now, request, body, met)
-            self._held_frames[request.channel] = deque()
-            self._wait(fault, go_on)
+            line.waits = deque()
+            self._wait(fault, partial(self._go_on, line, turn, frame, body))
 
-    def _look_now(self, request: Request, body: Message, met: Met) -> None:
+    def _go_on(self, line: Line, turn: Turn, frame: memoryview, body: Message) -> None:
         """The wait is over: handle it, and what has come behind it."""
-        channel = request.channel
-        frames = self._held_frames.pop(channel, None)
-        if channel.closing or frames is None:
+        frames, line.waits = line.waits, None
+        if line.closing or frames is None:
             return
-        del self._met[request]
-        self._go_on(request, body)
-        self._follow(self._now_ms)
-        while frames and channel not in self._held_frames and not channel.closing:
-            super().receive(channel, frames.popleft(), self._now_ms)
-        if frames and channel in self._held_frames:
-            self._held_frames[channel].extendleft(reversed(frames))
-        self._writes[channel] = None
+        self._pass(line, turn, frame, body)
+        while frames and line.waits is None and not line.closing:
+            self._take(line, frames.popleft())
+        if line.waits is not None:
+            line.waits.extend(frames)
+        self.effects.writes[line] = None
 
     def _wait(self, fault: Fault, go_on: Callable[[], None]) -> None:
         if fault.action == "delay":
@@ -173,7 +294,7 @@ class ScriptedCore(Core):
         if not held:
             fault.on_release.append(partial(self._release_soon, fault))
         held.append(go_on)
-        if fault.is_released:  # since it was met, by a thread that may have found nobody to tell
+        if fault.is_released:  # since it was met, by a thread that may have found no one to tell
             self._later(0, partial(self._release, fault))
 
     def _release_soon(self, fault: Fault) -> None:
@@ -183,90 +304,127 @@ class ScriptedCore(Core):
     def _release(self, fault: Fault) -> None:
         for go_on in self._held.pop(fault, ()):
             go_on()
+        self._collect()
 
-    def _fail(self, request: Request, body: Message, met: Met) -> None:
-        """Refuse all of it, or a part, and handle the rest."""
-        refused, rest = self._parts(body, met.fault)
-        if rest is None:
-            self._refuse_all(request, body, met.fault)
-            return
-        met.refusal = self._refusal_of(request, refused, met.fault)
-        if isinstance(rest, FetchRequest):
-            rest.max_wait_ms = 0
-        self._go_on(request, rest)
+    def _fail(self, line: Line, turn: Turn, fault: Fault, body: Message, header: bytes) -> None:
+        """Refuse all of it, or a part, and have the rest handled."""
+        refused, rest = self._parts(turn, body, fault)
+        turn.refusal = self._refusal_of(line, turn, refused)
+        if rest is not None:
+            if isinstance(rest, FetchRequest):
+                rest.max_wait_ms = 0
+            self._pass(line, turn, memoryview(bytearray(header + rest.encode(turn.version))), body)
+        elif turn.refusal is not None:
+            line.pending.append(cast(Any, turn))
+            self._note(turn, turn.refusal)
+            self._leave(line, turn, _encoded(turn, turn.refusal))
 
-    def _refuse_after(self, request: Request, body: Message, met: Met) -> None:
-        if met.fault.action == "fail":
-            met.refusal = self._refusal_of(request, self._parts(body, met.fault)[0], met.fault)
-
-    def _parts(self, body: Message, fault: Fault) -> tuple[Message, Message | None]:
+    def _parts(self, turn: Turn, body: Message, fault: Fault) -> tuple[Message, Message | None]:
         """What the fault is on, and the rest of a request; None: it is on all of it."""
-        topic_name = self.broker.plane.cache.topic_name
         if fault.topic is None:
             return body, None
+        topic_name = self._core.topic_name
         if isinstance(body, FetchRequest):  # the session must see all of it; the refusal takes the place of records
-            return self._fetch_of(body, fault), body
+            topics = [entry for name, index, entry in self._in_session(turn) if fault.concerns(name, index)]
+            return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=body.session_id, topics=topics), body
         inside, outside = split(body, lambda each: fault.concerns(*each), topic_name)
         return inside, outside if any(partitions(outside, topic_name)) else None
 
-    def _fetch_of(self, body: FetchRequest, fault: Fault) -> FetchRequest:
-        topic_name = self.broker.plane.cache.topic_name
-        refused, _ = split(body, lambda each: fault.concerns(*each), topic_name) if body.topics else (body, body)
-        topics = list(refused.topics)  # type: ignore[attr-defined]
-        named = set(partitions(refused, topic_name))
-        for topic, index, wanted in self._in_session(body):
-            if fault.concerns(topic, index) and (topic, index) not in named:
-                topics.append(_fetch_topic(topic, wanted))
-        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=body.session_id, topics=topics)
-
-    def _refuse_all(self, request: Request, body: Message, fault: Fault) -> None:
-        def refuse(_: Message, __: object) -> object:
-            raise KafkaError(fault.error, f"{fault!r}")
-
-        route = request.route
-        request.route = copy.copy(route)
-        request.route.handle = refuse  # type: ignore[assignment]
-        self._go_on(request, body)
-        request.route = route
-
-    def _refusal_of(self, request: Request, body: Message, fault: Fault) -> Message | None:
-        given = body if request.route.flat is None else flattened(body)
-        refused = self._refusal(request, given, KafkaError(fault.error, f"{fault!r}"))
-        return self._named(request, refused) if isinstance(refused, IS_ANSWER) else None
-
-    def _named(self, request: Request, answer: Answer) -> Message:
-        flat = request.route.flat
-        return message_of(flat, cast("Flat", answer)) if flat is not None else cast(Message, answer)
+    def _refusal_of(self, line: Line, turn: Turn, body: Message) -> Message | None:
+        """What says the fault's error to all of a request; where that is no answer, the connection ends."""
+        fault, route = turn.fault, turn.route
+        assert fault is not None
+        assert route is not None
+        given = body if route.flat is None else flattened(body)
+        refused = route.refuse(given, fault.error, f"{fault!r}", turn.version)
+        if isinstance(refused, IS_ANSWER):
+            return (
+                cast(Message, refused) if route.flat is None else message_of(route.flat, cast(tuple[Any, ...], refused))
+            )
+        if not fault.after:
+            self._hang_up(line, f"{fault!r}")
+        return None
 
     # -- out
 
-    def _answer(self, request: Request, answer: Answer) -> None:
-        response = self._named(request, answer)
-        if request.route.api == API_VERSIONS:
-            response = self._as_release(response)
-        met = self._met.get(request)
-        if met is not None:
-            response = self._changed(met, response)
-        seen = self._seen.get(request)
-        if seen is not None:
-            seen.answered = True
-            seen.errors = tuple(errors(response))
-        super()._answer(request, response if request.route.flat is None else flattened(response))
+    def _collect(self) -> None:
+        """Take what the core has made of a step."""
+        for channel in self._core.effects.take_writes():
+            line = self._lines.get(channel)
+            if line is not None:
+                self._collect_of(line)
 
-    def _changed(self, met: Met, response: Message) -> Message:
-        fault = met.fault
-        if fault.action == "fail" and met.refusal is not None:
+    def _collect_of(self, line: Line) -> None:
+        within = line.within
+        pieces = within.out
+        within.written()
+        within.sent()
+        line.held_bytes = within.held_bytes
+        for answer in _answers(pieces):
+            self._answered(line, line.passed.popleft(), answer)
+        if within.closing:
+            self._hang_up(line, within.closing)
+        self.effects.writes[line] = None
+
+    def _answered(self, line: Line, turn: Turn, pieces: list[Piece]) -> None:
+        fault = turn.fault
+        try:
+            if turn.route is not None and (turn.seen is not None or turn.route.api == API_VERSIONS):
+                pieces = self._changed(turn, pieces)
+            if fault is not None and fault.after and fault.action == "in_pieces":
+                self._next_piece(line, turn, fault, memoryview(_read(pieces)))
+                return
+        except OSError as error:  # the disk, where records are read that would be sent from their file
+            self._hang_up(line, str(error))
+            return
+        if fault is None or not fault.after or fault.action in CHANGING:
+            self._leave(line, turn, pieces)
+        elif fault.action == "disconnect":
+            self._hang_up(line, f"{fault!r}")
+        elif fault.action != "drop":
+            self._wait(fault, partial(self._leave, line, turn, pieces))
+
+    def _changed(self, turn: Turn, pieces: list[Piece]) -> list[Piece]:
+        """The answer that is given instead of one, or the same. Raises: OSError."""
+        route, fault = turn.route, turn.fault
+        assert route is not None
+        changes = route.api == API_VERSIONS or (fault is not None and fault.action in CHANGING)
+        data = _read(pieces) if changes else _shape_of(pieces)
+        start = 9 if turn.version >= route.answers_tagged_from else 8
+        response: Any = BY_KEY[route.api].response.decode(data, turn.version, start)
+        if route.api == API_VERSIONS:
+            self._limit_to_release(response)
+        if fault is not None:
+            response = self._met(turn, fault, response)
+        if isinstance(response, FetchResponse) and response.session_id:
+            self._keep_session(response.session_id, turn)
+        self._note(turn, response)
+        return _encoded(turn, response) if changes else pieces
+
+    def _keep_session(self, session_id: int, turn: Turn) -> None:
+        self._sessions.pop(session_id, None)
+        self._sessions[session_id] = turn.session
+        if len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+    def _note(self, turn: Turn, response: Message) -> None:
+        if turn.seen is not None:
+            turn.seen.answered = True
+            turn.seen.errors = tuple(errors(response))
+
+    def _met(self, turn: Turn, fault: Fault, response: Any) -> Message:
+        if fault.action == "fail" and turn.refusal is not None:
             if fault.topic is None:
-                return met.refusal
-            join(response, met.refusal, self.broker.plane.cache.topic_name)
-        elif fault.action == "throttle":
-            throttle(response, fault.ms)
-        elif fault.action == "corrupt" and not _corrupt(response, fault, self.broker.plane.cache.topic_name):
+                return turn.refusal
+            join(response, turn.refusal, self._core.topic_name)
+        elif fault.action == "throttle" and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = fault.ms
+        elif fault.action == "corrupt" and not _corrupt(response, fault, self._core.topic_name):
             fault.give_back()
-            met.seen.fault = ""
-        return response
+            cast(Seen, turn.seen).fault = ""
+        return cast(Message, response)
 
-    def _as_release(self, response: Any) -> Message:
+    def _limit_to_release(self, response: Any) -> None:
         kept = []
         for each in response.api_keys:
             served = SERVED.get(each.api_key)
@@ -275,57 +433,61 @@ class ScriptedCore(Core):
                 each.max_version = min(each.max_version, last)
                 kept.append(each)
         response.api_keys = kept
-        return response  # type: ignore[no-any-return]
 
-    def _put(self, request: Request, buffers: list[Any]) -> None:
-        self._seen.pop(request, None)
-        met = self._met.pop(request, None)
-        if met is None or not met.fault.after or request.channel.closing:
-            super()._put(request, buffers)
+    def _leave(self, line: Line, turn: Turn, pieces: list[Piece]) -> None:
+        """Into `out` if every earlier answer has left; else it waits for them."""
+        turn.answer = pieces
+        while line.pending and (answer := line.pending[0].answer) is not None:
+            line.pending.popleft()
+            emit(line, answer)
+        self.effects.writes[line] = None
+
+    def _next_piece(self, line: Line, turn: Turn, fault: Fault, left: memoryview) -> None:
+        if line.closing:
             return
-        fault = met.fault
-        if fault.action == "disconnect":
-            self._hang_up(request.channel, f"{fault!r}")
-        elif fault.action in ("drop", "delay", "hold", "in_pieces"):
-            if not request.late:
-                request.channel.pending.append(request)
-            request.late = True
-            if fault.action == "in_pieces":
-                data = b"".join(piece.read() if isinstance(piece, Region) else piece for piece in buffers)
-                self._next_piece(request, fault, memoryview(data))
-            elif fault.action != "drop":
-                self._wait(fault, partial(self._put_late, request, buffers))
-        else:
-            super()._put(request, buffers)
-
-    def _put_late(self, request: Request, buffers: list[Any]) -> None:
-        super()._put(request, buffers)
-
-    def _next_piece(self, request: Request, fault: Fault, left: memoryview) -> None:
-        channel = request.channel
-        if channel.closing:
-            return
-        if channel.pending[0] is request:
-            emit(channel, [bytes(left[: fault.size])])
-            self._writes[channel] = None
+        if cast(Any, line.pending[0]) is turn:
+            emit(line, [bytes(left[: fault.size])])
+            self.effects.writes[line] = None
             left = left[fault.size :]
         if left:
-            self._later(fault.ms, partial(self._next_piece, request, fault, left))
+            self._later(fault.ms, partial(self._next_piece, line, turn, fault, left))
         else:
-            super()._put(request, [])
+            self._leave(line, turn, [])
+
+    def _hang_up(self, line: Line, reason: str) -> None:
+        """Nothing more is taken or answered; what was answered before still leaves."""
+        line.closing = line.closing or reason
+        line.pending.clear()
+        self.effects.writes[line] = None
 
     def _later(self, ms: int, job: Callable[[], None]) -> None:
-        self._scheduler.alarm(lambda now_ms: job()).set(self.broker.clock.now_ms() + ms)
+        self._scheduler.alarm(lambda now_ms: job()).set(self._clock.now_ms() + ms)
 
 
-def _fetch_topic(topic: str, wanted: Any) -> FetchTopic:
-    """A topic of a fetch, made from what a session remembers."""
-    from protocol.messages.fetch import FetchPartition
+def _encoded(turn: Turn, response: Message) -> list[Piece]:
+    return framed(cast(Any, turn), response.encode_parts(turn.version))
 
-    part = FetchPartition(
-        partition=wanted.index, fetch_offset=wanted.fetch_offset, partition_max_bytes=wanted.max_bytes
-    )
-    return FetchTopic(topic=topic, topic_id=wanted.topic_id, partitions=[part])
+
+def _answers(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """The pieces of each answer; an answer begins with its size."""
+    answer: list[Piece] = []
+    left = 0
+    for piece in pieces:
+        left += len(piece) - (0 if answer else 4 + int.from_bytes(cast(bytes, piece)[:4], "big"))
+        answer.append(piece)
+        if not left:
+            yield answer
+            answer = []
+
+
+def _read(pieces: Sequence[Piece]) -> bytes:
+    """An answer's bytes. Raises: OSError."""
+    return b"".join(piece.read() if isinstance(piece, Region) else piece for piece in pieces)
+
+
+def _shape_of(pieces: Sequence[Piece]) -> bytes:
+    """The same, with zeros for what is in files: records are not looked at."""
+    return b"".join(bytes(len(piece)) if isinstance(piece, Region) else piece for piece in pieces)
 
 
 def _records_in(body: Any) -> int:
@@ -338,8 +500,7 @@ def _corrupt(response: Any, fault: Fault, topic_name: Callable[[bytes], str | No
     for topic in response.responses:
         name = topic.topic or topic_name(topic.topic_id) or ""
         for part in topic.partitions:
-            pieces = part.records if isinstance(part.records, list) else [part.records or b""]
-            data = bytearray(b"".join(each.read() if isinstance(each, Region) else each for each in pieces))
+            data = bytearray(part.records or b"")
             if data and fault.concerns(name, part.partition_index):
                 data[-1] ^= 1
                 part.records = bytes(data)

@@ -85,13 +85,9 @@ def run_process(
 
 
 def _keep_house(loop: Loop, node: Node) -> Housekeeping:
-    broker = node.core.broker
-    outside = broker.scheduler.context = OutsideArenas()
-
-    def is_busy() -> bool:
-        return broker.scheduler.is_slicing or len(broker.openings) > 0
-
-    house = Housekeeping(loop, is_busy, resident_bytes, gc.collect, trim, outside)
+    effects = node.core.effects
+    outside = node.broker.scheduler.context = OutsideArenas()
+    house = Housekeeping(loop, lambda: effects.is_busy, resident_bytes, gc.collect, trim, outside)
     house.start()
     return house
 

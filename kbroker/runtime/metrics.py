@@ -1,36 +1,25 @@
-"""What a broker says of itself: to Prometheus, in its text format (0.0.4), and to who asks whether it is well.
-
-Made of what the parts have anyway: the counters that core and server keep, and the parts' own state, looked at when
-somebody asks. Names are those that Kafka's MBeans have behind the usual rules of the JMX exporter, and those of
-kafka_exporter for groups, so that people's dashboards find them; what neither of them knows begins with `kbroker_`.
+"""What a broker says of itself to Prometheus, in its text format (0.0.4): figures of process, sockets and core.
 
 `exposition` gives the page in parts of some hundred lines, so that a broker of many partitions does something else in
-between. Called by `monitoring.py`, on the broker's thread.
+between. Called by `monitoring.py`, on the broker's thread. What the core tells is in `api/figures.py`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from kbroker import __version__
-from kbroker.api.routes import SERVED
+from kbroker.api.figures import Family, Sample, single
 from kbroker.runtime.memory import resident_bytes
-from protocol.errors import ErrorCode
-from protocol.namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.broker.broker import Broker
     from kbroker.core import Core
-    from kbroker.groups.group import Group
-    from kbroker.metadata.store import LeaderIsr
     from kbroker.runtime.server import Server
 
 LINES_PER_PART = 400  # a millisecond or so
-RUNNING = 3  # Kafka's BrokerState
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -38,27 +27,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 STARTED_S = time.time()
 
 
-class Sample(NamedTuple):
-    """One line. suffix: of a histogram's, behind the family's name."""
-
-    value: float
-    labels: tuple[tuple[str, object], ...] = ()
-    suffix: str = ""
-
-
-class Family(NamedTuple):
-    """All samples of one name. kind: counter, gauge or histogram."""
-
-    name: str
-    kind: str
-    text: str
-    samples: Iterable[Sample]
-
-
 def exposition(core: Core, server: Server) -> Iterator[bytes]:
     """The page, part by part."""
     lines: list[str] = []
-    for family in _families(core, server):
+    for family in chain(_process(), _sockets(server), core.figures()):
         lines.append(f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n")
         for sample in family.samples:
             labels = ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in sample.labels)
@@ -69,109 +41,12 @@ def exposition(core: Core, server: Server) -> Iterator[bytes]:
     yield "".join(lines).encode()
 
 
-def health(core: Core) -> tuple[bool, dict[str, object]]:
-    """Whether the broker serves, and what a person or a probe wants to know of it first."""
-    broker = core.broker
-    plane = broker.plane
-    offline = [each.path for each in broker.logs.directories if not each.online]
-    serves = plane.ready and not plane.fatal
-    return serves, {
-        "status": "ok" if serves and not offline else "degraded" if serves else "failing",
-        "version": __version__,
-        "broker_id": plane.broker_id,
-        "cluster_id": plane.cluster_id,
-        "controller_id": plane.cache.controller_id,
-        "brokers": len(plane.cache.brokers),
-        "offline_log_directories": offline,
-        "why": plane.fatal,
-    }
-
-
-def _families(core: Core, server: Server) -> Iterator[Family]:
-    broker = core.broker
-    yield from _process(broker)
-    yield from _requests(core)
-    yield from _sockets(server)
-    yield from _replicas(broker)
-    yield from _controller(broker)
-    yield from _logs(broker)
-    yield from _cleaner(broker)
-    yield from _groups(broker)
-    yield from _transactions(broker)
-
-
-def _one(name: str, kind: str, text: str, value: float) -> Family:
-    return Family(name, kind, text, [Sample(value)])
-
-
-# ---- the process
-
-
-def _process(broker: Broker) -> Iterator[Family]:
-    plane = broker.plane
-    about = (("version", __version__), ("broker_id", plane.broker_id), ("cluster_id", plane.cluster_id or ""))
-    yield Family("kbroker_info", "gauge", "Which broker this is.", [Sample(1, about)])
-    state = RUNNING if plane.ready else 1
-    yield _one("kafka_server_kafkaserver_brokerstate", "gauge", "3 while it serves, 1 while it starts.", state)
+def _process() -> Iterator[Family]:
     times = os.times()
-    yield _one("process_cpu_seconds_total", "counter", "Time on processors.", times.user + times.system)
-    yield _one("process_resident_memory_bytes", "gauge", "Memory held.", resident_bytes())
-    yield _one("process_start_time_seconds", "gauge", "When the process started, since 1970.", STARTED_S)
-    yield _one("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
-
-
-# ---- requests and sockets
-
-
-def _requests(core: Core) -> Iterator[Family]:
-    counters = core.broker.counters
-    names = {api: served.name for api, served in SERVED.items()}
-    yield Family(
-        "kafka_network_requestmetrics_requests_total",
-        "counter",
-        "Requests that were begun, by API.",
-        [Sample(counters.requests[api], (("request", name),)) for api, name in names.items()],
-    )
-    yield Family(
-        "kafka_network_requestmetrics_errors_total",
-        "counter",
-        "Error codes in answers, by API; an answer about many partitions has many.",
-        [
-            Sample(count, (("request", names.get(api, api)), ("error", ErrorCode.of(code).name)))
-            for (api, code), count in sorted(counters.errors.items())
-        ],
-    )
-    yield Family(
-        "kafka_network_requestmetrics_totaltimems",
-        "histogram",
-        "How long requests waited for their answers, in whole milliseconds; most wait for nothing.",
-        [sample for api, name in names.items() for sample in _waits(core, api, name)],
-    )
-    delayed = core.delayed()
-    yield Family(
-        "kafka_server_delayedoperationpurgatory_purgatorysize",
-        "gauge",
-        "Requests that wait for something to happen, or for their time to end.",
-        [Sample(delayed[name], (("delayedOperation", name),)) for name in sorted({"Produce", "Fetch", *delayed})],
-    )
-
-
-def _waits(core: Core, api: int, name: str) -> Iterator[Sample]:
-    """The histogram of one API: below 1, 2, 4, ... ms. Answers that were there at once are counted as requests only."""
-    counters = core.broker.counters
-    if not counters.requests[api]:
-        return
-    waits = counters.waits[api]
-    late = sum(waits.values())
-    request = ("request", name)
-    total = max(counters.requests[api], late)
-    below = total - late
-    for power in range(max(waits, default=0) + 1):
-        below += waits[power]
-        yield Sample(below, (request, ("le", (1 << power) - 1)), "_bucket")
-    yield Sample(total, (request, ("le", "+Inf")), "_bucket")
-    yield Sample(counters.waited_ms[api], (request,), "_sum")
-    yield Sample(total, (request,), "_count")
+    yield single("process_cpu_seconds_total", "counter", "Time on processors.", times.user + times.system)
+    yield single("process_resident_memory_bytes", "gauge", "Memory held.", resident_bytes())
+    yield single("process_start_time_seconds", "gauge", "When the process started, since 1970.", STARTED_S)
+    yield single("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
 
 
 def _sockets(server: Server) -> Iterator[Family]:
@@ -183,172 +58,7 @@ def _sockets(server: Server) -> Iterator[Family]:
         "Open connections.",
         [Sample(count, (("listener", name),)) for name, count in sorted(connections.items())] or [Sample(0)],
     )
-    yield _one(f"{stem}connection_creation_total", "counter", "Connections that were accepted.", server.accepted)
-    yield _one("kbroker_connections_refused_total", "counter", "Connections beyond a limit.", server.refused)
-    yield _one(f"{stem}incoming_byte_total", "counter", "Bytes received.", server.bytes_in)
-    yield _one(f"{stem}outgoing_byte_total", "counter", "Bytes sent.", server.bytes_out)
-
-
-# ---- replicas, controller, logs
-
-
-def _replicas(broker: Broker) -> Iterator[Family]:
-    stem = "kafka_server_replicamanager_"
-    replicas = list(broker.replicas.partitions.values())
-    led = [each for each in replicas if each.is_leader]
-    lacking = sum(len(each.isr) < len(each.replicas) for each in led)
-    short = sum(len(each.isr) < each.min_insync_replicas for each in led)
-    exact = sum(len(each.isr) == each.min_insync_replicas for each in led)
-    for name, text, value in (
-        ("partitioncount", "Replicas on this broker.", len(replicas)),
-        ("leadercount", "Replicas that lead.", len(led)),
-        ("underreplicatedpartitions", "Led here, with a replica that is not in sync.", lacking),
-        ("underminisrpartitioncount", "Led here, with fewer replicas in sync than min.insync.replicas.", short),
-        ("atminisrpartitioncount", "Led here, with exactly min.insync.replicas in sync.", exact),
-        ("offlinereplicacount", "Whose log directory is offline.", sum(each.log is None for each in replicas)),
-    ):
-        yield _one(stem + name, "gauge", text, value)
-
-
-def _controller(broker: Broker) -> Iterator[Family]:
-    stem = "kafka_controller_kafkacontroller_"
-    controller = broker.plane.controller
-    yield _one(f"{stem}activecontrollercount", "gauge", "1 if it is the controller.", int(controller.is_active))
-    epoch = controller.epoch
-    context = None if epoch is None else epoch.context
-    leaders = {} if context is None else dict(context.leaders)
-    brokers = {} if context is None else context.brokers
-    elsewhere = 0
-    if context is not None:
-        preferred = [(state.leader, context.replicas(partition)) for partition, state in leaders.items()]
-        elsewhere = sum(bool(replicas) and replicas[0] != leader for leader, replicas in preferred)
-    for name, text, value in (
-        ("offlinepartitionscount", "Partitions without a live leader.", _leaderless(leaders, brokers)),
-        ("globaltopiccount", "Topics.", 0 if context is None else len(context.assignments)),
-        ("globalpartitioncount", "Partitions.", 0 if context is None else sum(map(len, context.assignments.values()))),
-        ("activebrokercount", "Live brokers.", len(brokers)),
-        ("preferredreplicaimbalancecount", "Partitions led by another than their first replica.", elsewhere),
-        ("topicstodeletecount", "Topics whose deletion goes on.", 0 if context is None else len(context.to_delete)),
-    ):
-        yield _one(stem + name, "gauge", f"{text} 0 where it is not the controller.", value)
-
-
-def _leaderless(leaders: Mapping[tuple[str, int], LeaderIsr], brokers: Container[int]) -> int:
-    return sum(state.leader not in brokers for state in leaders.values())
-
-
-def _logs(broker: Broker) -> Iterator[Family]:
-    directories = broker.logs.directories
-    offline = [each for each in directories if not each.online]
-    yield _one(
-        "kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Log directories that have failed.", len(offline)
-    )
-    yield Family(
-        "kafka_log_logmanager_logdirectoryoffline",
-        "gauge",
-        "1 if this log directory has failed.",
-        [Sample(int(not each.online), (("logDirectory", each.path),)) for each in directories],
-    )
-    logs = [((("topic", topic), ("partition", index)), log) for (topic, index), log in broker.logs.logs()]
-    for name, text, value_of in (
-        ("size", "Bytes of batches in all segments.", lambda log: log.size),
-        ("logstartoffset", "First offset.", lambda log: log.log_start_offset),
-        ("logendoffset", "Offset of the next record.", lambda log: log.log_end_offset),
-        ("numlogsegments", "Segments.", lambda log: len(log.segments)),
-    ):
-        samples = (Sample(value_of(log), labels) for labels, log in logs)
-        yield Family(f"kafka_log_log_{name}", "gauge", text, samples)
-
-
-def _cleaner(broker: Broker) -> Iterator[Family]:
-    cleaner = broker.logs.cleaner
-    figures = cleaner.figures
-    since_ms = max(0, broker.clock.wall_ms() - figures.swept_ms) if figures.swept_ms else 0
-    for name, text, value in (
-        (
-            "logcleaner_cleaner_recopy_percent",
-            "Of the last compaction: bytes left of 100 bytes.",
-            100 * figures.recopied,
-        ),
-        ("logcleaner_max_buffer_utilization_percent", "Of the last: memory its keys took.", 100 * figures.map_share),
-        ("logcleaner_max_clean_time_secs", "Of the last: how long it took.", figures.took_ms / 1000),
-        ("logcleaner_max_compaction_delay_secs", "Beyond max.compaction.lag.ms.", figures.overdue_ms / 1000),
-        ("logcleanermanager_max_dirty_percent", "Of the dirtiest log.", 100 * figures.dirtiest_ratio),
-        ("logcleanermanager_time_since_last_run_ms", "Since all logs were looked at; 0: not yet.", since_ms),
-    ):
-        yield _one(f"kafka_log_{name}", "gauge", text, value)
-    uncleanable = cleaner.uncleanable_bytes()
-    paths = [(each.path, uncleanable.get(each.path, [])) for each in broker.logs.directories]
-    yield Family(
-        "kafka_log_logcleanermanager_uncleanable_partitions_count",
-        "gauge",
-        "Partitions that cannot be compacted, until the next start.",
-        [Sample(len(found), (("logDirectory", path),)) for path, found in paths],
-    )
-    yield Family(
-        "kafka_log_logcleanermanager_uncleanable_bytes",
-        "gauge",
-        "Dirty bytes of these.",
-        [Sample(sum(found), (("logDirectory", path),)) for path, found in paths],
-    )
-
-
-# ---- coordinators
-
-
-def _groups(broker: Broker) -> Iterator[Family]:
-    stem = "kafka_coordinator_group_groupmetadatamanager_"
-    groups = [group for shard in broker.group_runtime.shards.values() for group in shard.groups.values()]
-    states = Counter(group.state.value for group in groups)
-    yield _one(f"{stem}numgroups", "gauge", "Groups that this broker coordinates.", len(groups))
-    for state in ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"):
-        yield _one(f"{stem}numgroups{state.lower()}", "gauge", f"Groups that are {state}.", states[state])
-    offsets = sum(len(group.offsets.committed) for group in groups)
-    yield _one(f"{stem}numoffsets", "gauge", "Committed offsets that this broker keeps.", offsets)
-    yield Family(
-        "kafka_consumergroup_members",
-        "gauge",
-        "Members of a group.",
-        (Sample(len(group.members), (("consumergroup", group.group_id),)) for group in groups),
-    )
-    yield Family(
-        "kafka_consumergroup_current_offset", "gauge", "Committed offset.", _offsets(groups, lambda where, at: at)
-    )
-
-    def lag(where: tuple[str, int], committed: int) -> int | None:
-        replica = broker.replicas.partitions.get(where)
-        log = replica.log if replica is not None else None
-        return None if log is None else max(log.high_watermark - committed, 0)
-
-    yield Family(
-        "kafka_consumergroup_lag",
-        "gauge",
-        "Records that a group has not committed yet, of partitions that are on this broker.",
-        _offsets(groups, lag),
-    )
-
-
-def _offsets(groups: Iterable[Group], value_of: Callable[[tuple[str, int], int], int | None]) -> Iterator[Sample]:
-    for group in groups:
-        for where, commit in list(group.offsets.committed.items()):
-            value = value_of(where, commit.offset)
-            if value is not None:
-                topic, index = where
-                labels = (("consumergroup", group.group_id), ("topic", topic), ("partition", index))
-                yield Sample(value, labels)
-
-
-def _transactions(broker: Broker) -> Iterator[Family]:
-    shards = broker.transaction_runtime.shards.values()
-    states = Counter(each.state.value for shard in shards for each in shard.transactions.values())
-    yield Family(
-        "kbroker_transactions",
-        "gauge",
-        "Transactional ids that this broker coordinates, by state.",
-        [Sample(count, (("state", state),)) for state, count in sorted(states.items())],
-    )
-    open_here = sum(
-        each.log is not None and each.log.producers.first_unstable_offset is not None
-        for each in list(broker.replicas.partitions.values())
-    )
-    yield _one("kbroker_partitions_with_open_transactions", "gauge", "Replicas with undecided records.", open_here)
+    yield single(f"{stem}connection_creation_total", "counter", "Connections that were accepted.", server.accepted)
+    yield single("kbroker_connections_refused_total", "counter", "Connections beyond a limit.", server.refused)
+    yield single(f"{stem}incoming_byte_total", "counter", "Bytes received.", server.bytes_in)
+    yield single(f"{stem}outgoing_byte_total", "counter", "Bytes sent.", server.bytes_out)

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.runtime.metrics import exposition, health
+from kbroker.runtime.metrics import exposition
 
 if TYPE_CHECKING:
     from kbroker.core import Core
@@ -77,7 +77,7 @@ class Monitoring:
         if path == "/metrics":
             return 200, METRICS_TYPE, exposition(self._core, self._server)
         if path == "/health":
-            serves, told = health(self._core)
+            serves, told = self._core.health()
             return 200 if serves else 503, "application/json", iter([json.dumps(told).encode() + b"\n"])
         return 404, "text/plain", iter([b"there are /metrics and /health\n"])
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.broker import Broker
 from kbroker.broker.brokers_only import BrokersOnly
-from kbroker.broker.facts import BrokerConfigChanged, FactQueue, JobDone, Leave, tell_of_end
+from kbroker.broker.facts import BrokerConfigChanged, EndpointsChanged, FactQueue, JobDone, Leave, tell_of_end
 from kbroker.broker.jobs import Errand, Job, Owner
 from kbroker.broker.permission import Permission
 from kbroker.config import (
@@ -132,7 +132,7 @@ class Node:
     """A broker of this process.
 
     config, listeners, paths (of the log directories), node_id, cluster_id: from the start. ports (by listener),
-    endpoints (as advertised): once it is open.
+    endpoints (as advertised), core, and broker, whose parts were put together for it: once it is open.
     """
 
     def __init__(self, static: dict[str, Given], loop: Loop, host: Host) -> None:
@@ -261,12 +261,12 @@ class Node:
     @property
     def ready(self) -> bool:
         """Whether it is registered in its cluster, and may serve."""
-        return self.core.broker.plane.ready
+        return self.core.effects.ready
 
     @property
     def fatal(self) -> str:
         """Why it cannot go on, or empty."""
-        return self.core.broker.plane.fatal
+        return self.core.effects.fatal
 
     @property
     def serves(self) -> bool:
@@ -297,7 +297,7 @@ class Node:
     @property
     def has_left(self) -> bool:
         """Whether nothing more can be handed over."""
-        return self.core.broker.leaving.is_over or bool(self.fatal)
+        return self.core.effects.has_left or bool(self.fatal)
 
     def stop(self) -> None:
         """Hang up on everyone, leave the cluster, make everything durable. Not from within a callback of the loop."""
@@ -428,7 +428,7 @@ class Node:
             self.endpoints = self._told(listeners_after(self.config, config))
         except ConfigError as error:  # it was legal when it was set; listeners may have changed since
             log.error("clients are told the same addresses as before: %s", "; ".join(error.lines))
-        self.core.broker.plane.advertise(self.endpoints)
+        self.broker.tell(EndpointsChanged(self.endpoints))
 
     def _bind_monitoring(self) -> None:
         """Take the port of /metrics and /health, if there is to be one. Raises: StartupError."""
@@ -448,9 +448,9 @@ class Node:
         clock = host.clock
 
         def deliver(event: object) -> None:
-            self.core.step(event, clock.now_ms())
+            effects = self.core.step(event, clock.now_ms())
             self.server.settle()
-            if not self._is_open and self.core.broker.plane.open_to_brokers:
+            if not self._is_open and effects.is_open:
                 self.serve()
 
         if not self._is_in_cluster:
@@ -463,7 +463,7 @@ class Node:
             return SocketPeers(name, loop, clock, self._name_pool, deliver, most_bytes)
 
         self._peers = LatePeers(make_peers)
-        broker = assemble(
+        broker = self.broker = assemble(
             facts,
             configs,
             self._logs,

@@ -364,7 +364,7 @@ class Server:
         held = {connection: connection.held_bytes for connection in self._connections.values()}
         total, most = sum(held.values()), self._most_held_bytes
         if self._limits.held_bytes <= 0:
-            most -= self.core.broker.held_bytes
+            most -= self.core.effects.held_bytes
         if total > most:
             by_address: Counter[str] = Counter()
             for connection, size in held.items():

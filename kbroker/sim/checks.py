@@ -32,6 +32,7 @@ from protocol.records.batch import BASE_OFFSET, CRC, BatchHeader, check, last_of
 from protocol.records.content import parse_records
 
 if TYPE_CHECKING:
+    from kbroker.broker.broker import Broker
     from kbroker.channel import Request
     from kbroker.core import Core
     from kbroker.log.log import Log
@@ -118,9 +119,9 @@ class Held:
         self.start = self.high_watermark = self.log_end = self.durable = 0
 
 
-def _is_led_or_followed(core: Core, where: Where, log: Log) -> bool:
+def _is_led_or_followed(broker: Broker, where: Where, log: Log) -> bool:
     """Whether a broker uses a log that looked like another topic's: it was made just before its process was killed."""
-    partition = core.broker.replicas.partitions.get(where)
+    partition = broker.replicas.partitions.get(where)
     return partition is not None and partition.log is log
 
 
@@ -268,19 +269,18 @@ class Checks:
     def look(self) -> None:
         """After every event: what can be seen at once, on the machines that did something."""
         for machine, mine in self._held.items():
-            core = machine.core
-            if core is None or not machine.moved:
+            if not machine.up or not machine.moved:
                 continue
             machine.moved = False
-            epoch = core.broker.plane.controller.epoch
+            epoch = machine.broker.plane.controller.epoch
             if epoch is not None and self._controllers.setdefault(epoch.context.epoch, machine) is not machine:
                 raise self.world.broken(
                     f"{machine} is controller in the epoch of {self._controllers[epoch.context.epoch]}"
                 )
-            for where, log in core.broker.logs.logs():
+            for where, log in machine.broker.logs.logs():
                 held = mine.get(where) or self._hold(machine, where)
                 if held.log is not log:
-                    if held.stranger is log and not _is_led_or_followed(core, where, log):
+                    if held.stranger is log and not _is_led_or_followed(machine.broker, where, log):
                         continue  # until the controller's first request; nobody can connect before
                     self._begins(held, log)
                 if (
@@ -398,14 +398,11 @@ class Checks:
 
     def look_once(self, machine: Machine) -> None:
         """Take note of where its logs end now: a process may die in the middle of an event."""
-        core = machine.core
-        assert core is not None
-        for where, log in core.broker.logs.logs():
+        for where, log in machine.broker.logs.logs():
             self._hold(machine, where).durable = min(log.recovery_point, log.log_end_offset)
 
     def _came_up(self, machine: Machine) -> None:
-        assert machine.core is not None
-        there: dict[Where, Log] = dict(machine.core.broker.logs.logs())
+        there: dict[Where, Log] = dict(machine.broker.logs.logs())
         for where, log in there.items():
             held = self._hold(machine, where)
             promise = held.promise

@@ -14,13 +14,13 @@ from kbroker.broker.assembly import Surroundings, assemble, load_logs
 from kbroker.broker.brokers_only import BrokersOnly
 from kbroker.broker.facts import FactQueue
 from kbroker.config import ONE_BROKER, BrokerLayers, Given
-from kbroker.core import Core
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import Endpoint
 from kbroker.sim.clock import SimRandom
 from kbroker.sim.store import Ensemble
 
 if TYPE_CHECKING:
+    from kbroker.broker.broker import Broker
     from kbroker.sim.machine import Compose, Machine
 
 LOG_DIR, OTHER_LOG_DIR = "/data/kbroker", "/data/other"
@@ -32,15 +32,14 @@ def alone(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     """A way to compose a broker without others. static: its server.properties. ensemble: where its metadata is."""
     join = one_of_several(static, ensemble)
 
-    def compose(machine: Machine) -> Core:
+    def compose(machine: Machine) -> Broker:
         for session in list(ensemble.sessions):
             ensemble.end_session(session)
-        core = join(machine)
-        broker = core.broker
+        broker = join(machine)
         broker.permission.authorizer = BrokersOnly(
             broker.plane, lambda host: [host], broker.give, broker.tell, alone=True, control_listener=""
         )
-        return core
+        return broker
 
     return compose
 
@@ -49,14 +48,14 @@ def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
     """A way to compose one of the brokers that share an ensemble."""
     given = {key: Given(value, "server.properties") for key, value in {"log.dirs": LOG_DIR, **static}.items()}
 
-    def compose(machine: Machine) -> Core:
+    def compose(machine: Machine) -> Broker:
         configs = Configs(BrokerLayers(static=given, alone=ONE_BROKER))
         facts = FactQueue()
         parts = Surroundings(machine.disk, machine.clock, SimRandom(machine.chance.randrange(1 << 62)))
         own_id = machine.broker_id
         logs = load_logs(facts, configs, configs.broker.log_dirs, parts, broker_id=own_id, cluster_id=CLUSTER_ID)
         store = machine.store = ensemble.connect(machine.post)
-        broker = assemble(
+        return assemble(
             facts,
             configs,
             logs,
@@ -68,6 +67,5 @@ def one_of_several(static: Mapping[str, str], ensemble: Ensemble) -> Compose:
             endpoints=(Endpoint(LISTENER, PLAINTEXT, machine.name, PORT),),
             strict=True,
         )
-        return Core(broker, machine.world.now_ms)
 
     return compose

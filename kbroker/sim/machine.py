@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.broker.facts import JobDone, Leave
 from kbroker.config.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION
-from kbroker.core import AT_REST, EXPIRED, Closed
+from kbroker.core import AT_REST, EXPIRED, Closed, Core
 from kbroker.log.directory import DirectoryRefusedError
 from kbroker.ports import Region
 from kbroker.sim.disk import PowerLoss, SimDisk
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kbroker.broker.broker import Broker
     from kbroker.broker.jobs import Errand
     from kbroker.channel import Channel, Request
-    from kbroker.core import Core
+    from kbroker.core import Effects
     from kbroker.ports import Buffer
     from kbroker.sim.net import Net, Wire
     from kbroker.sim.store import SimSession
     from kbroker.sim.world import Event, World
 
-Compose = Callable[["Machine"], "Core"]
+Compose = Callable[["Machine"], "Broker"]
 """Builds the broker of a machine from what is on its disk. Raises DirectoryRefusedError, OSError."""
 
 
@@ -63,6 +63,7 @@ class Machine:
         self.chance = world.chance(self.name)
         self.disk = SimDisk(self.chance.randrange(1 << 32), self.clock.wall_ms)
         self.core: Core | None = None
+        self._broker: Broker  # of the process that runs, or ran last
         self.store: SimSession | None = None  # the metadata store as this broker sees it
         self.peers: SimPeers | None = None  # the other brokers as this one does
         self.boots = 0
@@ -94,7 +95,7 @@ class Machine:
     def broker(self) -> Broker:
         """The broker that runs."""
         assert self.core is not None, self
-        return self.core.broker
+        return self._broker
 
     @property
     def up(self) -> bool:
@@ -109,7 +110,7 @@ class Machine:
         self.boots += 1
         self._asked_to_stop = self._leaving = self._stopping = False
         try:
-            core = self._compose(self)
+            self._broker = self._compose(self)
         except PowerLoss:
             self.world.note(f"{self} dies while starting")
             self._settle_disk()
@@ -119,7 +120,7 @@ class Machine:
             self._power_loss = False  # of a crash that was planned before, and has not come
             self._settle_disk()
             return False
-        self.core = core
+        core = self.core = Core(self._broker, self.world.now_ms)
         core.gathers, self._is_to_look = self.gathers, False
         self.opened_at = {where: log.log_end_offset for where, log in self.broker.logs.logs()}
         self.world.note(f"{self} is up")
@@ -202,7 +203,7 @@ class Machine:
 
     def accept(self, wire: Wire) -> bool:
         """A client connects."""
-        if self.core is None or self._stopping or not self.broker.plane.open_to_brokers:
+        if self.core is None or self._stopping or not self.core.effects.is_open:
             return False
         channel = self.core.open("PLAINTEXT", wire.client, 50_000 + wire.number)
         self._by_wire[wire] = self._conns[channel] = Conn(wire, channel)
@@ -267,16 +268,16 @@ class Machine:
         self.moved = True
         try:
             what(*arguments)
-            self._follow()
-            if self.broker.plane.fatal:
-                self._end(f"ends by itself: {self.broker.plane.fatal}")
-            elif self._leaving and self.broker.leaving.is_over:
+            effects = self._follow()
+            if effects.fatal:
+                self._end(f"ends by itself: {effects.fatal}")
+            elif self._leaving and effects.has_left:
                 self._stopping = True
                 self._maybe_stop()
         except PowerLoss:
             self._die()
 
-    def _follow(self) -> None:
+    def _follow(self) -> Effects:
         core = self.core
         assert core is not None
         effects = core.effects
@@ -295,6 +296,7 @@ class Machine:
             if self._wake is not None:
                 self._wake.cancel()
             self._wake = self.world.after(wake_ms - self.world.now_ms, self._on_timer)
+        return effects
 
     def _look_around(self, core: Core) -> None:
         if self.core is core:

@@ -100,12 +100,11 @@ class ReplicatedChecks(Checks):
     def look(self) -> None:
         """After every event: leaders and bounds, on the machines that did something, where they are not as before."""
         for machine in self._machines:
-            core = machine.core
-            if core is None or not machine.moved:
+            if not machine.up or not machine.moved:
                 continue
             machine.moved = False
             seen = self._seen[machine]
-            for where, partition in core.broker.replicas.partitions.items():
+            for where, partition in machine.broker.replicas.partitions.items():
                 log = partition.log
                 if log is None:
                     self._look_who_leads(machine, where, partition)

@@ -151,8 +151,8 @@ class Storage(Swarm):
         return {
             partition: log.cleaned_to
             for machine in self.machines
-            if machine.core is not None
-            for partition, log in machine.core.broker.logs.logs()
+            if machine.up
+            for partition, log in machine.broker.logs.logs()
             if log.cleaned_to and not partition.topic.startswith("__")
         }
 

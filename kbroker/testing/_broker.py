@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar, cast
 
 from kbroker.broker.broker import Broker as Parts
 from kbroker.config import BrokerConfig, ConfigError, Given
+from kbroker.core import Core
 from kbroker.faults import Faults, ScriptedCore, Seen, UsageError
 from kbroker.ports import Post
 from kbroker.runtime.clock import SystemRandom
@@ -167,9 +168,9 @@ class Broker(Helpers):
             self.close()
             raise
         self._thread = thread
-        core = node.core
-        assert isinstance(core, ScriptedCore)
-        core.call_soon = lambda job: self._run_later(thread, node, job)
+        scripted = node.core
+        assert isinstance(scripted, ScriptedCore)
+        scripted.call_soon = lambda job: self._run_later(thread, node, job)
         if self._home is not None:
             self._home.changed()
         return self
@@ -343,8 +344,8 @@ class Broker(Helpers):
         return {key: Given(text, "the test") for key, text in {**SETTINGS, **own, **self._settings}.items()}
 
     def _host(self) -> Host:
-        def make_core(parts: Parts, now_ms: int) -> ScriptedCore:
-            return ScriptedCore(parts, now_ms, self.faults)
+        def make_core(parts: Parts, now_ms: int) -> Core:
+            return cast(Core, ScriptedCore(Core(parts, now_ms), parts.clock, self.faults))
 
         host = Host(SwitchedDisk(self.disk), self._clock, SystemRandom(), Shares.of(DESCRIPTORS), make_core=make_core)
         home = self._home
@@ -377,12 +378,12 @@ def _node_id(settings: Mapping[str, str]) -> int:
 def _has_caught_up(node: Node) -> bool:
     """Do what is due; whether nothing is, and no work for the disk is under way."""
     node.server.wake()
-    return node.server.jobs_done and node.core.effects.wake_ms > node.core.broker.clock.now_ms()
+    return node.server.jobs_done and node.core.effects.wake_ms > node.broker.clock.now_ms()
 
 
 def _forget_transactional_ids(node: Node) -> bool:
     """Write tombstones for all that are coordinated here; whether none is left. One in a transaction is."""
-    runtime, now_ms = node.core.broker.transaction_runtime, node.core.broker.clock.now_ms()
+    runtime, now_ms = node.broker.transaction_runtime, node.broker.clock.now_ms()
     for shard in runtime.shards.values():
         if not shard.loading:
             turn = shard.turn(now_ms)

@@ -172,7 +172,7 @@ class Cluster(Helpers):
     def controller(self) -> Broker:
         """The broker that is the controller. Raises: UsageError if none is."""
         for each in self.brokers:
-            if each.is_running and each.call(lambda node: node.core.broker.plane.controller.is_active):
+            if each.is_running and each.call(lambda node: node.broker.plane.controller.is_active):
                 return each
         raise UsageError("the cluster has no controller at the moment: start a broker first")
 
@@ -207,7 +207,7 @@ class Cluster(Helpers):
     def move_coordinator(self, group: str, to: Broker) -> None:
         """Have a broker coordinate a group. Raises: UsageError if it cannot be, or no group was ever used."""
         self._check_own(to, f"move_coordinator({group!r}, to=c.brokers[0])")
-        partition = self.controller.call(lambda node: node.core.broker.group_runtime.partition_of(group))
+        partition = self.controller.call(lambda node: node.broker.group_runtime.partition_of(group))
         if partition < 0:
             raise UsageError(f"nobody has used a group yet: a consumer of {group!r} makes {CONSUMER_OFFSETS}")
         self.move_leader(CONSUMER_OFFSETS, to, partition)
@@ -324,7 +324,7 @@ class Cluster(Helpers):
 
 def _agrees(running: set[int], node: Node) -> bool:
     """Whether a broker's image of the cluster is of these brokers: they lead what they can, and nobody else does."""
-    cache = node.core.broker.plane.cache
+    cache = node.broker.plane.cache
     if set(cache.brokers) != running:
         return False
     partitions = [each for topic in cache.topics.values() for each in topic.partitions.values()]

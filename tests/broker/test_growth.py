@@ -129,5 +129,5 @@ def test_a_list_that_nobody_empties_is_found(world: World) -> None:
     world.broker.plane.controller.role_changes = [0] * 8  # type: ignore[attr-defined]  # as there once was
     after = sizes(world.core)
     assert {path for path, size in after.items() if size != before.get(path, 0)} == {
-        "core.broker.plane.controller.role_changes"
+        "core._broker.plane.controller.role_changes"
     }

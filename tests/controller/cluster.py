@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker.broker.assembly import Surroundings, assemble, load_logs
+from kbroker.broker.broker import Broker
 from kbroker.broker.control_plane import ControlPlane
 from kbroker.broker.facts import BrokerConfigChanged, FactQueue
 from kbroker.config import BrokerLayers, Given
-from kbroker.core import Core
 from kbroker.log.names import parse_folder_name
 from kbroker.metadata.configs import Configs
 from kbroker.metadata.store import (
@@ -90,7 +90,7 @@ class Node(Machine):
         given = {"log.dirs": LOG_DIR, **cluster.settings, **{key.replace("_", "."): settings[key] for key in settings}}
         self._static = {key: Given(text, "test") for key, text in given.items()}
 
-    def _assemble(self) -> Core:
+    def _assemble(self) -> Broker:
         configs, facts = Configs(BrokerLayers(static=self._static)), FactQueue()
         parts = Surroundings(self.disk, self.clock, SimRandom(self.chance.randrange(1 << 62)))
         own = {"broker_id": self.id, "cluster_id": self._cluster_id}
@@ -111,7 +111,7 @@ class Node(Machine):
         )
         broker.on(BrokerConfigChanged, lambda fact, now_ms: self.told.append(fact))
         self.plane = broker.plane
-        return Core(broker, self.world.now_ms)
+        return broker
 
     def receive(self, wire: Wire, frame: bytes) -> None:
         """A frame has arrived; those of controllers are remembered."""

@@ -21,7 +21,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 from kbroker.broker.session import Session
@@ -84,6 +83,7 @@ class StubEffects:
     def __init__(self) -> None:
         self.writes: dict[Channel, None] = {}
         self.moved: dict[object, None] = {}
+        self.held_bytes = 0
         self.deadline_ms = NEVER
         self.asked: Callable[[], object] = lambda: None
 
@@ -112,7 +112,6 @@ class StubCore:
         self.gathers = False
         self.looked: list[tuple[object, ...]] = []  # at what, each time
         self.answers: list[Channel] = []  # given when looked at that
-        self.broker = SimpleNamespace(held_bytes=0)
         self.channels: list[Channel] = []
         self.seen: list[bytes] = []
         self.seen_ms: list[int] = []  # when, as the core was told
@@ -123,7 +122,7 @@ class StubCore:
 
     def open(self, listener: str, peer_host: str, peer_port: int) -> Channel:
         """A channel as the real one's."""
-        channel = Channel(cast(Any, self.broker), Session(listener, peer_host, peer_port))
+        channel = Channel(Session(listener, peer_host, peer_port))
         self.channels.append(channel)
         return channel
 

@@ -76,11 +76,12 @@ class Cluster:
 
     def ask(self, broker_id: int, request: Message, version: int) -> Any:
         """What a client of one broker is told: in the broker's own core, by bytes."""
-        core = self.nodes[broker_id].core
+        node = self.nodes[broker_id]
+        core = node.core
         channel = core.open("PLAINTEXT", "127.0.0.1", 1)
         frame = encode_request_header(type(request), version, 1, "test") + request.encode(version)
-        core.receive(channel, memoryview(bytearray(frame)), core.broker.clock.now_ms())
-        self.nodes[broker_id].server.settle()
+        core.receive(channel, memoryview(bytearray(frame)), node.broker.clock.now_ms())
+        node.server.settle()
         self.until(lambda: channel.out)
         answer = b"".join(bytes(piece) for piece in channel.out)[4:]  # type: ignore[arg-type]
         kind = {MetadataRequest: MetadataResponse, FindCoordinatorRequest: FindCoordinatorResponse}[type(request)]  # type: ignore[index]
@@ -88,7 +89,7 @@ class Cluster:
 
     def leaders(self, broker_id: int, topic: str) -> list[int]:
         """Of each partition, as one broker tells."""
-        image = self.nodes[broker_id].core.broker.plane.cache.topics.get(topic)
+        image = self.nodes[broker_id].broker.plane.cache.topics.get(topic)
         return [] if image is None else [state.leader for _, state in sorted(image.partitions.items())]
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def others(cluster: Cluster) -> int:
     """A broker that is not the controller."""
-    return next(each for each, node in cluster.nodes.items() if not node.core.broker.plane.controller.is_active)
+    return next(each for each, node in cluster.nodes.items() if not node.broker.plane.controller.is_active)
 
 
 def create(cluster: Cluster, topic: str) -> None:
@@ -135,7 +136,7 @@ def test_a_topic_that_any_broker_is_asked_for_is_spread_over_all(cluster: Cluste
     assert cluster.leaders(1, "spread") == cluster.leaders(2, "spread") == cluster.leaders(3, "spread")
     for broker, node in cluster.nodes.items():
         led = [index for index, leader in enumerate(cluster.leaders(broker, "spread")) if leader == broker]
-        held = [partition.index for partition in node.core.broker.replicas.of_topic("spread")]
+        held = [partition.index for partition in node.broker.replicas.of_topic("spread")]
         assert sorted(held) == led
 
 
@@ -167,10 +168,10 @@ def test_exactly_the_partitions_of_a_stopped_broker_are_without_a_leader_until_i
 
 
 def test_another_broker_takes_over_from_a_controller_that_stops(cluster: Cluster) -> None:
-    (controller,) = (each for each, node in cluster.nodes.items() if node.core.broker.plane.controller.is_active)
+    (controller,) = (each for each, node in cluster.nodes.items() if node.broker.plane.controller.is_active)
     port = cluster.nodes[controller].ports["PLAINTEXT"]
     cluster.nodes.pop(controller).stop()
     rest = list(cluster.nodes.values())
-    cluster.until(lambda: sum(node.core.broker.plane.controller.is_active for node in rest) == 1)
+    cluster.until(lambda: sum(node.broker.plane.controller.is_active for node in rest) == 1)
     cluster.start(controller, port)
-    cluster.until(lambda: all(sorted(node.core.broker.plane.cache.brokers) == list(BROKERS) for node in rest))
+    cluster.until(lambda: all(sorted(node.broker.plane.cache.brokers) == list(BROKERS) for node in rest))

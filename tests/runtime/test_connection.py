@@ -540,7 +540,7 @@ def test_what_groups_and_sessions_hold_leaves_less_for_connections(
 ) -> None:
     monkeypatch.setattr("kbroker.runtime.server.HELD_BYTES", 3_000_000)
     with running(LIMITS._replace(held_bytes=held_bytes)) as here:
-        here.core.broker.held_bytes = 2_500_000
+        here.core.effects.held_bytes = 2_500_000
         here.send_bytes(here.connect(), struct.pack(">i", 1 << 20) + bytes(900_000))
         here.turn(20)
         assert len(here.core.gone) == gone

@@ -17,7 +17,7 @@ import pytest
 
 from kbroker.cli import run
 from kbroker.runtime.loop import Loop
-from kbroker.runtime.metrics import LINES_PER_PART, exposition, health
+from kbroker.runtime.metrics import LINES_PER_PART, exposition
 from kbroker.runtime.monitoring import HEAD_BYTES, MOST_VISITORS, Monitoring
 from kbroker.testing import Broker, broker
 from protocol.messages.groups import FindCoordinatorRequest
@@ -138,7 +138,7 @@ def test_a_log_directory_that_failed_is_told() -> None:
     assert found["kafka_log_logmanager_offlinelogdirectorycount"] == 1
     assert found['kafka_log_logmanager_logdirectoryoffline{logDirectory="/b"}'] == 1
     assert found["kafka_server_replicamanager_offlinereplicacount"] == 1
-    assert health(world.core)[1]["status"] == "degraded"
+    assert world.core.health().told["status"] == "degraded"
 
 
 def test_lag_is_told_by_group_and_partition(world: World) -> None:

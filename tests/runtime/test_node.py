@@ -96,7 +96,7 @@ def test_more_compactions_than_at_the_start_keep_no_work_from_the_disk(tmp_path:
     node.open()
     loop.run_until(lambda: node.ready or node.fatal)
     at_once, goes_on = 2 * THREADS, threading.Event()
-    node.core.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
+    node.broker.plane.notices.set_broker(own={"log.cleaner.threads": str(at_once)})
     node.core.step(BrokerConfigChanged(), node._host.clock.now_ms())
     for _ in range(at_once):
         node._pool.run(goes_on.wait, lambda _: None)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_addresses_for_clients_change_while_it_runs_and_stay_over_a_restart(tmp_
     resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=str(node.node_id), configs=[change])
     client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     loop.run_until(lambda: answered(client))
-    cache = node.core.broker.plane.cache
+    cache = node.broker.plane.cache
     loop.run_until(lambda: cache.brokers[node.node_id].endpoints[0].port == 19092)
     told = [told_to_clients(node, loop)]
     node.stop()
@@ -170,7 +170,7 @@ def test_addresses_that_its_listeners_have_left_behind_are_told_to_nobody(
     tmp_path: Path, loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = serving(tmp_path, loop)
-    node.core.broker.plane.notices.set_broker(own={"advertised.listeners": "OLD://shop.example:19092"})
+    node.broker.plane.notices.set_broker(own={"advertised.listeners": "OLD://shop.example:19092"})
     node.core.step(BrokerConfigChanged(), node._host.clock.now_ms())
     told = told_to_clients(node, loop)
     node.stop()
@@ -186,7 +186,7 @@ def test_alone_it_is_ready_when_it_leads_again_what_it_led(tmp_path: Path, loop:
     loop.run_until(lambda: answered(client))
     first.stop()
     again = serving(tmp_path, loop)
-    leads = [partition.is_leader for partition in again.core.broker.replicas.partitions.values()]
+    leads = [partition.is_leader for partition in again.broker.replicas.partitions.values()]
     again.stop()
     assert leads == [True]
 
@@ -227,7 +227,7 @@ def test_a_look_up_of_who_is_a_broker_is_no_work_for_the_disk(
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    only = node.core.broker.permission.authorizer
+    only = node.broker.permission.authorizer
     assert isinstance(only, BrokersOnly)
     only._learn(frozenset({"broker-2.example"}))
     node.server.settle()
@@ -251,7 +251,7 @@ def test_a_look_up_of_who_is_a_broker_that_ends_as_nobody_foresaw_is_over(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(loop, "failed", lambda error: asked.append(repr(error)))
-    only = node.core.broker.permission.authorizer
+    only = node.broker.permission.authorizer
     assert isinstance(only, BrokersOnly)
     only._learn(frozenset({"broker-2.example"}))
     only._is_broker("192.0.2.7")

@@ -210,9 +210,9 @@ def test_ten_in_one_process_leave_nothing() -> None:
 
 
 def test_time_moves_for_all_of_them(c: Cluster) -> None:
-    before = [each.call(lambda node: node.core.broker.clock.now_ms()) for each in c.brokers]
+    before = [each.call(lambda node: node.broker.clock.now_ms()) for each in c.brokers]
     c.advance(hours=1)
-    after = [each.call(lambda node: node.core.broker.clock.now_ms()) for each in c.brokers]
+    after = [each.call(lambda node: node.broker.clock.now_ms()) for each in c.brokers]
     assert all(3_600_000 <= late - early < 3_700_000 for early, late in zip(before, after, strict=True))
 
 
@@ -276,12 +276,12 @@ def test_a_broker_that_is_cut_off_hears_nothing_of_the_controller_until_it_is_he
         far = next(each for each in c.brokers if each is not c.controller)
         c.cut(far)
         c.controller.create_topic("unheard-of")
-        known = far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics)
+        known = far.call(lambda node: "unheard-of" in node.broker.plane.cache.topics)
         c.heal()
         for _ in looks(10):
-            if far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics):
+            if far.call(lambda node: "unheard-of" in node.broker.plane.cache.topics):
                 break
-        heard = far.call(lambda node: "unheard-of" in node.core.broker.plane.cache.topics)
+        heard = far.call(lambda node: "unheard-of" in node.broker.plane.cache.topics)
         assert (known, heard) == (False, True)
 
 
@@ -365,7 +365,7 @@ def test_a_stranger_is_refused_with_what_to_write_instead(
 
 
 def leader(c: Cluster, topic: str, partition: int = 0) -> int:
-    state = c.controller.call(lambda node: node.core.broker.plane.cache.partition(topic, partition))
+    state = c.controller.call(lambda node: node.broker.plane.cache.partition(topic, partition))
     assert state is not None
     return state.leader
 

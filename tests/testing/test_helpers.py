@@ -144,7 +144,7 @@ def test_a_group_whose_coordinator_is_loading_is_waited_for(
     b: Broker, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Broker], int]
 ) -> None:
     def load(is_loading: bool) -> None:
-        (shard,) = b.call(lambda node: node.core.broker.group_runtime.shards.values())
+        (shard,) = b.call(lambda node: node.broker.group_runtime.shards.values())
         b.call(lambda _: setattr(shard, "loading", is_loading))
 
     def looks(_: float) -> Iterator[None]:

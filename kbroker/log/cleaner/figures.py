@@ -1,6 +1,6 @@
 """What the cleaner tells of itself to whoever watches a broker: how the last compaction went, how dirty logs are.
 
-Kept by the cleaner, a few numbers for each sweep and each compaction; read by `runtime/metrics.py` under the names that
+Kept by the cleaner, a few numbers for each sweep and each compaction; read by `api/figures.py` under the names that
 Kafka's LogCleaner and LogCleanerManager have.
 """
 
